@@ -1,12 +1,10 @@
-"""What a lying holder of the ten-holder example is paid, and what its lies cost the model (`private.attack.*`).
+"""What the lies of a holder of the ten-holder example cost the model (`private.attack.*`).
 
-One of the ten answers otherwise than by local steps on its rows, for all rounds, within the norm bound. Paid by worth,
-an answer gets the floor, a twentieth of the ceiling here, and more by rules.shapley; with a fixed price every answer
-within the bounds is paid alike.
+One of the ten answers otherwise than by local steps on its rows, for all rounds, within the norm bound. What it is paid
+by worth is measured in worth_cheats; with a fixed price every answer within the bounds is paid alike.
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import mean
@@ -24,17 +22,11 @@ from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
-from gradmarket.market.rules import private_jobs, shapley
-from gradmarket.market.rules.group_worth import KNOWN_UPDATES, GroupSteps
-from gradmarket.market.rules.shapley import Worths
-from gradmarket.market.terms import Hash, Units
+from gradmarket.market.rules import private_jobs
 
 PREFIX: Final = "private.attack."
 PLAYS: Final = sized(((0, 9), (1, 0), (1, 4)), ((0, 9),))
 """Seed and liar; these holders have 184, 91 and 151 rows."""
-CEILING: Final = Units(1000)
-FLOOR: Final = 50
-DRAWS: Final = sized(4, 1)
 MARK, TARGET = 4, 7
 """The backdoor: the first so many pixels are white, and the digit is said to be this one."""
 Answer = Mapping[str, np.ndarray]
@@ -66,17 +58,14 @@ LIES: Final[dict[str, Callable[[Answer, Answer, np.random.Generator], dict[str, 
 }
 """What the liar makes of its honest answer and the round's update before. `copy` sends the parameters back as they
 were, `last_update` the change of the round before; the answer with a backdoor is computed on marked rows."""
-TARGETS: Final = dict.fromkeys(("noise", "sign_flip", "copy", "last_update"), "<= 0.2")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`paid` are a holder's mean pay a round over the honest holders' mean; `errors` of a share, standard errors."""
+    """`fooled`: the part of the other digits that the backdoor's mark turns into its own."""
 
-    paid: float
     accuracy: float
     fooled: float
-    error: float
 
 
 def marked(rows: Rows) -> Rows:
@@ -92,63 +81,39 @@ def _half_marked(rows: Rows) -> Rows:
 
 
 def play(scene: Holders, lie: str, liar: int) -> Outcome:
-    """Plays all rounds with one liar, and pays each by worth."""
+    """Plays all rounds with one liar."""
     count, generator = len(scene.theirs), np.random.default_rng(scene.seed)
     rule, settings = configure_aggregator("mean", {}, count, count)
     sgd, told = load_optimizer("sgd"), [private_jobs.count_weighed_rows(len(y), 1, CAP) for _, y in scene.theirs]
     move, scales = OptimizerStep(sgd, sgd.Settings()), private_jobs.compute_row_scales(told)
     recipe = Recipe(scene.layout, load_codec("fp32"), rule, settings, BOUND, count)
-    state, last, pay, errors = (
-        build_model_state(scene.layout, scene.first, move),
-        dict[str, np.ndarray](),
-        [0] * count,
-        [],
-    )
-    earlier = deque[Answer](maxlen=KNOWN_UPDATES[1])
+    state, last = build_model_state(scene.layout, scene.first, move), dict[str, np.ndarray]()
     own = _half_marked(scene.theirs[liar]) if lie == "backdoor" else None
     for number in range(ROUNDS):
         said = [scene.answer(state.tensors, number, one, own if one == liar else None) for one in range(count)]
         said[liar] = LIES[lie](said[liar], last, generator)
         answers = [MergedAnswer(scene.packed(one), b"", scale) for one, scale in zip(said, scales, strict=True)]
-        steps = GroupSteps(scene.layout, load_codec("fp32"), state.tensors, answers, 1.0, tuple(earlier))
-        worths = _worths(scene, steps, number)
-        for one, share in enumerate(worths.shares):
-            pay[one] += FLOOR + shapley.compute_worth_pay(share, count, Units(CEILING - FLOOR))
-        whole = math.fsum(max(0.0, value) for value in worths.values)
-        errors.append(mean(worths.errors) / whole if whole else math.nan)
         last = merge_answers(recipe, answers)
-        earlier.appendleft(state.tensors)
         state = apply_merged_answer(scene.layout, state, last, move, 1.0)
-    honest = mean(paid for one, paid in enumerate(pay) if one != liar)
-    return Outcome(pay[liar] / honest, *_left(scene, state.tensors), mean(errors))
+    return _measure_left(scene, state.tensors)
 
 
-def _worths(scene: Holders, steps: GroupSteps, number: int) -> Worths:
-    seed = Hash((1000 * scene.seed + number).to_bytes(32, "big"))
-    drawn = shapley.draw_orders(len(steps.answers), DRAWS, seed)
-    return steps.worths(drawn, lambda parameters: scene.measured(parameters, scene.own).loss)
-
-
-def _left(scene: Holders, parameters: Answer) -> tuple[float, float]:
-    """Returns the accuracy, and the part of the other digits that the backdoor's mark turns into its own."""
+def _measure_left(scene: Holders, parameters: Answer) -> Outcome:
     others = scene.own["y"] != TARGET
     x, y = marked((scene.own["x"][others], scene.own["y"][others]))
     fooled = scene.measured(parameters, {"x": x, "y": y}).values["accuracy"]
-    return scene.measured(parameters, scene.own).values["accuracy"], fooled
+    return Outcome(scene.measured(parameters, scene.own).values["accuracy"], fooled)
 
 
 def measure() -> Iterator[Figure]:
     scenes = {seed: Holders(seed) for seed, _ in PLAYS}
     played = {lie: [play(scenes[seed], lie, liar) for seed, liar in PLAYS] for lie in LIES}
     for lie, found in played.items():
-        name, unit = f"{PREFIX}{lie}", "of an honest holder's pay"
-        note = f"liars: {', '.join(f'{one.paid:.3f}' for one in found)}; a share's standard error "
-        note += f"{mean(one.error for one in found):.4f} of 1; {8 * DRAWS * 10} losses a round"
-        yield Figure(f"{name}.share", mean(one.paid for one in found), unit, target=TARGETS.get(lie, ""), note=note)
-        if lie == "none":
-            continue
-        lost = 100 * mean(honest.accuracy - one.accuracy for honest, one in zip(played["none"], found, strict=True))
-        yield Figure(f"{name}.accuracy_lost", lost, "points", note="one liar of ten, weighted mean, norm bound 10")
+        if lie != "none":
+            pairs = zip(played["none"], found, strict=True)
+            lost = 100 * mean(honest.accuracy - one.accuracy for honest, one in pairs)
+            note = f"one liar of ten, weighted mean, norm bound {BOUND:g}"
+            yield Figure(f"{PREFIX}{lie}.accuracy_lost", lost, "points", note=note)
     for lie in ("backdoor", "none"):
         fooled = mean(one.fooled for one in played[lie])
         yield Figure(f"{PREFIX}{lie}.fooled", fooled, "of the other digits", note="held-out rows with the mark")

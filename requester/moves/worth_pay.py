@@ -24,7 +24,7 @@ from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.moves import evaluation, replay
 from requester.moves.replay import MergeInputs
-from requester.store import earned_rows, jobs, merges
+from requester.store import earned_rows, holders, jobs, merges
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Replica, Round
@@ -84,7 +84,7 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
         job, row = lock_row(work, Job, job_id), work.get_one(Round, (job_id, number))
         if row.state != RoundState.MERGING:
             return
-        tasks, later = merges.used_tasks(work, job_id, number), jobs.compute_reserve_per_gradient(job) - job.price
+        tasks, ceiling = merges.used_tasks(work, job_id, number), Units(jobs.compute_reserve_per_gradient(job))
         paid = earned_rows.by_worth(work, [task.id for task in tasks])
         shares = found.worths.shares
         if found.error or paid or len(shares) != len(tasks):
@@ -92,10 +92,11 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
             return
         replicas = [work.get_one(Replica, task.uploader or "") for task in tasks]
         accounts = earned_rows.lock_accounts(work, [(job_id, replica.worker) for replica in replicas])
-        amounts = dict[str, str]()
+        amounts, weight = dict[str, str](), holders.compute_pot_weight(work, job, tasks)
         for task, replica, share in zip(tasks, replicas, shares, strict=True):
             account = accounts[job_id, replica.worker]
-            units = min(shapley.compute_worth_pay(share, len(tasks), Units(later)), account.reserved - account.earned)
+            worth = shapley.compute_worth_pay(share, weight, Units(job.price), ceiling)
+            units = min(worth, account.reserved - account.earned)
             if units > 0:
                 root = hash_of(Digest(replica.root or ""))
                 earned_rows.record_earning(work, account, task, replica, root, now, worth=units)

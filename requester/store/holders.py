@@ -77,10 +77,22 @@ def compute_merge_weights(reader: RowReader, job: Job, tasks: Sequence[Task]) ->
     data = jobs.load_spec(job).private
     if data is None or data.rows_cap is None:
         return (1.0,) * len(tasks)
+    return private_jobs.compute_row_scales(_list_weighed_rows(reader, job, tasks, data.least_rows, data.rows_cap))
+
+
+def compute_pot_weight(reader: RowReader, job: Job, tasks: Sequence[Task]) -> float:
+    """Returns for how many answers a round of these tasks pays by worth (rules.pricing.worth)."""
+    data = jobs.load_spec(job).private
+    if data is None or data.rows_cap is None:
+        return len(tasks)
+    rows = _list_weighed_rows(reader, job, tasks, data.least_rows, data.rows_cap)
+    return private_jobs.compute_pot_weight(rows, data.rows_cap)
+
+
+def _list_weighed_rows(reader: RowReader, job: Job, tasks: Sequence[Task], least: int, cap: int) -> list[int]:
     replicas = [task.uploader or "" for task in tasks]
     told = dict(reader.session.execute(_TOLD, {"job": job.id, "replicas": replicas}).all())
-    rows = [private_jobs.count_weighed_rows(told.get(replica), data.least_rows, data.rows_cap) for replica in replicas]
-    return private_jobs.compute_row_scales(rows)
+    return [private_jobs.count_weighed_rows(told.get(replica), least, cap) for replica in replicas]
 
 
 _TOLD: Final = (

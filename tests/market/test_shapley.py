@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules import shapley
+from gradmarket.market.rules import private_jobs, shapley
 from gradmarket.market.rules.shapley import Worths, bound_group_value, compute_worth_pay, draw_orders, estimate_values
 from gradmarket.market.terms import Hash, Units
 
@@ -132,17 +132,45 @@ def test_no_group_is_worth_more_than_the_loss_before(before: float, after: float
 @given(
     parts=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20),
     most=st.integers(0, 2**47).map(Units),
+    floor=st.integers(0, 2**47).map(Units),
 )
-def test_a_round_pays_each_up_to_the_most_and_all_half_of_it_each(parts: list[float], most: Units) -> None:
+def test_a_round_pays_each_up_to_the_most_and_all_a_third_of_it_each(
+    parts: list[float], most: Units, floor: Units
+) -> None:
     worths = Worths(tuple(parts), (0.0,) * len(parts))
-    paid = [compute_worth_pay(share, len(parts), most) for share in worths.shares]
-    assert all(0 <= one <= most for one in paid)
-    assert sum(paid) <= len(parts) * most // 2 + len(parts)
+    paid = [compute_worth_pay(share, len(parts), Units(min(floor, most)), most) for share in worths.shares]
+    assert all(0 <= one <= most - min(floor, most) for one in paid)
+    assert sum(paid) <= len(parts) * most // 3 + len(parts)
     ranked = sorted(range(len(parts)), key=lambda one: parts[one])
     assert [paid[one] for one in ranked] == sorted(paid)
 
 
-def test_alike_answers_are_paid_half_of_the_most() -> None:
-    assert [compute_worth_pay(share, 4, Units(1000)) for share in Worths((2.0,) * 4, (0.0,) * 4).shares] == [500] * 4
-    assert shapley.compute_worth_pay(1.0, 4, Units(1000)) == 1000
-    assert shapley.compute_worth_pay(0.0, 4, Units(1000)) == 0
+def test_alike_answers_are_paid_a_third_of_the_most_in_which_the_floor_is() -> None:
+    shares = Worths((2.0,) * 4, (0.0,) * 4).shares
+    assert [compute_worth_pay(share, 4, Units(0), Units(900)) for share in shares] == [300] * 4
+    assert [compute_worth_pay(share, 4, Units(100), Units(900)) for share in shares] == [200] * 4
+    assert shapley.compute_worth_pay(1.0, 4, Units(50), Units(900)) == 850
+    assert shapley.compute_worth_pay(0.0, 4, Units(50), Units(900)) == 0
+
+
+@given(
+    rows=st.lists(st.integers(2, 200), min_size=2, max_size=20),
+    worth=st.lists(st.floats(0.01, 1.0), min_size=20, max_size=20),
+    part=st.floats(0.1, 0.9),
+)
+def test_rows_that_are_split_over_two_wallets_are_paid_as_one_but_for_a_second_floor(
+    rows: list[int], worth: list[float], part: float
+) -> None:
+    """Where both halves are worth together what the whole is, below the ceiling: rows make the pot, not wallets."""
+    cap, floor, ceiling, whole = 200, Units(20), Units(10**9), worth[: len(rows)]
+    cut = max(1, min(rows[0] - 1, round(part * rows[0])))
+    halves = [worth[0] * part, worth[0] * (1 - part), *whole[1:]]
+
+    def paid(told: list[int], values: list[float]) -> list[int]:
+        weight = private_jobs.compute_pot_weight(told, cap)
+        shares = Worths(tuple(values), (0.0,) * len(values)).shares
+        return [floor + compute_worth_pay(share, weight, floor, ceiling) for share in shares]
+
+    one, two = paid(rows, whole), paid([cut, rows[0] - cut, *rows[1:]], halves)
+    assert one[0] == ceiling or sum(two[:2]) <= one[0] + floor + 2
+    assert two[2:] == pytest.approx(one[1:], abs=2)

@@ -69,6 +69,11 @@ def count_weighed_rows(rows: int | None, least: int, cap: int) -> int:
     return min(max(least, rows or 0), cap)
 
 
+def compute_pot_weight(rows: Sequence[int], cap: int) -> float:
+    """Returns for how many answers of `cap` rows a round pays by worth whose answers weigh as these rows."""
+    return sum(rows) / cap
+
+
 def compute_row_scales(rows: Sequence[int]) -> tuple[float, ...]:
     """Returns what answers of these rows are multiplied by, so that their plain mean is the mean weighted by rows."""
     total = sum(rows)

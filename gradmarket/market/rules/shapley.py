@@ -22,8 +22,9 @@ from gradmarket.market.terms import Hash, Units
 
 MOST_VALUES: Final = 4000
 """Most groups that are measured in a round."""
-USUAL: Final = 2
-"""An answer of so many times the mean share is paid the ceiling; so the mean is half-way from the floor at most."""
+USUAL: Final = 3
+"""An answer of so many times the mean share is paid the ceiling. With less, a holder at the ceiling would gain by a
+second one; with more, the floor is more of the pay."""
 
 
 class Worths(NamedTuple):
@@ -89,9 +90,10 @@ def _compute_standard_error(column: Sequence[float], mean: float) -> float:
     return math.sqrt(math.fsum((one - mean) ** 2 for one in column) / (len(column) * (len(column) - 1)))
 
 
-def compute_worth_pay(share: float, count: int, most: Units) -> Units:
-    """Returns what an answer of this share of a round of `count` is paid by worth, in whole units, `most` at most.
+def compute_worth_pay(share: float, weight: float, floor: Units, ceiling: Units) -> Units:
+    """Returns what an answer of this share is paid over the floor, which counts against it, in whole units.
 
-    The answers of a round together get half of count times `most` at most.
+    weight: how many answers the round has, or all of its rows over the cap where answers weigh as rows. What a round
+    pays by worth is ceiling * weight / USUAL at most, however many wallets divide the rows among them.
     """
-    return Units(min(int(most), math.floor(most * (share * count / USUAL))))
+    return Units(max(0, min(int(ceiling), math.floor(ceiling * (share * weight / USUAL))) - floor))
