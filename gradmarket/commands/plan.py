@@ -18,7 +18,9 @@ from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.rules import identities
 from gradmarket.market.rules.loss_change_test import UNSEEN
+from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
@@ -139,6 +141,7 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
             "at_most": str(spec.most_expensive),
         }
         | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
+        | ({"audits": _describe_audits(spec), "joining": _describe_joining(spec)} if spec.proof else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
         | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
@@ -149,6 +152,24 @@ def _describe_checks(plain: Plan) -> str:
     return (
         "newcomers work alone, proven workers vote, an auditor settles splits; in a class without auditor a plain "
         f"majority of {plain.first_wave}"
+    )
+
+
+def _describe_audits(spec: JobSpec) -> str:
+    """Returns how many of the tasks that proven workers agree on are audited, and why more where the job is short."""
+    votes, rate = spec.replication.replicas, spec.plan(BEST).audit
+    usual = identities.compute_audit_rate(votes)
+    raised = f"; {usual:.0%} would do in a long job" if rate > usual else ""
+    return f"{rate:.0%} of unanimous tasks, all of the last {min(identities.LAST, spec.rounds)} rounds{raised}"
+
+
+def _describe_joining(spec: JobSpec) -> str:
+    """Returns when a newcomer may expect its first pay, by its place in the queue, and when it votes."""
+    votes, turn = spec.replication.replicas, identities.SHARE / spec.tasks_per_round
+    return (
+        f"newcomers get one task in {identities.SHARE} (every second while fewer than {2 * votes} workers are proven, "
+        f"all below {votes}): the k-th in the queue is first paid within {2 * turn:.3g} k rounds, and k at once vote after "
+        f"about {(spec.proof or 0) * turn:.3g} k"
     )
 
 

@@ -13,7 +13,16 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import OnFailure, PrivateData
-from gradmarket.market.rules import growth, private_jobs, replication, secure_sums, shapley, task_windows, verifiers
+from gradmarket.market.rules import (
+    growth,
+    identities,
+    private_jobs,
+    replication,
+    secure_sums,
+    shapley,
+    task_windows,
+    verifiers,
+)
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.job_sum import SumTerms
 from gradmarket.market.rules.pricing import worth
@@ -232,7 +241,10 @@ class JobSpec(JobFields):
     def plan(self, lead: Lead = STRANGER) -> Plan:
         """Returns how a task is checked whose first worker is `lead`."""
         plan = replication.load_policy(self.replication.name).plan(self.replication, lead)
-        return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
+        least = 0.0 if self.audit is None else self.audit.probability
+        if plan.referred and plan.maximum > 1 and getattr(self.replication, "audit", None) is None:
+            least = max(least, identities.compute_audit_rate(plan.maximum, self.rounds))
+        return replace(plan, audit=max(plan.audit, least))
 
     @property
     def unaudited_plan(self) -> Plan | None:

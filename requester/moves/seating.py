@@ -6,11 +6,12 @@ from typing import Final
 
 from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
+from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, JobId, Units
 from requester.moves.candidates import CandidatePool
-from requester.store import jobs, seats, workers
+from requester.store import jobs, joining, seats, workers
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
@@ -31,6 +32,7 @@ class SeatPool(CandidatePool):
         self._proof, self._now = self._spec.proof or 0, now
         self._present = seats.list_proven_parties(reader, job, mixable, self._proof, now)
         self._alone: dict[int, int] = {}
+        self._queue: list[Newcomer] | None = None
 
     def list_able_candidates(self, _seed: Hash, opening: Opening, _places: int) -> list[Candidate]:
         """Returns the candidates that may take the task; newcomers are bounded by their share of tasks."""
@@ -54,7 +56,7 @@ class SeatPool(CandidatePool):
         too_few = proven < votes and self._now >= task.created_at + workers.HERE_S
         alone = [row.party.worker for row in able if too_few or not self._is_proven(row.party.worker)]
         if fresh and alone and self._count_left(task, proven) > 0:
-            chosen = identities.choose_newcomer(seed, assignment.draw_order(seed, alone), self._standings)
+            chosen = identities.choose_newcomer(seed, self._order(assignment.draw_order(seed, alone)))
             self._alone[task.round] = self._count_alone(task.round) + 1
             return [self.candidates[chosen]], self._spec.plan(STRANGER)
         plan = self._plan_vote(task)
@@ -67,6 +69,15 @@ class SeatPool(CandidatePool):
 
     def _is_proven(self, worker: Address) -> bool:
         return identities.is_proven(self._standings.get(worker, 0.0), self._proof)
+
+    def _order(self, alone: Sequence[Address]) -> list[Newcomer]:
+        """Returns who may go on alone in the order of the job's queue; proven ones come last."""
+        if self._queue is None:
+            self._queue = joining.list_queue(self._reader, self._job, self.mixable, self._now)
+        queued = [one for one in self._queue if one.party.worker in alone]
+        left = set(alone) - {one.party.worker for one in queued}
+        rest = [Newcomer(self.candidates[one].party, self._standings.get(one, 0.0)) for one in alone if one in left]
+        return [*queued, *rest]
 
     def _plan_vote(self, task: Task) -> Plan:
         plan = self._spec.plan(BEST)

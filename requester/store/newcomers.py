@@ -1,25 +1,21 @@
 """Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
 
 from secrets import randbelow
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, exists, func, or_, select
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, select
 
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from requester.store import ballots, holders, jobs, progress, tasks, workers
+from requester.store import ballots, holders, jobs, joining, progress, tasks, workers
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
-SAMPLE: Final = 256
-"""Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""
+SAMPLE: Final = joining.SAMPLE
 TASKS: Final = 64
-DIGITS: Final = 32
-"""At how many digits of an address an order may begin; eight follow the last of them."""
 NEW: Final = Worker.accepted_at.is_(None)
 
 
@@ -79,11 +75,14 @@ _LEFT: Final = (
 def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """Returns the workers for which a gradient's price is reserved now, in random order.
 
-    They have earned nothing in the job, and are as many as its rule admits.
+    They have earned nothing in the job, and are as many as its rule admits. Where newcomers queue for a share of the
+    tasks, those get it whose turn comes: a reservation returns only with the job, and each of a flood would hold one.
     """
     if job.determinism_class is None:
         return []
     mixable = ballots.list_mixable_classes(reader, job)
+    if jobs.load_spec(job).proof is not None:
+        return _list_next_in_queue(reader, job, mixable, now)
     return [
         address
         for known in (True, False)
@@ -92,13 +91,28 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     ]
 
 
+def _list_next_in_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address]:
+    queue = joining.list_queue(reader, job, mixable, now)
+    unproven = {one.party.worker for one in queue}
+    proven = [one for one in _draw_uncovered_workers(reader, job, mixable, True, now) if one not in unproven]
+    ahead = joining.list_next(reader, job, queue, mixable, now)
+    new = [one.party.worker for one in ahead if not one.covered]
+    chosen: list[Address] = []
+    for known, workers_ in ((True, proven), (False, new)):
+        chosen += workers_[: max(0, _count_by_money(reader, job, known))]
+    return chosen
+
+
 def _count_affordable_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
-    held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
-    by_money = (
-        newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)
-    ) // jobs.compute_reserve_per_gradient(job)
+    by_money = _count_by_money(reader, job, known)
     return by_money if known or by_money <= 0 else min(by_money, _count_wanted_newcomers(reader, job, mixable, now))
+
+
+def _count_by_money(reader: RowReader, job: Job, known: bool) -> int:
+    held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
+    left = newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)
+    return left // jobs.compute_reserve_per_gradient(job)
 
 
 _HELD: Final = (
@@ -164,32 +178,14 @@ def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[
 def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
     """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
     asked = workers.asked_of(job, now, assignment.list_comparable_classes(job.determinism_class or "", mixable))
-    turns = _DRAWN[known], asked | {"digit": 3 + randbelow(DIGITS)}
+    turns = _DRAWN[known], asked | {"digit": 3 + randbelow(joining.DIGITS)}
     rows = reader.session.scalars(*turns)
     content = [row for row in rows if workers.is_serving_job(row, job.id) and workers.asks_of(row, job) <= job.price]
     return [party.worker for party in newcomers.in_turn(map(workers.build_party, content))]
 
 
-def _number_per_owner(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
-    """Numbers the selected workers with the same value of the column, from 1 on.
-
-    The order is one for all columns, by what their addresses are from a random digit on: random() would give each
-    column an order of its own, and nobody would be the first of both its payout address and its network.
-    """
-    digits = func.substr(Worker.address, bindparam("digit", type_=Integer))
-    return func.row_number().over(partition_by=column, order_by=(digits, Worker.address))
-
-
-_BY_PAYOUT: Final = _number_per_owner(Worker.payout)
-_BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number_per_owner(Worker.network))
-_TURN: Final = case((_BY_PAYOUT > _BY_NETWORK, _BY_PAYOUT), else_=_BY_NETWORK)
-"""The turn in which a worker comes among all selected, before any is left out (market.rules.newcomers.in_turn)."""
-_COVERED: Final = exists().where(
-    Account.job_id == bindparam("job"),
-    Account.worker == Worker.address,
-    or_(Account.earned > 0, Account.reserved >= workers.PRICE),
-)
-_ASKS: Final = select(Worker).where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~_COVERED)
+_ASKS: Final = select(Worker).where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~joining.COVERED)
 _DRAWN: Final = {
-    known: _ASKS.where(~NEW if known else NEW).order_by(_TURN, func.random()).limit(SAMPLE) for known in (True, False)
+    known: _ASKS.where(~NEW if known else NEW).order_by(joining.TURN, func.random()).limit(SAMPLE)
+    for known in (True, False)
 }

@@ -16,7 +16,7 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.store import audited_classes, audits, ballots, holders, jobs, seats, strikes, tasks, workers
+from requester.store import audited_classes, audits, ballots, holders, jobs, joining, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
@@ -268,23 +268,40 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
         (candidate,) = candidates_of(reader, job, [worker], now)
         replicas = tasks.replicas_of(reader, [task])[task.id]
         busy = holders.list_unavailable_by_round(reader, job, [task])[task.round]
-        opening = opening_for(job, task, replicas, ballots.list_mixable_classes(reader, job), busy)
+        mixable = ballots.list_mixable_classes(reader, job)
+        opening = opening_for(job, task, replicas, mixable, busy)
         opening = admit_returners(reader, job, opening, replicas, now, busy)
         reason = assignment.why_not(candidate, opening)
         if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble
-        said = in_words(candidate, opening) or _tell_newcomer(reader, job, candidate, now) or _nobody_to_blame(opening)
+        queued = ""
+        if reason in (None, Reason.NO_RESERVATION):
+            queued = _tell_newcomer(reader, job, candidate.party.worker, mixable, now)
+        said = queued or in_words(candidate, opening) or _nobody_to_blame(opening)
         return f"{jobs.load_spec(job).name}: {said}"
     return "no task is open just now"
 
 
-def _tell_newcomer(reader: RowReader, job: Job, candidate: Candidate, now: float) -> str:
-    """Returns how far a newcomer is from a vote; empty where newcomers vote, and for proven ones."""
-    proof = jobs.load_spec(job).proof
-    standing = seats.load_standings(reader, [candidate], now)[candidate.party.worker]
-    if proof is None or identities.is_proven(standing, proof):
+def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: assignment.Mixable, now: float) -> str:
+    """Returns a newcomer's place in the job's queue and when it has a seat; empty where it is in none."""
+    queue = joining.list_queue(reader, job, mixable, now)
+    place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
+    if place is None:
         return ""
-    return f"newcomers get one task in {identities.SHARE}, in turn, until {proof} answers of theirs passed an audit"
+    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
+    share = joining.load_share(reader, job, mixable, now)
+    tasks_now = spec.sizes.of(row.number if row else 0)
+    rounds = identities.count_rounds_until_seat(queue, worker, tasks_now, share)
+    took = (now - job.created_at) / row.number if row and row.number else None
+    time = f", {_describe_seconds(rounds * took)} as rounds go" if took else ""
+    return (
+        f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit: it is at "
+        f"place {place} of {len(queue)}, and its pay may be expected within {rounds} round{'s' * (rounds > 1)}{time}"
+    )
+
+
+def _describe_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _nobody_to_blame(opening: Opening) -> str:

@@ -118,9 +118,11 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
     return reader.session.scalar(_ALONE, {"job": job.id, "round": number}) or 0
 
 
+IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
+"""Condition: one worker decides the task alone."""
 _ALONE: Final = select(func.count()).where(
     Task.job_id == bindparam("job"),
     Task.round == bindparam("round"),
-    Task.plan["first_wave"].as_integer() == 1,
+    IS_ALONE,
     exists().where(Replica.task_id == Task.id),
 )

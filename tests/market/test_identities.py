@@ -3,6 +3,7 @@
 from fractions import Fraction
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,11 @@ SETTINGS = proven.Settings()
 
 def party(name: str, payout: str | None = None) -> Party:
     return Party(Address(name), name, Address(payout or name), None)
+
+
+def newcomer(name: str, network: str | None = None, **facts: Any) -> identities.Newcomer:
+    known = {"standing": 0.0} | facts
+    return identities.Newcomer(Party(Address(name), name, Address(name), network), **known)
 
 
 def names(count: int) -> list[str]:
@@ -64,10 +70,38 @@ class TestNewcomers:
         assert identities.count_newcomers_tasks(0, 40, proven_ones, 3) == most
 
     def test_every_second_seat_goes_to_the_one_closest_to_its_proof(self) -> None:
-        order = [Address(name) for name in names(3)]
-        known = {order[1]: 0.2, order[2]: 0.5}
-        assert identities.choose_newcomer(Hash(b"\x00" * 32), order, known) == order[0]
-        assert identities.choose_newcomer(Hash(b"\x01" * 32), order, known) == order[2]
+        queue = [newcomer(name, standing=known) for name, known in zip("abc", (0.0, 0.2, 0.5), strict=True)]
+        assert identities.choose_newcomer(Hash(b"\x00" * 32), queue) == "a"
+        assert identities.choose_newcomer(Hash(b"\x01" * 32), queue) == "c"
+
+    def test_who_was_served_longest_ago_is_first_whatever_number_of_wallets_a_network_has(self) -> None:
+        flood = [newcomer(f"flood{number}", network="f", served_at=9.0) for number in range(5)]
+        queue = identities.order_newcomers([*flood, newcomer("late", joined_at=2.0), newcomer("early", joined_at=1.0)])
+        assert [one.party.worker for one in queue][:3] == ["early", "late", "flood0"]
+        served = identities.order_newcomers([*flood, newcomer("honest", network="h", served_at=10.0)])
+        assert [one.party.worker for one in served][:2] == ["flood0", "honest"], "the second of a network waits"
+
+    def test_a_deposit_waits_behind_other_deposits_alone(self) -> None:
+        queue = [newcomer(f"flood{number}") for number in range(100)] + [newcomer("backed", deposit=True)]
+        chosen = [identities.choose_newcomer(Hash(bytes([0, turn] * 16)), queue) for turn in (0, 1)]
+        assert chosen == ["flood0", "backed"]
+        rounds = [identities.count_rounds_until_seat(queue, Address(one), 8, 8) for one in ("backed", "flood99")]
+        assert rounds == [2, 200]
+
+    def test_a_newcomer_has_a_seat_within_the_rounds_that_it_is_told_of(self) -> None:
+        """The others stay, begun ones among them; the seeds are those of tasks."""
+        queue = [newcomer(f"{number}", standing=0.5 if number == 3 else 0.0) for number in range(6)]
+        told = identities.count_rounds_until_seat(queue, Address("5"), 8, 8)
+        random, waited = Random(0), []
+        for _ in range(100):
+            left, seats_ = list(queue), 0
+            while any(one.party.worker == "5" for one in left):
+                chosen = identities.choose_newcomer(Hash(random.randbytes(32)), left)
+                again = [one for one in left if one.party.worker == chosen and one.standing]
+                left, seats_ = [one for one in left if one.party.worker != chosen] + again, seats_ + 1
+            waited.append(seats_)
+        assert told == 12
+        assert told * 0.7 <= sum(waited) / len(waited) <= told
 
 
 class TestPlans:
@@ -78,7 +112,7 @@ class TestPlans:
 
     def test_unanimous_votes_of_proven_ones_decide(self) -> None:
         plan = proven.plan(SETTINGS, Lead(standing(16), 0.0))
-        assert plan.audit == SETTINGS.audit
+        assert plan.audit == 0.2
         assert isinstance(voting.judge_ballots(ballots(3), 3, plan), voting.Quorum)
 
     @pytest.mark.parametrize("sizes", [(2, 1), (1, 1, 1), (2,)])
@@ -180,7 +214,7 @@ def test_a_ring_of_any_size_that_always_returns_leaves_about_one_percent_wrong()
 
 
 def test_a_forecast_shows_the_votes_of_proven_ones_and_the_bound_of_a_long_job() -> None:
-    spec = JobSpec.model_validate(JOB | {"replication": {"name": "proven"}})
+    spec = JobSpec.model_validate(JOB | {"replication": {"name": "proven"}, "rounds": 100})
     assumed = Assumed((Fraction(3, 10),), None, None, stake=0.0, saved=1.0, benefit=0.0)
     forecast = compute_forecast(spec, assumed)
     (row,) = forecast.rows
@@ -188,3 +222,36 @@ def test_a_forecast_shows_the_votes_of_proven_ones_and_the_bound_of_a_long_job()
     assert row.wrong_at_end == pytest.approx(0.8 * 0.027)
     assert forecast.returning == pytest.approx(0.0104, abs=1e-4)
     assert compute_forecast(JobSpec.model_validate(JOB), assumed).returning is None
+
+
+def follow_stock(rate: float, votes: int, rounds: int, share: float) -> float:
+    """The same share by small steps of time: each lie of a proven ring that is found takes a task's places from it."""
+    steps, wrong, held = 2000, 0.0, share
+    for _ in range(steps):
+        lies = held**votes * rounds / steps
+        wrong, held = wrong + (1 - rate) * lies, held - rate * lies
+    return wrong / rounds
+
+
+@pytest.mark.parametrize(("votes", "rounds", "share"), [(3, 20, 0.3), (3, 200, 0.5), (2, 50, 0.3)])
+def test_a_proven_ring_leaves_wrong_what_following_it_in_time_gives(votes: int, rounds: int, share: float) -> None:
+    found = identities.compute_stock_wrong(0.2, votes, rounds, share)
+    assert found == pytest.approx(follow_stock(0.2, votes, rounds, share), rel=0.01)
+
+
+def test_shorter_jobs_are_audited_more_and_no_lie_of_a_proven_ring_is_worth_it() -> None:
+    rates = [identities.compute_audit_rate(3, rounds) for rounds in (5, 10, 20, 30, 48, 49, 200)]
+    assert rates == [0.55, 0.5, 0.35, 0.3, 0.25, 0.2, 0.2]
+    for rounds in range(3, 300):
+        rate = identities.compute_audit_rate(3, rounds)
+        assert identities.compute_stock_wrong(rate, 3, rounds - identities.LAST, 0.3) <= 0.01
+    assert identities.compute_audit_rate(2) == 0.3
+
+
+def test_a_job_s_plan_follows_its_rounds_unless_it_names_its_audits() -> None:
+    def audited(rounds: int, **settings: object) -> float:
+        asked = {"replication": {"name": "proven"} | settings, "rounds": rounds}
+        return JobSpec.model_validate(JOB | asked).plan(BEST).audit
+
+    assert [audited(20), audited(200), audited(20, audit=0.1), audited(200, replicas=2)] == [0.35, 0.2, 0.1, 0.3]
+    assert JobSpec.model_validate(JOB | {"replication": {"name": "proven"}, "rounds": 20}).plan().audit == 1.0

@@ -55,6 +55,21 @@ def test_a_plan_says_what_a_ring_gains_under_it_and_under_others() -> None:
     assert "another identity, which is free" in told
 
 
+def test_a_plan_of_proven_workers_says_its_audits_and_when_a_newcomer_is_paid(tmp_path: Path) -> None:
+    """The example has rounds of 4 tasks: a turn of a newcomer comes in every second round."""
+    job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "proven"}, "tasks_per_round": 4}
+    short, long = tmp_path / "short.json", tmp_path / "long.json"
+    short.write_text(json.dumps(job | {"rounds": 20}))
+    long.write_text(json.dumps(job | {"rounds": 100}))
+    found = said("job", "plan", str(short), "--json")
+    assert found["audits"] == "35% of unanimous tasks, all of the last 2 rounds; 20% would do in a long job"
+    assert (
+        "the k-th in the queue is first paid within 4 k rounds, and k at once vote after about 32 k" in found["joining"]
+    )
+    assert said("job", "plan", str(long), "--json")["audits"] == "20% of unanimous tasks, all of the last 2 rounds"
+    assert "audits" not in said("job", "plan", EXAMPLE, "--json")
+
+
 def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:
     price = json.loads(Path(EXAMPLE).read_text())["price"]
     audited = ("job", "plan", EXAMPLE, "--trust", "--json", "--audit", "0.05", "--stake")

@@ -3,9 +3,13 @@
 1. An operator with fewer than PROOF audited right answers in a determinism class is a *newcomer* there. It works alone,
    each answer is audited before it is paid, and it votes on nobody.
 2. Newcomers get one task in SHARE, counted over all rounds; every second while fewer than twice the votes of a task are
-   proven, and all while fewer than these are: until then proven ones go on alone too.
+   proven, and all while fewer than these are: until then proven ones go on alone too. Half of their seats go to the one
+   closest to its proof, the others to the first of a queue: turns go over payouts and networks, so wallets of one
+   network are served as one. Of these, half are for newcomers that have a deposit at risk in the job: it comes back,
+   and who puts it down waits behind other deposits alone.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
-4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds.
+4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds. In a job of few rounds p
+   is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
 5. Equal wrong answers of two, or a wrong accepted answer, convict. A lone wrong answer costs its pay and the standing:
    a machine may err, two do not err alike.
 6. The voted seats of a round go to a *crew*: as many proven ones present as it has seats, with the lowest numbers.
@@ -19,13 +23,16 @@ tasks wrong at the end, 1.04 % by these constants: each lie of R proven ones is 
 R * PROOF tasks of newcomers.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.rules import reputation
+from gradmarket.market.rules import newcomers, reputation
 from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.terms import Address, Hash
 
@@ -40,10 +47,43 @@ LAST: Final = 2
 TERM: Final = 100
 """Rounds after which a worker's number in the crew is drawn anew."""
 
+LEAST: Final = 0.2
+"""The share of unanimous tasks that is audited at least."""
+STEP: Final = 0.05
+"""Shares of audits are multiples of this."""
+RING: Final = 0.3
+WRONG: Final = 0.01
+"""What a ring of RING of those present may leave wrong at the end."""
+BOUND: Final = 1 / 96
+"""The same of a ring of any size whose members always return: p = 0.2 with three replicas."""
+LONG: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """An unproven worker that asks for work."""
+
+    party: Party
+    standing: float
+    served_at: float = 0.0
+    """When somebody of its payout address or of its network last had a newcomers' task of the job; 0 for never."""
+    joined_at: float = 0.0
+    deposit: bool = False
+    """It has a stake at risk in the job that is worth PROOF of its prices."""
+    covered: bool = False
+    """Money is reserved for it in the job."""
+
 
 def is_proven(standing: float, proof: int = PROOF) -> bool:
     """Returns whether an operator of this standing (rules.reputation) in a class votes there."""
     return standing >= reputation.compute_supported_standing(LEFT * proof)
+
+
+def compute_share(proven: int, replicas: int) -> int:
+    """Returns n where newcomers get one task in n; `proven` counts the separate proven parties that are present."""
+    if proven < replicas:
+        return 1
+    return 2 if proven < 2 * replicas else SHARE
 
 
 def count_newcomers_tasks(before: int, tasks: int, proven: int, replicas: int) -> int:
@@ -51,20 +91,43 @@ def count_newcomers_tasks(before: int, tasks: int, proven: int, replicas: int) -
 
     `proven` counts the separate proven parties that are present, `replicas` the votes of a task.
     """
-    if proven < replicas:
-        return tasks
-    share = 2 if proven < 2 * replicas else SHARE
+    share = compute_share(proven, replicas)
     return (before + tasks) // share - before // share
 
 
-def choose_newcomer(seed: Hash, order: Sequence[Address], standings: Mapping[Address, float]) -> Address:
-    """Returns which newcomer gets a seat, given the draw's order of those that may have it.
+def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
+    """Returns the queue: whose payout and network were served longest ago first, then who joined first.
 
-    By the seed, every second seat goes to the one that is closest to its proof, so that some are proven soon.
+    Of one payout or network the second comes after the first of all others (rules.newcomers.in_turn).
     """
-    if seed[0] % 2:
-        return max(order, key=lambda worker: standings.get(worker, 0.0))
-    return order[0]
+    known = {one.party.worker: one for one in waiting}
+    ordered = sorted(known.values(), key=lambda one: (one.served_at, one.joined_at, one.party.worker))
+    return [known[party.worker] for party in newcomers.in_turn(one.party for one in ordered)]
+
+
+def choose_newcomer(seed: Hash, queue: Sequence[Newcomer]) -> Address:
+    """Returns which newcomer gets a seat.
+
+    By the seed, every second seat goes to the one that is closest to its proof, so that some are proven soon; and of
+    the others every second one to the first that has a deposit.
+    """
+    begun = [one for one in queue if one.standing > 0.0]
+    if begun and seed[0] % 2:
+        return max(begun, key=lambda one: one.standing).party.worker
+    backed = [one for one in queue if one.deposit]
+    return (backed if backed and seed[1] % 2 else queue)[0].party.worker
+
+
+def count_rounds_until_seat(queue: Sequence[Newcomer], worker: Address, tasks: int, share: int) -> int:
+    """Returns within how many rounds of `tasks` tasks a worker of the queue has a seat, on average.
+
+    Newcomers get one task in `share`. The worker has not begun: each seat of others that have takes one from the queue.
+    """
+    own = next(one for one in queue if one.party.worker == worker)
+    ahead = [one for one in queue[: queue.index(own)] if not own.deposit or one.deposit]
+    begun = any(one.standing > 0.0 for one in queue if one != own)
+    backed = own.deposit or any(one.deposit for one in queue)
+    return math.ceil((len(ahead) + 1) * share * (1 + begun) * (1 + backed) / tasks)
 
 
 def compute_crew_number(secret: Hash, worker: Address, number: int) -> Hash:
@@ -109,3 +172,29 @@ def list_convicted(wrong: Mapping[str, str]) -> set[str]:
 def compute_final_wrong(audit: float, replicas: int, proof: int = PROOF, share: int = SHARE) -> float:
     """Returns the share of all tasks that a ring leaves wrong which always returns under fresh identities."""
     return (1.0 - audit) / audit / (share * replicas * proof)
+
+
+def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) -> float:
+    """Returns the share of `rounds` rounds that a ring leaves wrong which was proven before, a `share` x of the crew.
+
+    It lies where it has all R seats, x^R of a round's tasks T, and each lie that an audit finds takes R of the crew's
+    R T places from it: dx/dt = -p x^R by rounds, so of p t rounds that find it (x(0) - x(t)) (1 - p) / p stay wrong.
+    """
+    if rounds <= 0:
+        return 0.0
+    left = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
+    return (1.0 - audit) / (audit * rounds) * (share - left)
+
+
+@cache
+def compute_audit_rate(replicas: int, rounds: int | None = None) -> float:
+    """Returns the least p, in steps of STEP, that bounds what stays wrong in a job of so many rounds; None: a long one.
+
+    At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew.
+    """
+    for step in range(math.ceil(LEAST / STEP), round(1 / STEP)):
+        rate = step * STEP
+        stock = compute_stock_wrong(rate, replicas, (rounds or LONG) - LAST, RING)
+        if compute_final_wrong(rate, replicas) <= BOUND and stock <= WRONG:
+            return round(rate, 2)
+    return 1.0

@@ -20,8 +20,9 @@ class Settings(Part):
 
     replicas: int = Field(default=3, ge=2, le=15)
     """The votes of a task, which have to be equal."""
-    audit: float = Field(default=0.2, gt=0.0, le=1.0)
-    """The share of unanimous tasks that is audited."""
+    audit: float | None = Field(default=None, gt=0.0, le=1.0)
+    """The share of unanimous tasks that is audited. Left out: 0.2 with three replicas and 0.3 with two, and more in a
+    job of fewer than 50 rounds (rules.identities.compute_audit_rate)."""
     proof: int = Field(default=identities.PROOF, ge=1, le=1000)
     """Audited right answers of an operator, in its determinism class, until it votes."""
 
@@ -38,4 +39,5 @@ def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
     if not identities.is_proven(lead.standing, settings.proof):
         return Plan(first_wave=1, quorum=1, maximum=1, audit=1.0, referred=True)
     votes = settings.replicas
-    return Plan(first_wave=votes, quorum=votes, maximum=votes, audit=settings.audit, referred=True)
+    audit = identities.compute_audit_rate(votes) if settings.audit is None else settings.audit
+    return Plan(first_wave=votes, quorum=votes, maximum=votes, audit=audit, referred=True)

@@ -1,0 +1,104 @@
+"""How newcomers come to their first pay in a job of `proven`: the queue, its floods and its deposits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from requester.store import newcomers
+from requester.store.tables import Account, Job, Replica, Worker
+from tests.kit.behaviour import HONEST, NOISE, Behaviour
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
+from tests.requester.test_proven import open_job, prove
+
+NewFloor = Callable[..., MarketFixture]
+
+
+def open_proven(new_floor: NewFloor, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
+    """Two proven workers, who vote by two: newcomers get one of a round's two tasks."""
+    votes = {"replicas": 2, "audit": 1e-9}
+    market, auditor = open_job(new_floor, tasks_per_round=2, replication=votes, **spec)
+    prove(market, *(market.worker() for _ in range(2)))
+    return market, auditor
+
+
+def join(market: MarketFixture, network: str, behaviour: Behaviour = HONEST) -> SimWorker:
+    """A newcomer of a network for which nothing is reserved."""
+    market.clock.now += 0.1
+    worker = market.worker(behaviour, reserved=0)
+    with market.context.begin() as work:
+        work.get_one(Worker, worker.address).network = network
+    return worker
+
+
+def reserve(market: MarketFixture) -> list[str]:
+    """As the `settle` stage does with what the rule names."""
+    with market.context.begin() as work:
+        due = newcomers.next_covered(work, work.get_one(Job, market.job), market.clock())
+        for address in due:
+            work.get_one(Account, (market.job, address)).reserved += PRICE
+    return list(due)
+
+
+def play(market: MarketFixture, auditor: SimAuditor, rounds: int, *, done: Callable[[], object] = bool) -> None:
+    for _ in range(60 * rounds):
+        if done() or len(market.rounds()) > rounds:
+            return
+        reserve(market)
+        for worker in market.workers:
+            worker.turn()
+        market.lapse(1.0)
+        auditor.work()
+    raise AssertionError("the rounds never came")
+
+
+def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new_floor: NewFloor) -> None:
+    """All of the flood were there before it, lie always and ask always: money and turns go over networks."""
+    market, auditor = open_proven(new_floor, rounds=12)
+    flood = [join(market, f"network {number % 2}", NOISE) for number in range(5)]
+    market.gather()
+    honest = join(market, "its own")
+    play(market, auditor, rounds=11, done=lambda: honest.address in market.earned())
+    assert len(market.rounds()) <= 10
+    assert not set(market.earned()) & {worker.address for worker in flood}
+    check_books(market)
+
+
+def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor) -> None:
+    market, _ = open_proven(new_floor)
+    for number in range(6):
+        join(market, f"network {number}", NOISE)
+    market.gather()
+    assert len(reserve(market)) == 2
+    market.gather()
+    assert len(reserve(market)) <= 1, "who has a seat has left the queue"
+
+
+def test_a_newcomer_is_told_its_place_and_when_it_may_expect_its_pay(new_floor: NewFloor) -> None:
+    market, auditor = open_proven(new_floor, rounds=4)
+    play(market, auditor, rounds=1)
+    waiting = [join(market, f"network {number}") for number in range(3)]
+    market.gather(*waiting)
+    told = [worker.waiting for worker in waiting]
+    for place, words in enumerate(told, 1):
+        said = f"place {place} of 3, and its pay may be expected within {place} round{'s' * (place > 1)}, "
+        assert said in words
+        assert " s as rounds go" in words
+
+
+@pytest.mark.parametrize(("at_risk", "first"), [(16 * PRICE, True), (15 * PRICE, False)])
+def test_a_deposit_has_its_money_and_its_turn_before_a_flood(new_floor: NewFloor, at_risk: int, first: bool) -> None:
+    market, _ = open_proven(new_floor)
+    for number in range(6):
+        join(market, f"network {number}", NOISE)
+    backed = join(market, "network 0")
+    with market.context.begin() as work:
+        work.get_one(Account, (market.job, backed.address)).at_risk = at_risk
+    market.gather()
+    assert (backed.address in reserve(market)) is first
+    words = "within 2 rounds" if first else "within 7 rounds"
+    assert words in backed.waiting
+    assert market.all(Replica, Replica.worker == backed.address) == []
