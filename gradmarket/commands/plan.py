@@ -168,8 +168,8 @@ def _describe_joining(spec: JobSpec) -> str:
     votes, turn = spec.replication.replicas, identities.SHARE / spec.tasks_per_round
     return (
         f"newcomers get one task in {identities.SHARE} (every second while fewer than {2 * votes} workers are proven, "
-        f"all below {votes}): the k-th in the queue is first paid within {2 * turn:.3g} k rounds, and k at once vote after "
-        f"about {(spec.proof or 0) * turn:.3g} k"
+        f"all below {votes}): the k-th in the queue is first paid within {2 * turn:.3g} k rounds, and k at once vote "
+        f"after about {(spec.proof or 0) * turn:.3g} k"
     )
 
 
