@@ -8,6 +8,7 @@ import pytest
 from requester.store import newcomers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -55,6 +56,7 @@ def play(market: MarketFixture, auditor: SimAuditor, rounds: int, *, done: Calla
     raise AssertionError("the rounds never came")
 
 
+@FULL
 def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new_floor: NewFloor) -> None:
     """All of the flood were there before it, lie always and ask always: money and turns go over networks."""
     market, auditor = open_proven(new_floor, rounds=12)
