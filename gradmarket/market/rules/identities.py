@@ -182,7 +182,7 @@ def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) 
     """
     if rounds <= 0:
         return 0.0
-    left = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
+    left: float = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
     return (1.0 - audit) / (audit * rounds) * (share - left)
 
 
