@@ -12,7 +12,7 @@ from gradmarket.market.rules.assignment import Mixable, Opening
 from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.newcomers import choose_filling_parties
 from gradmarket.market.terms import JobId, Units
-from requester.store import jobs, lead_candidates, seats, workers
+from requester.store import audited_classes, jobs, lead_candidates, seats, workers
 from requester.store.tables import Account, Job, Replica, Reputation, Task, Worker
 from requester.store.work import RowReader
 
@@ -24,14 +24,19 @@ DIGITS: Final = 32
 """At how many digits of an address an order may begin; eight follow the last of them."""
 
 
+def has_queue(reader: RowReader, job: Job, now: float) -> bool:
+    """Returns whether the job tells newcomers from proven workers, and its class has the auditor for it."""
+    return jobs.load_spec(job).proof is not None and not audited_classes.needs_no_auditor(reader, job, now)
+
+
 def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Newcomer]:
     """Returns the unproven workers that ask for work and hold no place of the job, in the order of their turns.
 
     Empty where the job tells nobody apart. They are `covered` or not.
     """
-    proof = jobs.load_spec(job).proof
-    if proof is None:
+    if not has_queue(reader, job, now):
         return []
+    proof = jobs.load_spec(job).proof or 0
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     about = {"deposit": identities.PROOF * job.price, "least": identities.LEFT * proof, "digit": 3 + randbelow(DIGITS)}
     rows = reader.session.execute(_ASKING, workers.asked_of(job, now, beside) | about).all()

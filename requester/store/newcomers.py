@@ -81,7 +81,7 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     if job.determinism_class is None:
         return []
     mixable = ballots.list_mixable_classes(reader, job)
-    if jobs.load_spec(job).proof is not None:
+    if joining.has_queue(reader, job, now):
         return _list_next_in_queue(reader, job, mixable, now)
     return [
         address
@@ -92,14 +92,15 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
 
 
 def _list_next_in_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address]:
+    """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes."""
     queue = joining.list_queue(reader, job, mixable, now)
     unproven = {one.party.worker for one in queue}
-    proven = [one for one in _draw_uncovered_workers(reader, job, mixable, True, now) if one not in unproven]
-    ahead = joining.list_next(reader, job, queue, mixable, now)
-    new = [one.party.worker for one in ahead if not one.covered]
+    ahead = [one.party.worker for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
     chosen: list[Address] = []
-    for known, workers_ in ((True, proven), (False, new)):
-        chosen += workers_[: max(0, _count_by_money(reader, job, known))]
+    for known in (True, False):
+        drawn = _draw_uncovered_workers(reader, job, mixable, known, now)
+        due = [one for one in drawn if one not in unproven] + ([] if known else ahead)
+        chosen += due[: max(0, _count_by_money(reader, job, known))]
     return chosen
 
 

@@ -67,7 +67,8 @@ def test_a_plan_of_proven_workers_says_its_audits_and_when_a_newcomer_is_paid(tm
         "the k-th in the queue is first paid within 4 k rounds, and k at once vote after about 32 k" in found["joining"]
     )
     assert said("job", "plan", str(long), "--json")["audits"] == "20% of unanimous tasks, all of the last 2 rounds"
-    assert "audits" not in said("job", "plan", EXAMPLE, "--json")
+    long.write_text(json.dumps(job | {"replication": {"name": "fixed"}}))
+    assert "audits" not in said("job", "plan", str(long), "--json")
 
 
 def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:
