@@ -144,3 +144,14 @@ def check_service_parts(url: str) -> list[CheckResult]:
     if not troubled:
         return [CheckResult("service", f"{url} is ready")]
     return [CheckResult(f"service's {name}", detail, PARTS[name]) for name, detail in troubled.items()]
+
+
+def check_auditor(settings: RequesterSettings, folder: Path) -> Iterator[CheckResult]:
+    """Checks what the service's own auditor said last, where there is one."""
+    said = folder / "auditor.log"
+    if settings.auditor == "none":
+        yield CheckResult("auditor", "the service runs none (GRADMARKET_AUDITOR)")
+    elif said.exists():
+        last = (said.read_text(errors="replace").strip().splitlines() or ["it starts"])[-1]
+        wrong = "look into " + str(said) if "rror" in last else ""
+        yield CheckResult("auditor", last[:300], wrong)

@@ -84,7 +84,12 @@ def check_service_data(path: Path) -> list[CheckResult]:
     settings = checkup.load_settings_or_fault()
     if isinstance(settings, CheckResult):
         return [*results, settings]
-    return [*results, checkup.check_database(settings, path), *checkup.check_broker(settings)]
+    return [
+        *results,
+        checkup.check_database(settings, path),
+        *checkup.check_broker(settings),
+        *checkup.check_auditor(settings, path),
+    ]
 
 
 def check_service(market: str | None, token: str | None, data: Path | None) -> list[CheckResult]:

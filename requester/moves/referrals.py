@@ -9,7 +9,7 @@ from typing import Final
 from gradmarket.market.rules import identities, operators
 from gradmarket.market.terms import AuditState, ReplicaState
 from requester.context import Context
-from requester.moves import judging
+from requester.moves import ending, judging
 from requester.moves.audit_draws import reopen_audit
 from requester.store import audits, reputations
 from requester.store.event_log import record_event
@@ -24,8 +24,8 @@ REASON: Final = "an audit found another root than it did"
 def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
     """Accepts the answers that the auditor found too; where there are none, the task is done again.
 
-    A wrong answer is unpaid. Two equal ones bar their operators, and a lone one costs its operator's standing. The
-    caller has locked the audits, the job and the task.
+    A wrong answer is unpaid, and its worker rests. Two equal ones bar their operators, and a lone one costs its
+    operator's standing. The caller has locked the audits, the job and the task.
     """
     task, revealed = hand.task, hand.in_state(ReplicaState.REVEALED)
     right = [replica for replica in revealed if replica.root == audit.root]
@@ -33,6 +33,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     convicted = identities.list_convicted({replica.id: replica.root or "" for replica in wrong})
     guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
     others = audits.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
+    ending.record_refused_answers(work, wrong, now)
     work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
     reputations.record_lone_error(work, alone, audit.determinism_class, now)
     reputations.record_failed_audit(work, guilty, audit.determinism_class, now)

@@ -116,3 +116,16 @@ def _answer(listener: socket.socket, body: str) -> None:
         made.recv(65536)
         head = f"HTTP/1.1 503 x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         made.sendall((head + body).encode())
+
+
+def test_the_services_own_auditor_is_told_by_its_last_word(tmp_path: Path) -> None:
+    own = RequesterSettings(auditor="cpu")
+    assert list(checkup.check_auditor(own, tmp_path)) == []
+    (tmp_path / "auditor.log").write_text("Auditing for http://here in class cpu.\n")
+    (sound,) = checkup.check_auditor(own, tmp_path)
+    assert ("in class cpu" in sound.told, sound.fix) == (True, "")
+    (tmp_path / "auditor.log").write_text("error: no runner\n")
+    (ill,) = checkup.check_auditor(own, tmp_path)
+    assert str(tmp_path / "auditor.log") in ill.fix
+    (none,) = checkup.check_auditor(RequesterSettings(auditor="none"), tmp_path)
+    assert (none.fix, "none" in none.told) == ("", True)

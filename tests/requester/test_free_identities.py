@@ -40,6 +40,17 @@ def test_identities_that_compute_nothing_and_claim_any_capacity_earn_nothing(new
     check_outcome(market, new_floor, honest, rounds=2)
 
 
+def test_who_lies_at_once_rests_longer_each_time_and_an_honest_worker_goes_on(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=20)
+    liars, honest = [market.worker(NOISE) for _ in range(3)], market.worker()
+    auditor.play(passes=100)
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {honest.address: 20 * PRICE}
+    spent = max(row.ended_at or 0.0 for row in market.tasks()) - market.the_job().created_at
+    most = sum(1 for k in range(12) if 30.0 * (2**k - 1) <= spent)
+    assert all(1 <= len(market.replicas(liar)) <= most + 1 for liar in liars)
+
+
 def test_a_ring_that_lies_in_each_vote_is_barred_and_leaves_nothing_wrong(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=3, replication={"audit": 1e-9})
     ring, honest = [market.worker(LIE) for _ in range(2)], [market.worker() for _ in range(4)]

@@ -201,3 +201,19 @@ def test_nobody_holds_two_seats_whatever_capacity_it_claims(new_floor: NewFloor)
     greedy.capacity = 20
     market.gather()
     assert [len(market.all(Replica, Replica.worker == one.address)) for one in (greedy, modest)] == [1, 1]
+
+
+@pytest.mark.parametrize(("proven", "newcomers", "tasks"), [(0, 3, 3), (6, 1, 8)], ids=["all new", "one beside proven"])
+def test_a_newcomers_first_pay_comes_in_its_first_round(
+    new_floor: NewFloor, proven: int, newcomers: int, tasks: int
+) -> None:
+    market, auditor = open_job(new_floor, rounds=3, tasks_per_round=tasks, replication={"audit": 1e-9})
+    prove(market, *(market.worker() for _ in range(proven)))
+    new = [market.worker() for _ in range(newcomers)]
+
+    def is_over() -> bool:
+        auditor.work()
+        return len(market.rounds()) > 1
+
+    market.until(is_over)
+    assert {market.earned().get(worker.address, 0) for worker in new} == {PRICE}
