@@ -15,6 +15,14 @@ RUNNER = CliRunner()
 EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples" / "digits.json")
 
 
+@pytest.fixture
+def voted(tmp_path: Path) -> str:
+    """The example under a plain majority vote."""
+    path = tmp_path / "voted.json"
+    path.write_text(json.dumps(json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "fixed"}}))
+    return str(path)
+
+
 def said(*words: str) -> Any:
     result = RUNNER.invoke(app, list(words))
     assert result.exit_code == 0, result.output
@@ -27,19 +35,19 @@ def refused(*words: str) -> str:
     return result.output
 
 
-def test_a_plan_says_how_often_colluders_decide() -> None:
-    found = said("job", "plan", EXAMPLE, "--trust", "--json")
+def test_a_plan_says_how_often_colluders_decide(voted: str) -> None:
+    found = said("job", "plan", voted, "--trust", "--json")
     wrong = [row["wrong_per_task"] for row in found["trust"]["rows"]]
     assert wrong == pytest.approx([0.028, 0.104, 0.216, 0.5])
     assert found["trust"]["rows"][0]["tasks_until_caught"] is None
     assert found["trust"]["deterrence"]["least_audit"] is None
-    few = said("job", "plan", EXAMPLE, "--trust", "--json", "--workers", "16", "--colluders", "0.4375")
+    few = said("job", "plan", voted, "--trust", "--json", "--workers", "16", "--colluders", "0.4375")
     assert few["trust"]["rows"][0]["wrong_per_task"] == pytest.approx(0.4)
 
 
-def test_a_plan_says_what_a_ring_gains_under_it_and_under_others() -> None:
+def test_a_plan_says_what_a_ring_gains_under_it_and_under_others(voted: str) -> None:
     """3f / (1 - (1 - f)^3) for who shares, and 3f / 3f(1 - f)^2 for who computes only where it does not decide."""
-    found = said("job", "plan", EXAMPLE, "--trust", "--json")["trust"]
+    found = said("job", "plan", voted, "--trust", "--json")["trust"]
     assert [row["sharing_pay"] for row in found["rows"]] == pytest.approx([1.107, 1.230, 1.370, 1.714], abs=1e-3)
     assert [row["lying_pay"] for row in found["rows"]] == pytest.approx([1.2346, 1.5625, 2.0408, 4.0], abs=1e-3)
     others = {other["plan"]: other["rows"] for other in found["others"]}
@@ -71,9 +79,9 @@ def test_a_plan_of_proven_workers_says_its_audits_and_when_a_newcomer_is_paid(tm
     assert "audits" not in said("job", "plan", str(long), "--json")
 
 
-def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:
+def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains(voted: str) -> None:
     price = json.loads(Path(EXAMPLE).read_text())["price"]
-    audited = ("job", "plan", EXAMPLE, "--trust", "--json", "--audit", "0.05", "--stake")
+    audited = ("job", "plan", voted, "--trust", "--json", "--audit", "0.05", "--stake")
     assert said(*audited, str(65 * int(price)))["trust"]["deterrence"]["deterred"] is True
     assert said(*audited, str(15 * int(price)))["trust"]["deterrence"]["deterred"] is False
     found = said(*audited, str(65 * int(price)), "--benefit", str(3 * int(price)))["trust"]
@@ -84,7 +92,7 @@ def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:
 def test_the_job_s_own_audits_count_unless_others_are_asked_about(tmp_path: Path) -> None:
     job = json.loads(Path(EXAMPLE).read_text())
     voted, alone = tmp_path / "voted.json", tmp_path / "alone.json"
-    voted.write_text(json.dumps(job | {"audit": {"probability": 0.05}}))
+    voted.write_text(json.dumps(job | {"audit": {"probability": 0.05}, "replication": {"name": "fixed"}}))
     alone.write_text(json.dumps(job | {"replication": {"name": "audited", "audit": 0.25}}))
     words = ("job", "plan", str(voted), "--trust", "--stake", str(65 * int(job["price"])))
     found = said(*words, "--json")
@@ -173,6 +181,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
 def test_a_plan_refuses_windows_that_no_audit_repeats(changed: dict[str, Any], why: str, tmp_path: Path) -> None:
     windowed = {"kind": "local", "steps": 16, "rows": 64, "optimizer": {"lr": 0.01}, "window": 4}
     job = json.loads(Path(EXAMPLE).read_text()) | {"audit": {"probability": 0.1}, "step": windowed}
+    job |= {"replication": {"name": "fixed"}}
     mine = tmp_path / "job.json"
     mine.write_text(json.dumps(job))
     assert said("job", "plan", str(mine), "--json")["tasks"] == 120
