@@ -28,7 +28,9 @@ from worker.markets import step_faults
 from worker.settings import WorkerSettings
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
-PRIVATE = SPEC | {"data": {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 16}, "norm_bound": 0.5}
+ALONE = {"replication": {"replicas": 1, "max_replicas": 1}}
+DATA = {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 16}
+PRIVATE = SPEC | ALONE | {"data": DATA, "norm_bound": 0.5}
 LIMITS = MachineLimits(max_flops=1e12, max_memory=2**31)
 
 

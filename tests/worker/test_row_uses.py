@@ -36,7 +36,8 @@ USES = 4
 def spec(**changes: Any) -> JobSpec:
     data = {"inputs": INPUTS, "holders": ["0x" + "11" * 20], "least_rows": 16}
     step = {"kind": "gradient", "rows": 8, "per_row": PER_ROW} | changes.pop("step", {})
-    return JobSpec.model_validate(SPEC | {"data": data, "step": step, "norm_bound": 10.0} | changes)
+    alone = {"replication": {"replicas": 1, "max_replicas": 1}}
+    return JobSpec.model_validate(SPEC | alone | {"data": data, "step": step, "norm_bound": 10.0} | changes)
 
 
 def packed(folder: Path, store: Path, rows: int = 32, partition: int = 10**6) -> OwnRows:

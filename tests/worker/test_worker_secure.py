@@ -44,6 +44,7 @@ def publication(blobs: dict[Digest, bytes]) -> Publication:
     asked = {"may_collude": COLLUDE, "may_drop": DROP}
     data = {"inputs": INPUTS, "holders": names, "least_rows": 8, "secure_aggregation": asked}
     more = {"tasks_per_round": COUNT, "min_tasks": COUNT - DROP, "norm_bound": 1.0}
+    more |= {"replication": {"replicas": 1, "max_replicas": 1}}
     return published_as(blobs, **SPEC | {"data": data} | more)
 
 
