@@ -1,8 +1,10 @@
 """Reads local data as named arrays: numpy, Parquet, CSV, JSON lines, saved Hugging Face datasets."""
 
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 from typing import Final
 from zipfile import BadZipFile
 
@@ -23,6 +25,13 @@ SAFETENSORS: Final = {
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?",
 }  # fmt: skip
 
+_UNREADABLE: Final = (
+    *(pa.ArrowException, SafetensorError, zlib.error, TokenError),
+    *(OSError, EOFError, MemoryError, RuntimeError, OverflowError, ValueError),
+)
+_OF_ANOTHER_FORM: Final = (AttributeError, LookupError, TypeError)
+"""What readers raise for bytes that are damaged or locked, and for those of another form than theirs."""
+
 
 def load_columns(path: Path, target: str | None = None) -> TableColumns:
     """Reads a file by its suffix, or a folder of npy files or of `Dataset.save_to_disk`; words become categories.
@@ -39,8 +48,10 @@ def load_columns(path: Path, target: str | None = None) -> TableColumns:
         return convert_table(found, target) if isinstance(found, pa.Table) else TableColumns(found, {})
     except BadZipFile:
         raise Refused(f"{path} cannot be read: the archive is cut short or is none: write it again") from None
-    except (pa.ArrowException, SafetensorError, OSError, EOFError, ValueError, KeyError) as error:
+    except _UNREADABLE as error:
         raise Refused(f"{path} cannot be read: {str(error)[:300]}") from None
+    except _OF_ANOTHER_FORM:
+        raise Refused(f"{path} cannot be read: it is damaged, or not what its name says: write it again") from None
 
 
 def _load_npy(path: Path) -> Arrays:
