@@ -12,7 +12,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
 from requester.moves.candidates import is_asking
 from requester.stages import assign
-from requester.store import earned_rows, newcomers, workers
+from requester.store import earned_rows, newcomers, tasks, workers
 from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import Work
@@ -463,3 +463,18 @@ def test_who_has_only_signed_in_decides_nothing(new_floor) -> None:  # type: ign
     with market.context.reading() as reader:
         (seen,) = workers.list_deciding_workers(reader, reader.get_one(Job, market.job), market.clock())
     assert seen.address == worker.address
+
+
+def test_a_worker_is_at_work_while_it_holds_a_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    everybody = [market.worker().address for _ in range(3)]
+
+    def is_at_work() -> bool:
+        with market.context.reading() as reader:
+            return tasks.any_in_flight(reader, everybody)
+
+    assert not is_at_work()
+    market.gather()
+    assert is_at_work()
+    market.play()
+    assert not is_at_work()
