@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import deployment as deployments
-from requester.api.callers import SITE, network_of, resolve_caller
+from requester.api.callers import SITE, compute_subnet, find_site_network, network_of, resolve_caller
 from requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
 from requester.edge.slow_clients import ConnectionLimits, Connections
 from requester.settings import RequesterSettings
@@ -214,3 +214,17 @@ def test_all_who_are_refused_at_once_are_answered(limited) -> None:  # type: ign
     with serving(limited(address_burst=1, refused_s=0.01)) as service, ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: service.anyone.get("/v1/health").status_code, range(40)))
     assert sorted(answers) == [200] + [429] * 39
+
+
+@pytest.mark.parametrize(
+    ("host", "subnet", "site"),
+    [
+        ("2001:db8:0:ffff:1::2", "2001:db8:0:ffff::/64", "2001:db8::/48"),
+        ("2001:db8:1:8000::1", "2001:db8:1:8000::/64", "2001:db8:1::/48"),
+        ("192.0.2.1", "192.0.2.1", None),
+        ("a name", "a name", None),
+    ],
+)
+def test_a_customers_networks_are_of_one_site(host: str, subnet: str, site: str | None) -> None:
+    assert compute_subnet(host) == subnet
+    assert find_site_network(subnet) == site

@@ -22,6 +22,8 @@ from graphdoc import tensors
 from requester.moves import blob_cleanup, replay, snapshots
 from requester.moves.admission import admit_job
 from requester.store import jobs, published_updates
+from requester.store.published_updates import _find_changed_parameters
+from requester.store.tables import Round
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
@@ -243,3 +245,10 @@ def test_updates_are_small_in_all_rounds_or_in_none(codec_: str, first: str) -> 
 
 def test_a_job_without_first_updates_is_published_as_before() -> None:
     assert Downlink(codec="int8").model_dump(mode="json") == {"codec": "int8"}
+
+
+def test_an_update_is_of_the_parameters_that_the_round_before_left() -> None:
+    first, third = Round(number=0, parameters="at first", updated="after 0"), Round(number=2, updated="after 2")
+    rows = {0: first, 2: third}
+    found = [_find_changed_parameters(rows, number) for number in range(5)]
+    assert found == ["at first", "after 0", None, "after 2", None]
