@@ -8,13 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 import uvicorn
 
 from gradmarket.market.fields import settings_from
-from gradmarket.network.environment import is_loopback
 from gradmarket.terminal import echo_text
 from requester import logs, own_auditor
 from requester.app import create_app
@@ -23,6 +21,7 @@ from requester.edge.serving import EVERYWHERE, build_server_config, open_listene
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
+from requester.joining import build_join_command
 from requester.settings import RequesterSettings
 from requester.wiring import open_context, open_relay
 
@@ -108,7 +107,6 @@ def _print_addresses(settings: RequesterSettings, url: str, context: Context) ->
     echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
     echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
     echo_text(f"  audit  {own_auditor.describe_own_auditor(settings.auditor)}")
-    elsewhere = f" --rpc {url}/chain" if facts.rpc and not is_loopback(urlsplit(url).hostname or "") else ""
-    echo_text(f"  join   gradmarket worker run --market {url}{elsewhere}")
+    echo_text(f"  join   {build_join_command(url, facts)}")
     if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
         echo_text("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")

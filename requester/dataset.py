@@ -4,8 +4,8 @@ import httpx
 
 from gradmarket.market.data.manifest import Manifest, Partition, list_training_partitions, parse_manifest
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
-from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import PrivateData, ReadyData
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import OTHER_DRAWS
 from gradmarket.network.environment import path_of
@@ -115,6 +115,16 @@ def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Ma
     for partition in (*list_training_partitions(manifest, spec), *measured):
         if partition.link.startswith(OURS) and modelling.may_read_partition(manifest, partition):
             _check_rows(blobs, modelling, manifest, partition, ranges)
+
+
+def check_first_step(blobs: Blobs, modelling: ModelRunner, publication: Publication, manifest: Manifest) -> None:
+    """Checks that an uploaded document has a loss and a gradient on the first rows stored here. Raises JobRefused."""
+    spec = publication.spec
+    if isinstance(spec.model, ReadyModel) or isinstance(spec.data, PrivateData):
+        return
+    first = next(iter(list_training_partitions(manifest, spec)), None)
+    if first is not None and blobs.has(first.digest) and modelling.may_read_partition(manifest, first):
+        modelling.check_first_step(blobs, publication, manifest, first)
 
 
 def _check_rows(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Ranges) -> None:

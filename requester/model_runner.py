@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.errors import JobRefused
+from gradmarket.market.errors import JobRefused, RunnerFailed
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.task_cost import compute_task_cost
-from gradmarket.market.step import Step
+from gradmarket.market.step import GradientStep, Step
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
@@ -36,6 +36,8 @@ UNBOUNDED: Final = 2**60
 """Bytes that no pass takes."""
 FASTEST: Final = 10**11
 """Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
+FIRST_STEP: Final = 3 * 10**10
+"""Operations of the forward pass of a first step that is computed here before a job begins: seconds."""
 IN_ORDER: Final = 100_000
 """Most checked partitions that are remembered."""
 
@@ -147,6 +149,41 @@ class ModelRunner:
             )
         if needed.operations > most.seconds * FASTEST:
             raise JobRefused("evaluation", f"{needed.operations:.3g} operations are too many: hold out fewer rows")
+
+    def check_first_step(
+        self,
+        blobs: Blobs,
+        publication: Publication,
+        manifest: Manifest,
+        partition: Partition,
+        most: float = FIRST_STEP,
+    ) -> None:
+        """Raises JobRefused where the loss or gradient of the first rows of a partition stored here is not finite.
+
+        As many rows as a pass takes, by the job's own child. A forward pass of more than `most` operations, or a step
+        of more memory or time than there is here, is left to the workers.
+        """
+        rows = min(partition.rows, publication.spec.step.pass_rows)
+        with self._lock:
+            arrays = self._runner.read(partition.format, blobs.read(partition.digest), manifest.batch(partition.rows))
+            self._runner.turn(publication.digest)
+            document = self._runner.load(blobs.read(publication.document))
+            if self._runner.bound_evaluation(blobs.read(publication.document), rows).operations > most:
+                return
+            state = tensors.unpack_tensors(blobs.read(publication.parameters), document.state)
+            batch = {name: array[:rows] for name, array in arrays.items()}
+            try:
+                answer = self._runner.compute(state, batch, bytes(32), GradientStep(rows=rows))
+            except RunnerFailed:
+                return
+        where = f"on the first {rows} rows of {partition.name}"
+        if not np.isfinite(answer["loss"]):
+            said = f"its loss {where} is {float(answer['loss'])}: nothing can be trained on it"
+            raise JobRefused("model.document", said)
+        for name in (entry.name for entry in document.trainable):
+            if not np.isfinite(answer[name]).all():
+                said = f"the gradient of {name} {where} is not finite: look for a root, a logarithm or a division at 0"
+                raise JobRefused("model.document", said)
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""

@@ -11,6 +11,7 @@ from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.events import ServerSentEvent
 from gradmarket.client.transport import BUSY, FIRST_PAUSE_S, LONGEST_PAUSE_S
 from gradmarket.market.errors import MarketError
+from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
 
@@ -22,6 +23,19 @@ CLOSED: Final = "round_closed"
 OVER: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
 NEWS: Final = (CLOSED, "paused", "resumed", "published", *OVER)
 LOOK_EVERY_S: Final = 0.5
+
+
+class JobPaused(MarketError):
+    """The job is paused."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; `{self.remedy}`"
+
+
+def refuse_pause(job: JobView) -> None:
+    """Raises JobPaused, whose remedy is the one command that mends it, where the job is paused."""
+    if job.state is JobState.PAUSED:
+        raise JobPaused(replace_controls(job.reason, " "), replace_controls(job.remedy, " "))
 
 
 def follow_job(

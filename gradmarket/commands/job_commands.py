@@ -21,7 +21,7 @@ from gradmarket.commands.edge import (
     check_writable,
     say_json,
 )
-from gradmarket.commands.following import describe_outage, follow_job
+from gradmarket.commands.following import JobPaused, describe_outage, follow_job, refuse_pause
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.job_reference import reference
 from gradmarket.endpoint import find_endpoint
@@ -35,6 +35,8 @@ from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
 from gradmarket.terminal import ShownConsole, echo_text
 
+LISTED: Final = ("rounds done", "accepted", "rejected", "paid")
+"""The figures of a list of jobs."""
 INTERRUPTED: Final = 130
 """The exit code of shells for what Ctrl-C ended."""
 WIDE: Final = 140
@@ -132,14 +134,12 @@ def listed(
 def _print_jobs(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> None:
     """Prints a row a job; where a terminal has no room for the reasons beside them, these follow line by line."""
     beside = not console.is_terminal or console.width >= WIDE
-    table = Table(
-        Column("id", no_wrap=True), Column("name", overflow="fold"), Column("state", no_wrap=True), "rounds done"
-    )
-    for name in ("accepted", "rejected", "paid", *(["why"] if beside else [])):
+    table = Table(Column("id", no_wrap=True), Column("name", overflow="fold"), Column("state", no_wrap=True))
+    for name in (*LISTED, *(["why"] if beside else [])):
         table.add_column(name, no_wrap=name == "paid", overflow="fold")
     for job in jobs:
-        done, _, _, accepted, rejected, paid, *_ = (value for _, value in progress.list_job_figures(job, token))
-        row = (job.id, escape(job.name), job.state, done, accepted, rejected, paid)
+        figures = dict(progress.list_job_figures(job, token))
+        row = (job.id, escape(job.name), job.state, *(figures[name] for name in LISTED))
         table.add_row(*row, *([escape(job.reason)] if beside else []))
     printed.print_table(table, console)
     for job in jobs if not beside else ():
@@ -157,13 +157,20 @@ def show(job: JobArgument, market: MarketOption = None, data: DataOption = None,
 
 @app.command()
 def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
+    """Follow a job until it ends or pauses; with --json one object a change. Ends with 0 if the job finished."""
     with find_endpoint(market, None, data).market() as client:
         token = TokenUnit.of(client.chain())
         shown = nullcontext(say_json) if as_json else progress.display_progress(ShownConsole(), token)
         with shown as show:
+
+            def look(view: JobView) -> None:
+                show(view)
+                refuse_pause(view)
+
             try:
-                ended = follow_job(client, job, show, _print_outage)
+                ended = follow_job(client, job, look, _print_outage)
+            except JobPaused:  # shown, with what mends it
+                raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 echo_text(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)
                 raise typer.Exit(INTERRUPTED) from None

@@ -47,13 +47,16 @@ class Lines:
 
 
 def list_job_figures(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
-    """Returns the names and values shown for rounds and money; a dash for what is not known yet."""
+    """Returns the names and values shown for rounds and money; a dash for what is not known yet.
+
+    The training loss is that of the parameters before the newest update, what is held out of those after it.
+    """
     metrics = job.metrics or {}
     done = 0 if job.round is None else job.round + 1
     return [
         ("rounds done", f"{done}/{job.rounds}"),
-        ("loss", _format_figure(job.loss)),
-        ("accuracy", _format_figure(metrics.get("accuracy"))),
+        ("training loss", _format_figure(job.loss)),
+        *((f"held-out {name}", _format_figure(value)) for name, value in sorted(metrics.items())),
         ("accepted", str(job.accepted)),
         ("rejected", str(job.rejected)),
         ("paid", token.text(job.costs.earned)),
@@ -77,4 +80,6 @@ def _build_panel(job: JobView, token: TokenUnit) -> Panel:
         grid.add_row(f"[dim]{name}[/dim]", escape(value))
     grid.add_row("[dim]deposited[/dim]", token.text(job.costs.deposited))
     grid.add_row("[dim]state[/dim]", escape(f"{job.state}  {job.reason}".rstrip()))
+    if job.remedy:
+        grid.add_row("[dim]fix[/dim]", escape(job.remedy))
     return Panel(grid, title=escape(f"{job.name}  {job.id}"), expand=False)

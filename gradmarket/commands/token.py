@@ -1,6 +1,7 @@
 """`gradmarket token`: API tokens with a name, a role and an expiry."""
 
 import re
+from secrets import token_hex
 from typing import Annotated, Final
 
 import typer
@@ -43,6 +44,27 @@ def create(
         return
     echo_text(f"{info.role} token {info.name}, {_describe_expiry(info.expires_at)}; it is shown this once:", err=True)
     echo_text(info.token)
+
+
+@app.command("page")
+def page(
+    role: Annotated[Role, typer.Option(help="What the token may do; see `token create`.")] = Role.SUBMIT,
+    expires: Annotated[str, typer.Option(help="How long it lasts: 12h, 30d, or never.")] = "12h",
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token for a browser and print the page's address that brings it there, which is sent to nobody."""
+    endpoint = find_endpoint(market, token, data)
+    with endpoint.market() as client:
+        info = client.create_token(f"page-{token_hex(4)}", role, parse_expiry_seconds(expires))
+    address = f"{endpoint.url}/submit#token={info.token}"
+    if as_json:
+        say_json({"name": info.name, "address": address})
+        return
+    echo_text(f"{info.role} token {info.name}, {_describe_expiry(info.expires_at)}; open this in a browser:", err=True)
+    echo_text(address)
 
 
 @app.command("list")

@@ -38,7 +38,7 @@ def draw_loss_curve(title: str, rounds: Sequence[RoundView]) -> Curve:
     held_out = [(one.number, one.metrics["loss"]) for one in rounds if one.metrics and "loss" in one.metrics]
     if not loss:
         raise Refused("no round of this job has a loss yet", "wait until its first round is closed")
-    return Curve(_draw_svg(title, {"loss": loss, "held-out": held_out}))
+    return Curve(_draw_svg(title, {"training loss": loss, "held-out loss": held_out}))
 
 
 def _draw_svg(title: str, drawn: Curves) -> str:

@@ -15,7 +15,7 @@ from torch import nn
 from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
-from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks
+from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks, refuse_pause
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.tables import encode_table, table_of
 from gradmarket.market.data.manifest import parse_manifest
@@ -34,10 +34,6 @@ from graphdoc.tensors import unpack_tensors
 
 class JobEnded(MarketError):
     """The job ended before it was done."""
-
-
-class JobPaused(MarketError):
-    """The job is paused."""
 
 
 class WatchTimeout(MarketError):
@@ -104,8 +100,7 @@ class TrainingJob:
         token = TokenUnit.of(self._client.chain())
 
         def check(job: JobView) -> None:
-            if job.state is JobState.PAUSED:
-                raise JobPaused(replace_controls(f"paused: {job.reason}; `{job.remedy}`", " "))
+            refuse_pause(job)
             if job.state not in OVER and time.monotonic() > until:
                 raise WatchTimeout(
                     f"after {timeout:g} s the job is {job.state}; it goes on, and so does another watch()"

@@ -1,13 +1,53 @@
-"""The route for the chain's facts, which a worker checks against the chain itself."""
+"""The route for the chain's facts, which a worker checks against the chain itself, and that to a local chain's node."""
+
+from typing import Any, Final
 
 from fastapi import APIRouter
 
+from gradmarket.market.errors import NotFound
 from gradmarket.market.wire.sign_in import ChainFacts
+from requester.api.problems import describe_problems
 from requester.api.state import Here
 
-router = APIRouter(prefix="/v1", tags=["service"])
+router = APIRouter(tags=["service"])
+
+ASKED: Final = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
+CALL: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["jsonrpc", "id", "method"],
+    "properties": {
+        "jsonrpc": {"type": "string", "const": "2.0", "description": "The version of JSON-RPC."},
+        "id": {"type": "integer", "description": "Comes back in the answer.", "examples": [1]},
+        "method": {
+            "type": "string",
+            "description": "One that reads, or eth_sendRawTransaction.",
+            "examples": ["eth_call"],
+        },
+        "params": {"type": "array", "items": {}, "description": "The method's arguments.", "examples": [[]]},
+    },
+}
+ANSWER: Final = {
+    "description": "JSON-RPC's answer, or its error",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
 
 
-@router.get("/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers")
+@router.get(
+    "/v1/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers"
+)
 def chain(context: Here) -> ChainFacts:
     return context.chain_facts
+
+
+@router.post(
+    "/chain",
+    operation_id="ask_chain",
+    summary="The local chain's node, for machines that reach the service alone: what reads, and signed transactions",
+    responses={200: ANSWER, **describe_problems(404)},
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": CALL, "example": ASKED}}, "required": True}
+    },
+)
+def ask_chain() -> dict[str, Any]:
+    """Answered by edge.chain_door where the service has a local chain; here where it has none."""
+    raise NotFound("this service has no local chain: ask a node of the chain that GET /v1/chain names")

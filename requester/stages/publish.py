@@ -122,6 +122,7 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         parameters=model.parameters,
         manifest=context.blobs.put(canonical(manifest.model_dump(mode="json"))),
     )
+    dataset.check_first_step(context.blobs, context.modelling, publication, manifest)
     facts = Facts(
         layout=layout_facts(model.layout),
         counters=model.counters,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Row, bindparam, func, select
+from sqlalchemy import ColumnElement, Row, bindparam, func, or_, select
 
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
 from requester.store.tables import (
@@ -60,14 +60,31 @@ _REJECTED: Final = select(func.count()).select_from(Replica).where(Replica.state
 _FAILED_AUDITS: Final = select(func.count()).select_from(Audit).where(Audit.state == AuditState.FAILED)
 
 
-def newest_jobs(reader: RowReader, most: int) -> Sequence[Job]:
-    """Returns running jobs first, then the others, the newest first."""
+@dataclass(frozen=True, slots=True)
+class JobSearch:
+    """Which jobs are looked for; an empty field takes all. `text` is part of a name, or the beginning of an id."""
+
+    state: str = ""
+    text: str = ""
+    token: str | None = None
+    """The name of the API token that posted them."""
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        named = func.lower(Job.spec["name"].as_string()).contains(self.text.lower(), autoescape=True)
+        text = [or_(named, Job.id.startswith(self.text, autoescape=True))] if self.text else []
+        state = [Job.state == self.state] if self.state else []
+        return [*state, *text, *([Job.token == self.token] if self.token is not None else [])]
+
+
+def list_jobs(reader: RowReader, search: JobSearch, first: int, most: int) -> Sequence[Job]:
+    """Returns running jobs first, then the others, the newest first; `most` of them from number `first` on."""
     order = ((Job.state == JobState.RUNNING).desc(), Job.created_at.desc(), Job.id)
-    return reader.session.scalars(select(Job).order_by(*order).limit(most)).all()
+    found = select(Job).where(*search.conditions()).order_by(*order).offset(first).limit(most)
+    return reader.session.scalars(found).all()
 
 
-def count_jobs(reader: RowReader) -> int:
-    return reader.session.scalar(select(func.count()).select_from(Job)) or 0
+def count_jobs(reader: RowReader, search: JobSearch) -> int:
+    return reader.session.scalar(select(func.count()).select_from(Job).where(*search.conditions())) or 0
 
 
 def count_present_classes(reader: RowReader, now: float) -> Sequence[Row[str, int]]:

@@ -212,6 +212,7 @@ def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Bro
         rounds = shown.locator("[data-path=rounds]")
         rounds.fill("0")
         expect(shown.locator("#plan")).to_contain_text("rounds")
+        expect(rounds).to_have_attribute("aria-invalid", "true")
         rounds.fill("2")
         expect(shown.locator("#plan")).to_contain_text("Costs at most")
         shown.get_by_role("button", name="Post the job").click()
@@ -249,9 +250,42 @@ def test_nobody_steers_without_a_token(market: Watched, browser: Browser) -> Non
     context = browser.new_context()
     shown = context.new_page()
     shown.goto(f"{market.url}/jobs/{market.job}")
-    shown.get_by_role("button", name="Pause").click()
+    shown.get_by_role("button", name="Download").click()
     expect(shown.locator("#steered")).to_contain_text("Authorization: Bearer")
     context.close()
+
+
+@FULL
+def test_a_finished_job_offers_its_parameters_and_nothing_to_steer(market: Watched, browser: Browser) -> None:
+    with page(browser) as shown:
+        shown.goto(f"{market.url}/jobs/{market.job}#token={market.token}")
+        expect(shown.locator(".state")).to_have_text("finished")
+        assert shown.url.endswith(market.job), "the address does not keep the token"
+        expect(shown.get_by_text("nothing is left to steer")).to_be_visible()
+        for name in ("Pause", "Resume", "Fund", "Cancel"):
+            expect(shown.get_by_role("button", name=name)).to_be_hidden()
+        with shown.expect_download() as saved:
+            shown.get_by_role("button", name="Download").click()
+        headers = {"Authorization": f"Bearer {market.token}"}
+        parameters = httpx.get(f"{market.url}/v1/jobs/{market.job}/parameters", headers=headers).content
+        assert saved.value.path().read_bytes() == parameters
+
+
+@FULL
+def test_jobs_are_looked_for_while_the_viewer_types(market: Watched, browser: Browser) -> None:
+    with page(browser) as shown:
+        shown.goto(market.url)
+        expect(shown.get_by_role("link", name=NAME)).to_be_visible()
+        shown.get_by_label("Search").fill("no such job")
+        expect(shown.get_by_text("No job is like that.")).to_be_visible()
+        assert shown.url == f"{market.url}/?q=no+such+job"
+        shown.get_by_label("Search").fill("DIGITS")
+        shown.get_by_label("mine").check()
+        expect(shown.get_by_text("Enter the API token that posted your jobs.")).to_be_visible()
+        shown.locator("[name=token]").fill(market.token)
+        shown.get_by_role("button", name="Use it").click()
+        expect(shown.get_by_role("link", name=NAME)).to_be_visible()
+        expect(shown.locator("#whose")).to_be_hidden()
 
 
 @FULL

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.commands.following import JobPaused
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.demo.service import Service
@@ -33,7 +34,7 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.sdk import market_handle as door
-from gradmarket.sdk.job_handle import JobEnded, JobPaused, WatchTimeout
+from gradmarket.sdk.job_handle import JobEnded, WatchTimeout
 from gradmarket.sdk.rows import load_rows
 from graphdoc import formats
 from graphdoc.document.schema import parse_document as load_document
@@ -103,7 +104,7 @@ def test_a_loss_that_is_no_number_is_refused_before_anything_is_sent(market: Mar
     assert len(list(market.jobs())) == before
 
 
-def test_a_watched_job_that_pauses_raises_with_the_command_that_mends_it(market: Market) -> None:
+def test_a_watched_job_that_pauses_ends_with_the_command_that_mends_it(market: Market, served: Service) -> None:
     job = market.train(network(), nn.CrossEntropyLoss(), blobs(), rounds=500, price="0.0001 GRAD", replication=ALONE)
     try:
         with pytest.raises(WatchTimeout, match="after 0 s the job is"):
@@ -112,6 +113,9 @@ def test_a_watched_job_that_pauses_raises_with_the_command_that_mends_it(market:
         job.pause()
         with pytest.raises(JobPaused, match=f"paused by its requester; `gradmarket job resume {job.id}`"):
             job.watch(QUIET)
+        done = CliRunner().invoke(app, ["job", "watch", job.id, "--market", served.place.url])
+        assert done.exit_code == 1
+        assert f"paused: paused by its requester (`gradmarket job resume {job.id}`)" in done.stdout
         job.fund("0.001 GRAD")
         assert job.state == "paused", "more money alone mends no pause that its requester wished for"
     finally:

@@ -10,16 +10,4 @@ const Amounts = {
     }
     return BigInt(whole + fraction.padEnd(places, "0")).toString();
   },
-  // Returns a job whose amounts are in the smallest unit, as the service reads them.
-  inJob(job, symbol, decimals) {
-    const written = /^\d+(\.\d+)?(e\d{1,2})?( \S+)?$/;
-    const whole = (value) => {
-      if (typeof value === "string") return written.test(value) && !/^\d+$/.test(value) ? Amounts.smallest(value, symbol, decimals) : value;
-      if (Array.isArray(value)) return value.map(whole);
-      return value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([name, each]) => [name, whole(each)])) : value;
-    };
-    const told = { ...job };
-    for (const name of ["price", "budget", "stake", "stop"]) if (name in told) told[name] = whole(told[name]);
-    return told;
-  },
 };

@@ -1,7 +1,9 @@
 // Draws what was measured after each round; the numbers come with every refresh of the page's part.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
-  const box = document.getElementById("curve"), colours = ["#2f6fdd", "#c2571a", "#1d8a55", "#8a4fc4", "#b3276f"];
+  const box = document.getElementById("curve"), LIGHT = ["#2f6fdd", "#c2571a", "#1d8a55", "#8a4fc4", "#b3276f"];
+  const DARK = ["#8ab4ff", "#ffab7a", "#6fd196", "#cba6f7", "#ff9fc6"];
+  const dark = matchMedia("(prefers-color-scheme: dark)");
   let plot = null, drawn = "";
   function draw() {
     const told = document.getElementById("series")?.dataset.series;
@@ -11,17 +13,19 @@ document.addEventListener("DOMContentLoaded", () => {
     const data = [series.round, ...names.map((name) => series[name])];
     if (plot && plot.series.length === data.length) { plot.setData(data); return; }
     plot?.destroy();
+    const colours = dark.matches ? DARK : LIGHT;
     const ink = getComputedStyle(document.body).color, axis = { stroke: ink, grid: { stroke: "#8884" } };
     const lines = names.map((name, at) => ({
-      label: name, stroke: colours[at % colours.length], width: 2, scale: name === "loss" ? "y" : "metric", spanGaps: true,
+      label: name, stroke: colours[at % colours.length], width: 2, scale: name.endsWith(" loss") ? "y" : "metric", spanGaps: true,
     }));
     const metric = { ...axis, scale: "metric", side: 1, grid: { show: false } };
     plot = new uPlot({
       width: box.clientWidth, height: 260, scales: { x: { time: false } },
-      series: [{ label: "round" }, ...lines], axes: [axis, axis, ...(names.length > 1 ? [metric] : [])],
+      series: [{ label: "round" }, ...lines], axes: [axis, axis, ...(lines.some((line) => line.scale === "metric") ? [metric] : [])],
     }, data, box);
   }
   document.addEventListener("htmx:afterSwap", draw);
   addEventListener("resize", () => plot?.setSize({ width: box.clientWidth, height: 260 }));
+  dark.addEventListener("change", () => { plot?.destroy(); plot = null; drawn = ""; draw(); });
   draw();
 });

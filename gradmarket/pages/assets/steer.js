@@ -1,4 +1,5 @@
-// Pauses, resumes, cancels and funds a job with the viewer's token; a wallet in the browser signs where its money is used.
+// Pauses, resumes, cancels and funds a job with the viewer's token, and downloads what it trained; a wallet in the browser
+// signs where its money is used. The page's part names the steps that the job can take now, the one that mends it first.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const steer = document.getElementById("steer"), said = document.getElementById("steered");
@@ -18,13 +19,32 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
 
+  async function download() {
+    const path = `/v1/jobs/${steer.dataset.job}/parameters`, answer = await fetch(BASE + path, { headers: Token.headers() });
+    if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail || `The service answers ${answer.status}.`);
+    const link = document.createElement("a"), url = URL.createObjectURL(await answer.blob());
+    Object.assign(link, { href: url, download: `${steer.dataset.job}.safetensors` }).click();
+    URL.revokeObjectURL(url);
+    return `Saved as ${link.download}.`;
+  }
+
+  function show() {
+    const series = document.getElementById("series").dataset, steps = series.steps.split(" ");
+    for (const part of steer.querySelectorAll("[data-act]")) {
+      part.hidden = !steps.includes(part.dataset.act);
+      part.classList.toggle("main", part.localName === "button" && part.dataset.act === series.main);
+    }
+    document.getElementById("nothing").hidden = !series.over;
+  }
+
   async function act(name) {
+    if (name === "download") return download();
     if (name === "fund") return fund(steer.querySelector("[name=amount]").value.trim());
     const told = await ask("POST", `/v1/jobs/${steer.dataset.job}/${name}`);
     return `The job is ${told.state.replace("_", " ")}.`;
   }
 
-  for (const button of steer.querySelectorAll("[data-act]")) {
+  for (const button of steer.querySelectorAll("button[data-act]")) {
     button.addEventListener("click", async () => {
       if (button.dataset.sure && !confirm(button.dataset.sure)) return;
       said.textContent = "…";
@@ -32,4 +52,6 @@ document.addEventListener("DOMContentLoaded", () => {
       htmx.trigger(document.getElementById("now"), "refresh");
     });
   }
+  document.addEventListener("htmx:afterSwap", show);
+  show();
 });

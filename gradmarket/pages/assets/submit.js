@@ -6,50 +6,62 @@ document.addEventListener("DOMContentLoaded", () => {
   let due = null;
 
   function value(input) {
-    if (input.dataset.kind === "text") return input.value;
+    if (input.dataset.kind === "text" && !/^\s*[[{]/.test(input.value)) return input.value;
     try { return JSON.parse(input.value); } catch { return input.value; }
   }
-  function read() {
-    const job = {};
-    for (const input of inputs) {
-      if (input.value.trim() === "") continue;
-      const path = input.dataset.path.split("."), leaf = path.pop();
-      let part = job;
-      for (const name of path) part = typeof part[name] === "object" ? part[name] : (part[name] = {});
-      part[leaf] = value(input);
-    }
-    return job;
+  // What the file has and the form does not is kept.
+  function write(job, [name, ...rest], given) {
+    if (!rest.length) { if (given === undefined) delete job[name]; else job[name] = given; return; }
+    const inner = job[name] && typeof job[name] === "object" ? job[name] : {};
+    write(inner, rest, given);
+    if (Object.keys(inner).length) job[name] = inner; else if (job[name] === inner) delete job[name];
+  }
+  function take(input) {
+    let known = {};
+    try { known = job(); } catch { /* the file is no JSON: the form begins it anew */ }
+    write(known, input.dataset.path.split("."), input.value.trim() === "" ? undefined : value(input));
+    file.value = JSON.stringify(known, null, 2);
   }
   function fill(job) {
     for (const input of inputs) {
       const found = input.dataset.path.split(".").reduce((part, name) => part?.[name], job);
       input.value = found === undefined || found === null ? "" : typeof found === "string" ? found : JSON.stringify(found);
+      if (input.value) input.closest("details")?.setAttribute("open", "");
     }
   }
   function job() { return JSON.parse(file.value); }
-  function posted() { return Amounts.inJob(job(), form.dataset.symbol, Number(form.dataset.decimals)); }
+  // Marks the fields that the plan finds wrong: the field itself, or the group that it would stand in.
+  function mark() {
+    const faults = [...plan.querySelectorAll("[data-fault]")].map((line) => line.dataset.fault);
+    for (const input of inputs) {
+      const wrong = faults.some((path) => path === input.dataset.path || path.startsWith(`${input.dataset.path}.`));
+      if (wrong) input.setAttribute("aria-invalid", "true"); else input.removeAttribute("aria-invalid");
+      if (wrong) input.closest("details")?.setAttribute("open", "");
+    }
+  }
   async function estimate() {
-    let body;
     try { job(); } catch (error) { plan.textContent = `The job file is not JSON: ${error.message}`; return; }
-    try { body = JSON.stringify(posted()); } catch (error) { plan.textContent = error.message; return; }
-    if (!hasToken()) { plan.textContent = "Enter your API token below to see what the job costs."; return; }
-    const answer = await fetch(`${BASE}/page/plan`, { method: "POST", headers: { ...Token.headers(), "Content-Type": "application/json" }, body });
+    if (!hasToken()) { plan.textContent = "Enter your API token to see what the job costs."; return; }
+    const headers = { ...Token.headers(), "Content-Type": "application/json" };
+    const answer = await fetch(`${BASE}/page/plan`, { method: "POST", headers, body: file.value });
     if (answer.ok) plan.innerHTML = await answer.text();
-    else plan.textContent = `The service answers ${answer.status}.`;
+    else plan.textContent = answer.status === 401 ? "The API token is none of this service: enter another." : `The service answers ${answer.status}.`;
+    mark();
   }
   function later() { clearTimeout(due); due = setTimeout(estimate, 300); }
 
-  form.addEventListener("input", () => { file.value = JSON.stringify(read(), null, 2); later(); });
+  form.addEventListener("input", (event) => { take(event.target); later(); });
   form.addEventListener("submit", (event) => event.preventDefault());
   file.addEventListener("input", () => { try { fill(job()); } catch { /* said beside the plan */ } later(); });
   document.getElementById("post").addEventListener("click", async () => {
     said.textContent = "…";
     try {
-      const told = await ask("POST", "/v1/jobs", posted());
+      const told = await ask("POST", "/v1/jobs", job());
       location.assign(`${BASE}/jobs/${told.id}`);
     } catch (error) { said.textContent = error.message; }
   });
-  document.body.addEventListener("token", later);
+  let known = Token.get();
+  document.body.addEventListener("token", () => { if (Token.get() !== known) { known = Token.get(); later(); } });
   fill(job());
   estimate();
 });

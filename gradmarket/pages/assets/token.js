@@ -5,6 +5,13 @@ const Token = {
   get() { return sessionStorage.getItem("token") || ""; },
   headers() { return Token.get() ? { Authorization: `Bearer ${Token.get()}` } : {}; },
 };
+// `#token=…` in an address brings a token here; a browser sends that part to nobody. It replaces none that was entered.
+(() => {
+  const brought = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!brought) return;
+  if (!Token.get()) sessionStorage.setItem("token", brought);
+  history.replaceState(null, "", location.pathname + location.search);
+})();
 function hasToken() { return Token.get() !== ""; }
 
 // Asks the API and returns its answer; throws an Error with the service's own words.

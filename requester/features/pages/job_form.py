@@ -1,5 +1,6 @@
 """The form to post a job, made from the job's JSON schema, and what the job in it would cost."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -7,8 +8,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gradmarket.market.fields import faults_of, in_words
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
+from graphdoc import plugins
+from requester.api.field_docs import describe_fields
+
+Schemas = Mapping[str, Mapping[str, Any]]
 
 EXAMPLE: Final = """{
   "name": "digits",
@@ -17,16 +23,38 @@ EXAMPLE: Final = """{
   "step": {"rows": 32},
   "optimizer": {"lr": 0.1},
   "rounds": 10,
-  "price": "1e16 units"
+  "price": "0.01 %s"
 }"""
 DEPTH: Final = 3
 """Levels of the schema that the form shows; what is deeper is written as JSON."""
 LEFT_OUT: Final = frozenset({"staleness", "min_tasks", "growth"})
+USUAL: Final = ("name", "model", "data", "step", "optimizer", "rounds", "tasks_per_round", "price", "replication")
+"""Fields that most jobs set, in the form's order; the others follow folded."""
+CHOSEN: Final[Mapping[str, Mapping[str, str]]] = {
+    "model": {"ReadyModel": "architecture arguments", "DocumentModel": "document parameters evaluation"},
+    "data": {"ReadyData": "ready", "LinkedData": "manifest"},
+    "step": {"GradientStep": "rows microbatch"},
+    "replication": {"FixedReplication": "name replicas max_replicas"},
+}
+"""Of a field that takes several forms: the schemas whose fields the form has. Other forms are written as JSON."""
+NAMED: Final[Mapping[str, str]] = {
+    "model.architecture": "gradmarket.market.model.arguments",
+    "optimizer.name": "gradmarket.market.gradient.optimizers",
+    "aggregator.name": "gradmarket.market.gradient.aggregators",
+    "uplink.codec": "gradmarket.market.gradient.codecs",
+    "downlink.codec": "gradmarket.market.gradient.codecs",
+    "replication.name": "gradmarket.market.rules.replication",
+}
+"""Fields that name a plug-in of a package."""
+AMOUNTS: Final = frozenset({"price", "budget", "stake.bond"})
 
 
 @dataclass(frozen=True)
 class FormField:
-    """One field; `kind` is text, number, integer, choice, flag, json or group. A group has `fields`."""
+    """One field; `kind` is text, amount, number, integer, choice, flag, json or group. A group has `fields`.
+
+    `example` is a value as it is typed; empty where the field has a default or choices.
+    """
 
     name: str
     path: str
@@ -34,6 +62,7 @@ class FormField:
     required: bool
     help: str
     default: str
+    example: str
     choices: tuple[str, ...] = ()
     fields: tuple["FormField", ...] = field(default=())
 
@@ -53,35 +82,64 @@ class Estimate:
 
 @cache
 def list_form_fields() -> tuple[FormField, ...]:
+    """Returns the fields of a job, the usual ones first, with what fields.json says of each."""
     schema = JobSpec.model_json_schema()
-    return tuple(_list_fields(schema, schema.get("$defs", {}), "", DEPTH))
+    parts: Schemas = schema.get("$defs", {})
+    describe_fields({"JobSpec": schema, **parts})
+    fields = {one.name: one for one in _list_fields(schema, parts, "", DEPTH)}
+    return tuple(fields[name] for name in (*USUAL, *(name for name in fields if name not in USUAL)))
 
 
-def _list_fields(schema: Mapping[str, Any], parts: Mapping[str, Any], path: str, depth: int) -> Iterator[FormField]:
+def _list_fields(schema: Mapping[str, Any], parts: Schemas, path: str, depth: int) -> Iterator[FormField]:
     required = schema.get("required", ())
     for name, described in schema.get("properties", {}).items():
-        if name not in LEFT_OUT:
+        if name not in LEFT_OUT and "const" not in described:
             yield _build_field(name, f"{path}{name}", described, parts, name in required, depth)
 
 
 def _build_field(
-    name: str, path: str, described: Mapping[str, Any], parts: Mapping[str, Any], required: bool, depth: int
+    name: str, path: str, described: Mapping[str, Any], parts: Schemas, required: bool, depth: int
 ) -> FormField:
     shape = _resolve_reference(described, parts)
-    nested = shape.get("type") == "object" and "properties" in shape and depth > 1
+    choices = tuple(map(str, shape.get("enum", ()))) or _list_choices(path)
+    nested = tuple(_list_chosen_fields(path, parts, depth)) or (
+        tuple(_list_fields(shape, parts, f"{path}.", depth - 1)) if "properties" in shape and depth > 1 else ()
+    )
+    default, told = described.get("default"), (described.get("examples") or [None])[0]
     return FormField(
         name=name,
         path=path,
-        kind="group" if nested else _choose_field_kind(shape),
+        kind="group" if nested else "amount" if path in AMOUNTS else _choose_field_kind(shape, choices),
         required=required,
-        help=" ".join(str(described.get("description", shape.get("description", ""))).split()),
-        default="" if isinstance(described.get("default"), (dict, list, type(None))) else str(described["default"]),
-        choices=tuple(map(str, shape.get("enum", ()))),
-        fields=tuple(_list_fields(shape, parts, f"{path}.", depth - 1)) if nested else (),
+        help="" if path in AMOUNTS else _shorten_help(described, shape),
+        default="" if isinstance(default, (dict, list, type(None))) else str(default),
+        example="" if told is None or choices else told if isinstance(told, str) else json.dumps(told),
+        choices=choices,
+        fields=nested,
     )
 
 
-def _resolve_reference(described: Mapping[str, Any], parts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shorten_help(described: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
+    """Returns the first sentence of what is said of a field."""
+    said = " ".join(str(described.get("description") or shape.get("description", "")).split())
+    first = said.partition(". ")[0].rstrip(".")
+    return "" if first in ("", "Name") else f"{first}."
+
+
+def _list_choices(path: str) -> tuple[str, ...]:
+    return tuple(plugins.list_plugin_names(NAMED[path])) if path in NAMED else ()
+
+
+def _list_chosen_fields(path: str, parts: Schemas, depth: int) -> Iterator[FormField]:
+    """Yields the fields that the form has of a field of several forms; all may be left empty but those of the first."""
+    for at, (schema, names) in enumerate(CHOSEN.get(path, {}).items()):
+        required = parts[schema].get("required", ()) if at == 0 and len(CHOSEN[path]) == 1 else ()
+        for name in names.split():
+            described = parts[schema]["properties"][name]
+            yield _build_field(name, f"{path}.{name}", described, parts, name in required, depth - 1)
+
+
+def _resolve_reference(described: Mapping[str, Any], parts: Schemas) -> Mapping[str, Any]:
     """Follows references; of several forms takes the first that is not null."""
     if "$ref" in described:
         return _resolve_reference(parts[described["$ref"].rpartition("/")[2]], parts)
@@ -94,8 +152,8 @@ def _resolve_reference(described: Mapping[str, Any], parts: Mapping[str, Any]) -
     return described
 
 
-def _choose_field_kind(shape: Mapping[str, Any]) -> str:
-    if "enum" in shape:
+def _choose_field_kind(shape: Mapping[str, Any], choices: tuple[str, ...]) -> str:
+    if choices:
         return "choice"
     kinds = {"string": "text", "number": "number", "integer": "integer", "boolean": "flag"}
     return kinds.get(str(shape.get("type")), "json")
@@ -115,6 +173,7 @@ def estimate_cost(spec: JobSpec, token: TokenUnit) -> Estimate:
     )
 
 
-def list_faults(error: ValidationError) -> list[tuple[str, str]]:
-    """Returns where the job is wrong, as dotted paths, and why."""
-    return [(".".join(map(str, one["loc"])) or "the job", one["msg"]) for one in error.errors(include_url=False)]
+def list_faults(error: ValidationError, given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns where the given job is wrong, as the form names its fields, and why."""
+    told = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
+    return [(where or "the job", why) for where, why in told]

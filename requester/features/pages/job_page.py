@@ -15,6 +15,7 @@ from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.sentences import Sentence, build_sentence
+from requester.joining import build_join_command
 from requester.store import jobs, overview
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -41,11 +42,20 @@ CELLS: Final = {
 """How a replica is shown in the grid; every other state as "unused"."""
 MEND: Final = {
     JobState.AWAITING_FUNDS: "gradmarket job fund {id}",
-    JobState.RUNNING: "gradmarket worker run --market {url}",
+    JobState.RUNNING: "{join}",
 }
 """The command that most often mends a job that does not get on; a paused one has its remedy."""
-HOLD: Final = "gradmarket worker run --market {url} --dataset FOLDER --for {id}"
+HOLD: Final = "{join} --dataset FOLDER --for {id}"
 """The same of a private job that runs: it gets on with its holders' workers alone."""
+
+
+STEPS: Final = {
+    JobState.DRAFT: ("cancel",),
+    JobState.AWAITING_FUNDS: ("fund", "cancel"),
+    JobState.RUNNING: ("pause", "fund", "cancel"),
+    JobState.PAUSED: ("resume", "fund", "cancel"),
+}
+"""What may be done with a job, by its state; nothing with one that is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Money:
     hourly: str
     earned_share: float
     reserved_share: float
+    refunded_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,10 @@ class JobPage:
     reason: str
     mend: str
     checks: str
+    steps: tuple[str, ...]
+    """What may be done with it now."""
+    main: str
+    """The step that gets it on; empty where none does."""
     money: Money
     left_s: float | None
     replicas: dict[str, int]
@@ -107,7 +122,17 @@ def _build_mend_command(context: Context, job: Job, spec: JobSpec, remedy: str) 
         return remedy
     hold = spec.private is not None and job.state == JobState.RUNNING
     command = HOLD if hold else MEND.get(job.state, "")
-    return command.format(id=job.id, url=context.public_url)
+    return command.format(id=job.id, join=build_join_command(context.public_url, context.chain_facts))
+
+
+def _list_steps(job: Job, remedy: str) -> tuple[tuple[str, ...], str]:
+    """Returns what may be done with the job, and the step that gets it on. It is resumed only where that mends it."""
+    steps = STEPS.get(JobState(job.state), ())
+    mends = next((step for step in steps if f"job {step} " in remedy), "")
+    left = [step for step in steps if step != "resume" or mends == "resume"]
+    download = ["download"] if job.publication is not None else []
+    first = {JobState.AWAITING_FUNDS: "fund", JobState.FINISHED: "download"}.get(JobState(job.state), "")
+    return (*left, *download), mends or first
 
 
 def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
@@ -119,6 +144,7 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         EventLine(number, at, build_sentence(kind, body)) for number, kind, body, at in _load_newest_events(reader, job)
     ]
     shown = range(max(0, newest - overview.GRID_ROUNDS + 1), newest + 1)
+    steps, main = _list_steps(job, standing.remedy)
     waits = bool(standing.reason) or job.state in (JobState.AWAITING_FUNDS, JobState.PAUSED)
     return JobPage(
         job=job,
@@ -128,6 +154,8 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         reason=standing.reason,
         mend=_build_mend_command(context, job, spec, standing.remedy) if waits else "",
         checks=standing.checks,
+        steps=steps,
+        main=main,
         money=_build_money(context, reader, job, known),
         left_s=_estimate_seconds_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),
@@ -163,6 +191,7 @@ def _build_money(context: Context, reader: RowReader, job: Job, known: PageMeasu
         hourly=pay,
         earned_share=min(100.0, 100 * earned / job.deposited) if job.deposited else 0.0,
         reserved_share=min(100.0, 100 * reserved / job.deposited) if job.deposited else 0.0,
+        refunded_share=min(100.0, 100 * job.refunded / job.deposited) if job.deposited else 0.0,
     )
 
 
@@ -176,12 +205,16 @@ def _estimate_seconds_left(closed: Sequence[Any], rounds: int) -> float | None:
 
 
 def _build_curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:
-    """Returns the rounds and, by name, what was measured after each; at most CURVE_POINTS, evenly chosen."""
+    """Returns the rounds and, by name, what was measured in each; at most CURVE_POINTS, evenly chosen.
+
+    The training loss is of the round's parameters before its update, on the workers' rows; the rest of those after it.
+    """
     step = max(1, -(-len(closed) // CURVE_POINTS))
     rows = [row for at, row in enumerate(closed) if (len(closed) - 1 - at) % step == 0]
     names = sorted({name for row in rows for name in row.metrics or {}})
-    curve: dict[str, list[float | int | None]] = {"round": [row.number for row in rows], "loss": [r.loss for r in rows]}
-    return curve | {name: [(row.metrics or {}).get(name) for row in rows] for name in names}
+    curve: dict[str, list[float | int | None]] = {"round": [row.number for row in rows]}
+    curve["training loss"] = [row.loss for row in rows]
+    return curve | {f"held-out {name}": [(row.metrics or {}).get(name) for row in rows] for name in names}
 
 
 def _build_grid(replicas: Sequence[Any], shown: range) -> list[GridRow]:

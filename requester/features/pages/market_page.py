@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlencode
 
 from fastapi import Request
+from pydantic import BaseModel, Field
 
 from gradmarket.market.money import TokenUnit
 from requester.context import Context
@@ -13,6 +15,21 @@ from requester.store.tables import Job
 from requester.store.work import RowReader
 
 JOBS: Final = 50
+"""Jobs on a page."""
+
+
+class JobQuery(BaseModel):
+    """What the viewer looks for, as in the page's address. `mine`: what the API token that is sent posted."""
+
+    state: str = Field(default="", max_length=20)
+    q: str = Field(default="", max_length=80)
+    mine: bool = False
+    page: int = Field(default=1, ge=1, le=100_000)
+
+    def link(self, page: int) -> str:
+        """Returns the query of another page of the same jobs."""
+        fields = {"state": self.state, "q": self.q, "mine": "true" if self.mine else "", "page": str(page)}
+        return urlencode({name: value for name, value in fields.items() if value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +56,23 @@ class MarketPage:
     classes: list[tuple[str, int]]
     jobs: list[JobLine]
     trouble: str
-    more: int
-    """Jobs that are not shown."""
+    query: JobQuery
+    number: int
+    """Jobs that were found."""
+    first: int
+    pages: int
+    nobody: bool
+    """The viewer's own jobs are asked for, without the token that posted them."""
 
 
-def build_market_page(context: Context, reader: RowReader, request: Request) -> MarketPage:
-    shown = overview.newest_jobs(reader, JOBS)
+def build_market_page(
+    context: Context, reader: RowReader, request: Request, query: JobQuery, token_name: str | None
+) -> MarketPage:
+    """`token_name`: of the viewer's API token; needed where `query.mine`."""
+    nobody = query.mine and token_name is None
+    search = overview.JobSearch(query.state, query.q.strip(), token_name if query.mine else None)
+    number, first = 0 if nobody else overview.count_jobs(reader, search), JOBS * (query.page - 1)
+    shown = [] if nobody else overview.list_jobs(reader, search, first, JOBS)
     known, token = load_page_measures(context, reader, request, shown), TokenUnit.of(context.chain_facts)
     totals = overview.load_market_totals(reader)
     return MarketPage(
@@ -53,7 +81,11 @@ def build_market_page(context: Context, reader: RowReader, request: Request) -> 
         classes=[(name, count) for name, count in overview.count_present_classes(reader, context.clock())],
         jobs=[_build_job_line(token, job, known[job.id]) for job in shown],
         trouble=progress.chain_trouble(reader),
-        more=overview.count_jobs(reader) - JOBS if len(shown) == JOBS else 0,
+        query=query,
+        number=number,
+        first=first,
+        pages=max(1, -(-number // JOBS)),
+        nobody=nobody,
     )
 
 

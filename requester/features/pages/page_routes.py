@@ -9,16 +9,19 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
+from fastapi import Query as InQuery
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from gradmarket.market.errors import NotFound
+from gradmarket.market.errors import JobRefused, NotFound
 from gradmarket.market.job import JobSpec
-from gradmarket.market.money import TokenUnit
+from gradmarket.market.money import TokenUnit, in_smallest
+from gradmarket.market.terms import JobState
 from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import build_html_response
 from requester.api import problem_kinds
-from requester.api.auth_routes import Admin, AnyoneOrNobody, Submitter
+from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Submitter
+from requester.api.callers import parse_bearer_token
 from requester.api.event_routes import FollowedJob
 from requester.api.health_routes import Probe
 from requester.api.job_routes import JobPath, job_or_404
@@ -36,14 +39,18 @@ from requester.features.pages import (
     worker_page,
 )
 from requester.features.pages.live_parts import LiveParts, PagePart
+from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute
 from requester.features.pages.rendering import render_template
+from requester.joining import build_join_command
+from requester.moves.admission import admit_job
 from requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 EVENT_STREAM: Final = "text/event-stream"
+Query = Annotated[JobQuery, InQuery()]
 AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
@@ -59,22 +66,40 @@ def redoc(context: Here) -> Response:
 
 
 @router.get("/")
-def market(context: Here, request: Request) -> Response:
-    return _render_page(context, "market.html", _render_market(context, request))
+def market(context: Here, request: Request, query: Query) -> Response:
+    join = build_join_command(context.public_url, context.chain_facts)
+    found = {"query": query, "states": list(JobState), "join": join, "door": _describe_door(context)}
+    return _render_page(context, "market.html", _render_market(context, request, query), **found)
 
 
 @router.get("/page/market")
-def market_now(context: Here, request: Request) -> Response:
-    return build_html_response(_render_market(context, request))
+def market_now(context: Here, request: Request, query: Query) -> Response:
+    return build_html_response(_render_market(context, request, query))
 
 
-def _render_market(context: Context, request: Request) -> str:
+def _describe_door(context: Context) -> str:
+    """Returns the --rpc that a machine beyond a tunnel adds, where the service answers its own machine alone."""
+    url, facts = context.public_url, context.chain_facts
+    return f"--rpc {url}/chain" if facts.rpc and f"{url}/chain" not in build_join_command(url, facts) else ""
+
+
+def _render_market(context: Context, request: Request, query: JobQuery) -> str:
+    token = _find_token_name(context, request) if query.mine else None
+
     def make() -> str:
         with context.reading() as reader:
-            page = market_page.build_market_page(context, reader, request)
+            page = market_page.build_market_page(context, reader, request, query, token)
             return render_template(context.public_url, "market_now.html", page=page, facts=context.chain_facts)
 
-    return _render_cached(request, "market", str(int(context.clock())), make)
+    return _render_cached(request, f"market {token} {query.link(query.page)}", str(int(context.clock())), make)
+
+
+def _find_token_name(context: Context, request: Request) -> str | None:
+    """Returns the name of the viewer's API token, if it sends one that is valid."""
+    callers: Callers = request.app.state.callers
+    sent = parse_bearer_token(request.scope)
+    who = callers.find(context, sent) if sent else None
+    return who.subject if who is not None and who.role != WORKER else None
 
 
 @router.get("/errors")
@@ -160,19 +185,24 @@ def worker(context: Here, request: Request, address: AddressPath) -> Response:
 
 @router.get("/submit")
 def submit(context: Here) -> Response:
-    return _render_page(context, "submit.html", "", fields=job_form.list_form_fields(), example=job_form.EXAMPLE)
+    fields, example = job_form.list_form_fields(), job_form.EXAMPLE % context.chain_facts.symbol
+    shown = {"usual": fields[: len(job_form.USUAL)], "others": fields[len(job_form.USUAL) :], "example": example}
+    return _render_page(context, "submit.html", "", **shown)
 
 
 @router.post("/page/plan")
-def plan(context: Here, _identity: Submitter, spec: dict[str, Any]) -> Response:
-    """What the job in the form would cost at most, and what is wrong with it; nothing is stored."""
+def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
+    """What the job in the form would cost at most, or what is wrong with it, checked as when it is posted."""
+    token, faults, shown = TokenUnit.of(context.chain_facts), list[tuple[str, str]](), None
     try:
-        shown = job_form.estimate_cost(JobSpec.model_validate(spec), TokenUnit.of(context.chain_facts))
+        spec = JobSpec.model_validate(given := in_smallest(job, lambda: token))
+        admit_job(context, spec, identity.subject)
+        shown = job_form.estimate_cost(spec, token)
     except ValidationError as error:
-        return build_html_response(
-            render_template(context.public_url, "plan.html", faults=job_form.list_faults(error), estimate=None)
-        )
-    return build_html_response(render_template(context.public_url, "plan.html", faults=[], estimate=shown))
+        faults = job_form.list_faults(error, given)
+    except JobRefused as error:
+        faults = [(error.field, error.detail.removeprefix(f"{error.field}: "))]
+    return build_html_response(render_template(context.public_url, "plan.html", faults=faults, estimate=shown))
 
 
 @router.get("/operator")

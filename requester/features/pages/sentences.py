@@ -17,7 +17,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "funded": ("good", "The deposit has arrived on-chain as job {chain_job}."),
     "budget_raised": ("good", "More money was added."),
     "round_opened": ("plain", "Round {round} opened."),
-    "round_closed": ("good", "Round {round} closed; loss {loss}."),
+    "round_closed": ("good", "Round {round} closed; training loss {loss}."),
     "accepted": ("good", "A task of round {round} was accepted; workers paid: {paid}."),
     "holder_joined": ("plain", "A holder takes part with rows of its own."),
     "paid_by_worth": ("good", "The answers of round {round} were paid by what they are worth."),

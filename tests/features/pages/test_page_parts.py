@@ -14,8 +14,10 @@ from pydantic import ValidationError
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
+from gradmarket.market.rules.mending import DIVERGED, ESCROW_SHORT
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages.rendering import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
 from requester.api.views.job_views import read_standing, row_privacy_view
@@ -32,11 +34,14 @@ from tests.requester.test_private_jobs import holder, listed
 from tests.requester.test_worth_pay import floor_of
 
 TOKEN = TokenUnit("GRAD", 18)
+EXAMPLE = job_form.EXAMPLE % TOKEN.symbol
 PRIVACY = {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
 def test_an_event_is_a_sentence_with_its_fields() -> None:
-    assert build_sentence("round_closed", {"round": 3, "loss": 0.123456}).text == "Round 3 closed; loss 0.1235."
+    assert (
+        build_sentence("round_closed", {"round": 3, "loss": 0.123456}).text == "Round 3 closed; training loss 0.1235."
+    )
     assert build_sentence("accepted", {"round": 1, "paid": ["0x1", "0x2"]}).text.endswith("workers paid: 2.")
 
 
@@ -75,21 +80,31 @@ def test_ids_times_and_bytes_are_short() -> None:
 def test_the_form_has_every_field_of_a_job() -> None:
     shown = {field.name for field in job_form.list_form_fields()}
     assert shown | job_form.LEFT_OUT == set(JobSpec.model_fields)
-    (rounds,) = [field for field in job_form.list_form_fields() if field.name == "rounds"]
-    assert (rounds.kind, rounds.required) == ("integer", True)
+    fields = {one.path: one for field in job_form.list_form_fields() for one in (field, *field.fields)}
+    assert (fields["rounds"].kind, fields["rounds"].required) == ("integer", True)
+    assert fields["rounds"].help == "How many rounds the job has."
+    assert fields["model.architecture"].choices == ("cnn", "gpt", "mlp")
+    assert "adamw" in fields["optimizer.name"].choices
+    assert (fields["step.rows"].required, fields["step.rows"].example) == (True, "32")
+    assert {field.kind for path, field in fields.items() if path in job_form.AMOUNTS} == {"amount"}
+    unexplained = [one.path for one in fields.values() if not (one.help or one.choices or one.kind == "amount")]
+    assert not unexplained
 
 
 def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
-    spec = JobSpec.model_validate(in_smallest(json.loads(job_form.EXAMPLE), lambda: TOKEN))
+    spec = JobSpec.model_validate(in_smallest(json.loads(EXAMPLE), lambda: TOKEN))
     shown = job_form.estimate_cost(spec, TOKEN)
     assert shown.cost == TOKEN.text(spec.most_expensive)
     assert shown.gradients == spec.rounds * spec.replication.max_replicas
 
 
 def test_a_wrong_job_is_told_by_its_fields() -> None:
+    given = {**json.loads(EXAMPLE), "price": "1", "rounds": 0, "colour": "red", "step": {"rows": 0}, "staleness": 1}
     with pytest.raises(ValidationError) as refused:
-        JobSpec.model_validate({**json.loads(job_form.EXAMPLE), "price": "1", "rounds": 0, "colour": "red"})
-    assert {where for where, _ in job_form.list_faults(refused.value)} == {"rounds", "colour"}
+        JobSpec.model_validate(given)
+    faults = dict(job_form.list_faults(refused.value, given))
+    assert faults.keys() == {"rounds", "colour", "step.rows"}
+    assert "no such field" in faults["colour"]
 
 
 def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
@@ -97,7 +112,18 @@ def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
     for one in named:
         assert hashlib.sha256((ASSETS / one["file"]).read_bytes()).hexdigest() == one["sha256"]
         assert (ASSETS / one["license_file"]).read_text()
-    own = {"amount.js", "curve.js", "docs.js", "live.js", "proof.js", "steer.js", "submit.js", "token.js", "wallet.js"}
+    own = {
+        "amount.js",
+        "curve.js",
+        "docs.js",
+        "live.js",
+        "market.js",
+        "proof.js",
+        "steer.js",
+        "submit.js",
+        "token.js",
+        "wallet.js",
+    }
     scripts = {str(path.relative_to(ASSETS)) for path in ASSETS.rglob("*.js")}
     assert scripts - own == {one["file"] for one in named if one["file"].endswith(".js")}
 
@@ -171,12 +197,48 @@ def test_a_finished_job_tells_what_came_back_and_expects_no_pay(new_floor) -> No
     figures = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", _shown(market)))
     told = [
         figures[name]
-        for name in ("Deposited", "Earned by workers", "Set aside for workers", "Came back", "Still comes back")
+        for name in ("Deposited", "Paid to workers", "Set aside for workers", "Came back", "Still comes back")
     ]
     deposited, *parts = (int(Decimal(amount.split()[0]) * 10**18) for amount in told)
     assert deposited == sum(parts)
     assert parts[2] == 7 * int(_unit(market))
     assert not {"Expected pay an hour", "Comes back if it ended now"} & figures.keys()
+
+
+def test_a_job_that_its_metric_stopped_has_all_rounds_that_it_needed(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=4)
+    assert '<progress max="4" value="0"' in _shown(market)
+    for _ in range(3):
+        market.worker()
+    market.until(lambda: len([row for row in market.rounds() if row.closed_at]) == 2)
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.state, job.ended_at = JobState.FINISHED, market.clock()
+    shown = _shown(market)
+    assert '<progress max="2" value="2"' in shown
+    assert "<b>2</b> of 4 planned rounds were needed" in shown
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "steps", "main"),
+    [
+        (JobState.RUNNING, "", "pause fund cancel download", ""),
+        (JobState.AWAITING_FUNDS, "", "fund cancel download", "fund"),
+        (JobState.PAUSED, "paused by its requester", "resume fund cancel download", "resume"),
+        (JobState.PAUSED, f"{ESCROW_SHORT}: fund the job", "fund cancel download", "fund"),
+        (JobState.PAUSED, f"{DIVERGED} in round 1", "fund cancel download", "cancel"),
+        (JobState.FINISHED, "", "download", "download"),
+        (JobState.CANCELLED, "", "download", ""),
+    ],
+)
+def test_only_the_steps_that_a_job_can_take_are_offered(  # type: ignore[no-untyped-def]
+    new_floor, state: JobState, reason: str, steps: str, main: str
+) -> None:
+    market = new_floor()
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.state, job.reason = state, reason
+    assert f'data-steps="{steps}" data-main="{main}"' in _shown(market)
 
 
 def _unit(market: MarketFixture) -> str:
