@@ -22,6 +22,11 @@ def read_job(file: str, market: Market) -> tuple[dict[str, Any], JobSpec]:
         with market() as client:
             return TokenUnit.of(client.chain())
 
+    return read_job_in(file, token)
+
+
+def read_job_in(file: str, token: Callable[[], TokenUnit]) -> tuple[dict[str, Any], JobSpec]:
+    """The same with a token that is asked for where an amount names one."""
     posted = in_smallest(load_json_object(file), token)
     try:
         spec = check_input(JobSpec, posted, THE_JOB)

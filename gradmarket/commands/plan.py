@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,14 +11,16 @@ import typer
 from rich.table import Table
 
 from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, check_writable, say_json
-from gradmarket.commands.job_file import read_job
-from gradmarket.commands.resources import Speed, estimate_resources, list_resource_lines
+from gradmarket.commands.job_file import read_job_in
+from gradmarket.commands.needs import Resources, Speed, estimate_large_model, list_resource_lines
+from gradmarket.commands.resources import describe_limits, estimate_resources
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.money import TokenUnit
+from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules import identities
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.replication import BEST
@@ -33,6 +36,9 @@ AuditOption = Annotated[
     float | None, typer.Option(min=0.0, max=1.0, help="Probability of an audit, in place of the job's own.")
 ]
 AmountOption = Annotated[str, typer.Option(help='Like "0.5 GRAD", or in the smallest unit.')]
+ParametersOption = Annotated[
+    float | None, typer.Option(min=1, max=1e12, help="Plan a model of so many parameters, 7e9 say, in the job's place.")
+]
 SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")]
 LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
 GAINS: Final = (
@@ -45,12 +51,9 @@ GAINS: Final = (
 DEFAULT_SHARES = (0.1, 0.2, 0.3, 0.5)
 
 
-def _convert_to_prices(written: str, price: int, service: Callable[[], RequesterClient]) -> float:
-    """Returns an amount in prices. The market is asked for its token only if the amount names a unit."""
-    if written.isascii() and written.isdigit():
-        return int(written) / price
-    with service() as client:
-        return TokenUnit.of(client.chain()).parse(written) / price
+def _convert_to_prices(written: str, price: int, token: Callable[[], TokenUnit]) -> float:
+    """Returns an amount in prices. The token is asked for only if the amount names a unit."""
+    return (int(written) if written.isascii() and written.isdigit() else token().parse(written)) / price
 
 
 def plan(
@@ -65,6 +68,7 @@ def plan(
     picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
     tflops: SpeedOption = 10.0,
     mbit: LinkOption = 100.0,
+    parameters: ParametersOption = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -72,33 +76,53 @@ def plan(
 ) -> None:
     """What a job costs at most and takes, or with --trust how safe it is against workers that act as one.
 
-    Posts nothing. What was uploaded is asked of the service; a ready model is made here.
+    Posts nothing. What was uploaded is asked of the service; a ready model is made here, and needs none.
     """
 
     def service() -> RequesterClient:
         return find_endpoint(market, token, data).market()
 
-    _, spec = read_job(file, service)
+    found = cache(lambda: _find_token(service))
+
+    def token_of() -> TokenUnit:
+        return found() or LOCAL_TOKEN
+
+    _, spec = read_job_in(file, token_of)
     picture, price = picture and check_writable(picture), spec.price.most
     risked, own, gained = (
-        _convert_to_prices(written, price, service) for written in (stake, saved or str(price), benefit)
+        _convert_to_prices(written, price, token_of) for written in (stake, saved or str(price), benefit)
     )
     assumed = Assumed(_parse_shares(colluders or DEFAULT_SHARES), workers, audit, risked, own, gained)
     outlook = _build_forecast(spec, assumed) if trust or picture else None
     if picture and outlook:
         picture.write_text(draw_forecast_svg(outlook, workers))
     speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
-    taken = None if outlook else estimate_resources(spec, service, speed)
+    taken, limits = (None, list[str]()) if outlook else _estimate_needs(spec, service, speed, parameters)
     outlooks = {"assumed": _build_assumed_fields(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
     if as_json:
-        say_json(_build_costs(spec) | outlooks | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
+        takes = {"speed": asdict(speed), "takes": asdict(taken)} if taken else {}
+        say_json(_build_costs(spec) | outlooks | takes | ({"limits": limits} if limits else {}))
     else:
-        _print_costs(spec, list_resource_lines(taken, speed) if taken else [], _told_token(service))
+        lines = list_resource_lines(taken, speed) if taken else []
+        _print_costs(spec, [*lines, *(("limit", limit) for limit in limits)], found())
         if outlook:
             _print_forecast(outlook, assumed)
 
 
-def _told_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
+def _estimate_needs(
+    spec: JobSpec, service: Callable[[], RequesterClient], speed: Speed, parameters: float | None
+) -> tuple[Resources | None, list[str]]:
+    """Returns what the job takes, and what stands in its way; nothing where its model is not here."""
+    if parameters is not None:
+        taken = estimate_large_model(spec, int(parameters), speed)
+        return taken, describe_limits(spec, int(parameters), taken.memory)
+    try:
+        return estimate_resources(spec, service, speed), []
+    except (NotFound, ServiceUnreachable) as error:
+        return None, [f"what it takes is not known without its model and data: {error.detail}; see --parameters"]
+
+
+def _find_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
     """Returns the market's token; None where no market answers, which a plan can do without."""
     try:
         with service() as client:
@@ -110,7 +134,9 @@ def _told_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
 def _print_costs(spec: JobSpec, takes: list[tuple[str, str]], token: TokenUnit | None) -> None:
     costs = {name.replace("_", " "): str(value) for name, value in _build_costs(spec).items()}
     for name in ("price", "at most"):
-        costs[name] = token.text(costs[name]) if token else f"{costs[name]} of the token's smallest unit"
+        costs[name] = (token or LOCAL_TOKEN).text(costs[name])
+    if token is None:
+        costs["token"] = f"{LOCAL_TOKEN.symbol} as on a local chain: no service answers"
     for name, value in [*costs.items(), *takes]:
         echo_text(f"{name:>14}  {value}")
 

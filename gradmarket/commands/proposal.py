@@ -7,7 +7,8 @@ import typer
 
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
 from gradmarket.commands.job_file import read_job
-from gradmarket.commands.resources import in_bytes, load_document_and_bound, task_download
+from gradmarket.commands.needs import in_bytes, task_download
+from gradmarket.commands.resources import load_document_and_bound
 from gradmarket.endpoint import find_endpoint
 from gradmarket.json_input import check_input
 from gradmarket.market.errors import Refused

@@ -1,116 +1,57 @@
-"""What a job needs: operations, memory and bytes of a task, rounds, traffic and time. Posts nothing."""
+"""What a job's model and data are, for what it needs: made here, or fetched from the service. Posts nothing."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.client import RequesterClient
+from gradmarket.commands.needs import Resources, Speed, compute_resources, in_bytes
 from gradmarket.market.data.manifest import Manifest, list_training_partitions
-from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.payload_layout import payload_bytes
-from gradmarket.market.gradient.published_update import update_bytes
+from gradmarket.market.errors import JobRefused, OutOfMemory, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.model import coupled_rows
-from gradmarket.market.model.layout import check_weighed, layout_in
-from gradmarket.market.model.task_cost import compute_task_cost
+from gradmarket.market.model.layout import check_weighed
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound
 from requester.dataset import OURS
 from requester.ready_data import digits
+from requester.settings import RequesterSettings
 
+MEASURED: Final = 124_439_808
+"""Parameters of the largest model of benchmarks/results/large.json."""
 Service = Callable[[], RequesterClient]
 """Opens the service's client, if something must be fetched from the service."""
-
-CARDS: Final = (
-    ("RTX 3050", 8),
-    ("RTX 3060", 12),
-    ("RTX 4060 Ti", 16),
-    ("RTX 4090", 24),
-    ("RTX 5090", 32),
-    ("L40S", 48),
-    ("H100", 80),
-    ("H200", 141),
-)
-"""GPUs by memory in GB, from NVIDIA's product pages (2025); one GPU for each size."""
-CONTEXT_BYTES: Final = 10**9
-"""Bytes that CUDA and its libraries take on a GPU before any tensor."""
-MARGIN: Final = 1.25
-"""Factor on the bound for operators' workspaces and fragmentation, which the bound does not count."""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """The assumed workers: their number, the TFLOP and the Mbit per second of each."""
-
-    tflops: float
-    mbit: float
-    workers: int
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Per task unless stated otherwise. Bytes, seconds; `card` is empty if no GPU is large enough or suitable."""
-
-    operations: int
-    memory: int
-    card: str
-    only_on_cpu: str
-    """Why no GPU computes it; see figures.Bound."""
-    download: int
-    """Parameters, or the updates since the worker's last task. The task's partition comes on top if the worker does not
-    have it yet."""
-    partition: int
-    upload: int
-    task_seconds: float
-    rounds: int
-    overlap: int
-    replicas: int
-    """Of the whole job, if no replicas disagree."""
-    traffic_down: int
-    """Of the whole job: parameters or updates for each replica, and once per worker every partition, and the whole
-    parameters where it follows updates."""
-    traffic_up: int
-    """Of the whole job: one payload per task."""
-    job_seconds: float
-    compares_rows: str
-    """What tasks and microbatches mean for a loss that compares rows with each other; empty for one that does not."""
 
 
 def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     """Computes the needs. Builds a ready model here, fetches uploads from `market`. Raises JobRefused, NotFound."""
     with Runner() as runner:
-        manifest, info, bound = _load_in_runner(runner, spec, market)
+        try:
+            manifest, info, bound = _load_in_runner(runner, spec, market)
+        except OutOfMemory as error:
+            remedy = "plan it by its number of parameters: --parameters 1e9, say"
+            raise Refused(f"the model takes more memory to build than there is here: {error.detail}", remedy) from error
         coupled = _describe_row_coupling(runner, spec, manifest, market)
-    task = compute_task_cost(info.document, bound, spec.step)
-    partitions = [partition.bytes for partition in list_training_partitions(manifest, spec)]
-    upload = payload_bytes(layout_in(spec, info.layout), load_codec(spec.uplink.codec))
-    tasks = spec.sizes.all
-    replicas = tasks * spec.replication.replicas
-    download = task_download(spec, info, task.state, speed.workers)
-    first = sum(partitions) + (task.state if download < task.state else 0)
-    compute = task.operations / (speed.tflops * 1e12)
-    seconds = compute + 8 * (download + upload) / (speed.mbit * 1e6)
-    return Resources(
-        operations=task.operations,
-        memory=task.memory,
-        card="" if task.only_on_cpu else smallest_card(task.step_memory),
-        only_on_cpu=task.only_on_cpu,
-        download=download,
-        partition=max(partitions, default=0),
-        upload=upload,
-        task_seconds=seconds,
-        rounds=spec.rounds,
-        overlap=spec.overlap,
-        replicas=replicas,
-        traffic_down=replicas * download + min(replicas, speed.workers) * first,
-        traffic_up=tasks * upload,
-        job_seconds=_count_turns(spec, speed.workers) * seconds,
-        compares_rows=coupled,
-    )
+    return compute_resources(spec, manifest, info, bound, speed, coupled)
+
+
+def describe_limits(spec: JobSpec, parameters: int, memory: int) -> list[str]:
+    """Returns what keeps a service and workers with default settings from a model of so many float32 parameters."""
+    limits, whole = RequesterSettings.model_fields, 4 * parameters
+    blob, step, model = (limits[name].default for name in ("max_blob_bytes", "step_memory", "model_memory"))
+    told = []
+    if whole > blob:
+        told.append(f"parameters of {in_bytes(whole)}: a service stores {in_bytes(blob)} (GRADMARKET_MAX_BLOB_BYTES)")
+    if memory > step:
+        told.append(f"{in_bytes(memory)} a task: workers' devices have {in_bytes(step)} (GRADMARKET_STEP_MEMORY)")
+    if isinstance(spec.model, ReadyModel) and 2 * whole > model:
+        made = f"a service builds ready models in {in_bytes(model)} (GRADMARKET_MODEL_MEMORY)"
+        told.append(f"{made}: upload a document")
+    if parameters > MEASURED:
+        told.append(f"nothing larger than GPT-2 small ({MEASURED // 10**6} million) was trained here yet")
+    return told
 
 
 def load_document_and_bound(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
@@ -124,69 +65,6 @@ def _load_in_runner(runner: Runner, spec: JobSpec, market: Service) -> tuple[Man
     info = _load_document(runner, spec, manifest, market)
     check_weighed(spec, info.layout)
     return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
-
-
-def task_download(spec: JobSpec, info: DocumentInfo, whole: int, workers: int) -> int:
-    """Returns the bytes of a task's parameters for a worker that has as many tasks as the others.
-
-    With a downlink it follows the updates of all rounds since its last task, unless the whole is fewer bytes.
-    """
-    if not spec.downlink.small:
-        return whole
-    since = max(1, -(-workers * spec.rounds // (spec.sizes.all * spec.replication.replicas)))
-    return min(whole, since * _update_bytes(spec, info))
-
-
-def _update_bytes(spec: JobSpec, info: DocumentInfo) -> int:
-    """Returns the bytes of a round's update: the mean, where the first rounds have another codec."""
-    later, first = update_bytes(info.layout, load_codec(spec.downlink.codec)), spec.downlink.first
-    if first is None:
-        return later
-    more = update_bytes(info.layout, load_codec(first.codec)) - later
-    return later + more * min(first.rounds, spec.rounds) // spec.rounds
-
-
-def _count_turns(spec: JobSpec, workers: int) -> int:
-    """Returns how many tasks each worker computes one after another where none waits for another."""
-    together = 1 + spec.overlap
-    return sum(
-        -(-(stage.end - stage.first) // together) * -(-together * stage.tasks * spec.replication.replicas // workers)
-        for stage in spec.sizes.stages
-    )
-
-
-def smallest_card(memory: int) -> str:
-    """Returns the GPU with the least memory in which a task of so many bytes fits, or an empty string."""
-    needed = memory * MARGIN + CONTEXT_BYTES
-    return next((f"{name} ({size} GB)" for name, size in CARDS if needed <= size * 10**9), "")
-
-
-def list_resource_lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]:
-    """Returns names and values for display."""
-    down = in_bytes(costs.download)
-    assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
-    warned = [("attention", costs.compares_rows)] if costs.compares_rows else []
-    return [
-        ("a task", f"{costs.operations / 1e12:.4g} TFLOP, {in_bytes(costs.memory)} of memory"),
-        ("smallest card", costs.card or _no_card(costs)),
-        ("down, up", f"{down} and a partition of {in_bytes(costs.partition)}, {in_bytes(costs.upload)}"),
-        ("rounds", f"{costs.rounds}{', each computed while the one before it is merged' if costs.overlap else ''}"),
-        ("traffic", f"{in_bytes(costs.traffic_down)} down, {in_bytes(costs.traffic_up)} up"),
-        ("time", f"{costs.job_seconds:.3g} s, {costs.task_seconds:.3g} s a task: {assumed}"),
-        *warned,
-    ]
-
-
-def _no_card(costs: Resources) -> str:
-    return f"none: {costs.only_on_cpu}" if costs.only_on_cpu else f"none has {in_bytes(int(costs.memory * MARGIN))}"
-
-
-def in_bytes(count: int) -> str:
-    """Returns a number of bytes in words, such as "3.1 MB"."""
-    for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count} B"
 
 
 def _fetch_manifest(spec: JobSpec, market: Service) -> Manifest:

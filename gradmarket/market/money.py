@@ -60,6 +60,10 @@ class TokenUnit:
         return self.text(amount // places * places)
 
 
+LOCAL_TOKEN: Final = TokenUnit("GRAD", 18)
+"""The token of a local chain, which stands in where no service answers."""
+
+
 def in_smallest(job: Mapping[str, Any], token: Callable[[], TokenUnit]) -> dict[str, Any]:
     """Returns a job with the amounts that people wrote, such as "0.01 GRAD", in the token's smallest unit, as JSON has
     them. `token` is asked only where there are any. Raises JobRefused for one in another token."""

@@ -1,27 +1,20 @@
 """The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from torch import nn
 
-from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
+from gradmarket.commands.needs import Speed
+from gradmarket.data.pack import HELD_OUT, Packed
 from gradmarket.endpoint import find_endpoint
-from gradmarket.json_input import check_input
-from gradmarket.market.job import JobSpec
-from gradmarket.market.model.layout import build_layout, check_weighed
-from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
+from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
-from gradmarket.sdk.rows import load_rows
+from gradmarket.sdk.planning import Asked, JobPlan, plan_job, prepare_job
 from graphdoc import formats, tensors
-from graphdoc.document import schema
-from graphdoc.export import Loss, check_taken, export_module
+from graphdoc.export import Loss
 from graphdoc.figures import Published
 
-PARTITION_ROWS: Final = 4096
 ADAMW: Final = {"name": "adamw", "lr": 1e-3}
 
 
@@ -72,30 +65,39 @@ class Market:
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
-        check_module(module)
-        check_loss(loss)
-        check_private(private)
-        check_fraction(held_out)
-        fields = {"name": type(module).__name__, "step": {"rows": rows}, **fields}
-        fields |= {} if seed is None else {"seed": seed}
-        fields |= {"optimizer": settings_of(optimizer), "rounds": rounds}
-        fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
-        fields = in_smallest(fields, lambda: TokenUnit.of(self._client.chain()))
-        spec = _check_fields(fields, private)
-        loaded = load_rows(dataset, target)
-        arrays = loaded.arrays
-        most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
-        cut = Cut(most, partition_format, 0.0 if private else held_out, seed or 0)
-        packed = pack_dataset(arrays, cut, loaded.encoding)
-        made = export_module(module, loss, arrays, spec.precision)
-        check_taken(made, arrays, spec.step.pass_rows)
-        check_rows_apart(made, spec.step)
-        warn_of_coupled_rows(made, arrays, spec)
-        check_weighed(spec, build_layout(schema.parse_document(made.document)))
-        if held_out or private:
-            measured = packed.manifest.partitions[0].name if private else HELD_OUT
-            fields.setdefault("evaluation", {"partition": measured, "metric": _choose_metric(made)})
-        return self._post_job(fields, made, packed, private)
+        asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields)
+        ready = prepare_job(module, loss, dataset, asked, lambda: TokenUnit.of(self._client.chain()))
+        return self._post_job(ready.fields, ready.made, ready.packed, private)
+
+    @staticmethod
+    def plan(
+        module: nn.Module,
+        loss: Loss,
+        dataset: Any,
+        *,
+        rounds: int,
+        price: int | str | Mapping[str, Any],
+        optimizer: Mapping[str, Any] = ADAMW,
+        rows: int = 64,
+        target: str | None = None,
+        held_out: float = 0.1,
+        partition_format: str = formats.DEFAULT,
+        seed: int | None = None,
+        private: Mapping[str, Any] | None = None,
+        tflops: float = 10.0,
+        mbit: float = 100.0,
+        workers: int | None = None,
+        **fields: Any,
+    ) -> JobPlan:
+        """Returns what `train` with these arguments would cost and take. Sends nothing and needs no service: amounts
+        are in GRAD, a local chain's token.
+
+        `workers` of `tflops` TFLOP/s with a link of `mbit` Mbit/s are assumed, by default as many as a round occupies.
+        Raises what `train` raises before it sends anything.
+        """
+        asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields)
+        ready = prepare_job(module, loss, dataset, asked, lambda: LOCAL_TOKEN)
+        return plan_job(ready, Speed(tflops, mbit, workers or ready.spec.sizes.most * ready.spec.replication.replicas))
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""
@@ -121,17 +123,3 @@ class Market:
             data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **private}
         spec = {**fields, "model": model, "data": data}
         return TrainingJob(self._client, self._client.submit(spec).id)
-
-
-def _choose_metric(made: Published) -> str:
-    """Returns the metric that is measured on the held-out rows."""
-    return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
-
-
-def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec:
-    """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
-    inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
-    data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
-    stands_in = {"model": {"architecture": "mlp"}, "data": data}
-    measured = {"evaluation": {"partition": HELD_OUT}} if private else {}
-    return check_input(JobSpec, measured | fields | stands_in, "the job")

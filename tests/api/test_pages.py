@@ -9,11 +9,19 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from requester.api.response_cache import Recent, Share
 from requester.features.pages import market_page
 from tests.api.api_service import Service
 from tests.api.conftest import JOB
 
 Posted = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers' share of the time for pages is that of these tests alone, and lasts for all of them."""
+    for name in ("rendered", "pays", "standings"):
+        monkeypatch.setattr(service.app.state, name, Recent[Any](Share(pause=0.0)))
 
 
 def shown(service: Service, token: str | None = None, **query: Any) -> tuple[list[str], str]:

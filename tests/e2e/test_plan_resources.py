@@ -8,9 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.commands.resources import CARDS, smallest_card
+from gradmarket.commands.needs import CARDS, ROUND_S, START_S, smallest_card
+from gradmarket.commands.resources import MEASURED
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from tests.lanes import FULL
+from tests.source_tree import ROOT
 
 READY: dict[str, Any] = {
     "name": "planned",
@@ -36,6 +38,11 @@ def planned(folder: Path, spec: dict[str, Any], *options: str) -> dict[str, Any]
     return told
 
 
+def computing(takes: dict[str, Any]) -> float:
+    """The seconds of a job in which its workers compute and send."""
+    return float(takes["job_seconds"] - takes["start_seconds"] - takes["rounds"] * takes["overhead_seconds"])
+
+
 def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
     told = planned(tmp_path, READY, "--tflops", "2", "--mbit", "8", "--workers", "3")
     takes = told["takes"]
@@ -48,7 +55,8 @@ def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
     assert takes["traffic_down"] >= takes["replicas"] * takes["download"] + 3 * 3 * takes["partition"]
     link = 8 * (takes["download"] + takes["upload"]) / 8e6
     assert takes["task_seconds"] == pytest.approx(takes["operations"] / 2e12 + link)
-    assert takes["job_seconds"] == pytest.approx(3 * 2 * takes["task_seconds"])
+    overhead = takes["start_seconds"] + 3 * takes["overhead_seconds"]
+    assert takes["job_seconds"] == pytest.approx(overhead + 3 * 2 * takes["task_seconds"])
     assert takes["card"] == f"{CARDS[0][0]} ({CARDS[0][1]} GB)"
 
 
@@ -87,8 +95,9 @@ def test_a_model_whose_rows_hang_together_is_refused_before_it_is_posted(tmp_pat
 @FULL
 def test_rounds_that_overlap_keep_twice_the_workers_busy(tmp_path: Path) -> None:
     one, two = (planned(tmp_path, READY | {"overlap": o}, "--workers", "12")["takes"] for o in (0, 1))
-    assert one["job_seconds"] == pytest.approx(3 * one["task_seconds"])
-    assert two["job_seconds"] == pytest.approx(2 * two["task_seconds"])
+    assert computing(one) == pytest.approx(3 * one["task_seconds"])
+    assert computing(two) == pytest.approx(2 * two["task_seconds"])
+    assert two["overhead_seconds"] < one["overhead_seconds"] / 3
     assert (one["overlap"], two["overlap"]) == (0, 1)
 
 
@@ -101,7 +110,7 @@ def test_rounds_that_grow_cost_what_all_their_tasks_cost(tmp_path: Path) -> None
     assert told["at_most"] == str(14 * 5 * 7)
     assert takes["replicas"] == 14 * 3
     assert takes["traffic_up"] == 14 * takes["upload"]
-    assert takes["job_seconds"] == pytest.approx((1 + 2 * 2) * takes["task_seconds"])
+    assert computing(takes) == pytest.approx((1 + 2 * 2) * takes["task_seconds"])
 
 
 @FULL
@@ -123,6 +132,58 @@ def test_the_first_rounds_longer_updates_are_told_as_a_part_of_the_mean(tmp_path
     blocks = -(-PARAMETERS // 64)
     early, late = 32 + 4 + blocks + PARAMETERS, 32 + 4 + blocks * (1 + 32)
     assert takes["download"] == (early + 2 * late) // 3
+
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def measured(file: str) -> dict[str, float]:
+    return {one["name"]: one["value"] for one in json.loads((RESULTS / f"{file}.json").read_text())}
+
+
+def test_the_time_of_a_round_is_what_was_measured() -> None:
+    """Steps of one second, of models of 1 and 10.8 million parameters; GPT-2's start from its post to its rounds."""
+    found = measured("overlap")
+    for (several, overlap), points in ROUND_S.items():
+        for model, (_, seconds) in zip(("", "gpt10m."), points, strict=True):
+            took = found[f"overlap.round_s.{model}r{3 if several else 1}.{overlap}"] - 1
+            assert seconds == pytest.approx(took, abs=0.006), (several, overlap, model)
+    begins, each_million = START_S
+    assert begins == pytest.approx(measured("newcomer")["newcomer.container.job_s"], rel=0.05)
+    assert begins + each_million * MEASURED / 1e6 == pytest.approx(
+        98 - 3 * measured("large")["large.round_s.r1"], rel=0.05
+    )
+
+
+def test_a_plan_needs_no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_DATA", str(tmp_path / "none"))
+    (tmp_path / "job.json").write_text(json.dumps(READY | {"price": "0.5 GRAD"}))
+    plain = CliRunner().invoke(app, ["job", "plan", str(tmp_path / "job.json"), "--parameters", "1e6"])
+    assert plain.exit_code == 0, plain.stderr
+    assert "at most  15 GRAD" in plain.stdout
+    assert "no service answers" in plain.stdout
+    digest = f"blake3:{'0' * 64}"
+    elsewhere = planned(tmp_path, READY | {"data": {"manifest": digest}})
+    assert "takes" not in elsewhere
+    assert elsewhere["limits"][0].startswith("what it takes is not known without its model and data")
+
+
+def test_large_models_are_answered_by_their_number_of_parameters(tmp_path: Path) -> None:
+    """By hand: 4 bytes each way, parameters and gradient kept, 6 operations for each parameter and row."""
+    job = READY | {"step": {"rows": 4}, "uplink": {"codec": "fp32"}}
+    one, seven = (planned(tmp_path, job, "--parameters", number) for number in ("1e9", "7e9"))
+    for told, billions in ((one, 1), (seven, 7)):
+        takes, parameters = told["takes"], billions * 10**9
+        assert takes["operations"] == 24 * parameters
+        assert (takes["download"], takes["memory"]) == (4 * parameters, 8 * parameters)
+        assert takes["upload"] == pytest.approx(4 * parameters, rel=1e-6)
+    assert (one["takes"]["card"], seven["takes"]["card"]) == ("RTX 3060 (12 GB)", "H100 (80 GB)")
+    assert not any("GRADMARKET_MAX_BLOB_BYTES" in limit for limit in one["limits"])
+    assert any("GRADMARKET_MAX_BLOB_BYTES" in limit for limit in seven["limits"])
+    local = {"kind": "local", "steps": 5, "rows": 16, "optimizer": {"name": "adamw", "lr": 0.1}}
+    memory = planned(tmp_path, READY | {"step": local}, "--parameters", "7e9")
+    assert memory["takes"]["memory"] == 16 * 7 * 10**9
+    assert memory["takes"]["card"] == "H200 (141 GB)" or not memory["takes"]["card"]
 
 
 def test_the_card_is_the_smallest_that_fits() -> None:

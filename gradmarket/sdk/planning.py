@@ -1,0 +1,128 @@
+"""What a job from Python would cost and take, computed without a service; and the job itself, ready to be posted."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torch import nn
+
+from gradmarket.commands.needs import Resources, Speed, compute_resources, in_words_of_time, list_resource_lines
+from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
+from gradmarket.json_input import check_input
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model.layout import build_layout, check_weighed
+from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
+from gradmarket.runner import DocumentInfo, Runner
+from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
+from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
+from gradmarket.sdk.rows import load_rows
+from graphdoc.document import schema
+from graphdoc.export import Loss, check_taken, export_module
+from graphdoc.figures import Published
+
+PARTITION_ROWS: Final = 4096
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of Market.train besides module, loss and dataset."""
+
+    rounds: int
+    price: int | str | Mapping[str, Any]
+    optimizer: Mapping[str, Any]
+    rows: int
+    target: str | None
+    held_out: float
+    partition_format: str
+    seed: int | None
+    private: Mapping[str, Any] | None
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ReadyJob:
+    """All that a job is posted from; `fields` have no model and data yet."""
+
+    fields: dict[str, Any]
+    spec: JobSpec
+    made: Published
+    packed: Packed
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """`at_most`: what the job costs at most, `expected`: if nobody disagrees, as people write amounts.
+
+    `seconds`: from its posting to its end, overhead included; `takes` has the parts.
+    """
+
+    at_most: str
+    expected: str
+    seconds: float
+    takes: Resources
+    speed: Speed
+
+    def __str__(self) -> str:
+        costs = [("at most", self.at_most), ("expected", f"{self.expected} if nobody disagrees")]
+        return "\n".join(
+            f"{name:>14}  {value}" for name, value in [*costs, *list_resource_lines(self.takes, self.speed)]
+        )
+
+    def __repr__(self) -> str:
+        return f"JobPlan({self.at_most} at most, about {in_words_of_time(self.seconds)})"
+
+
+def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token: Callable[[], TokenUnit]) -> ReadyJob:
+    """Checks, exports and packs what Market.train was given; see there."""
+    check_module(module)
+    check_loss(loss)
+    check_private(asked.private)
+    check_fraction(asked.held_out)
+    private, price = asked.private, asked.price
+    fields = {"name": type(module).__name__, "step": {"rows": asked.rows}, **asked.fields}
+    fields |= {} if asked.seed is None else {"seed": asked.seed}
+    fields |= {"optimizer": settings_of(asked.optimizer), "rounds": asked.rounds}
+    fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
+    fields = in_smallest(fields, token)
+    spec = _check_fields(fields, private)
+    loaded = load_rows(dataset, asked.target)
+    arrays = loaded.arrays
+    most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
+    held_out = 0.0 if private else asked.held_out
+    packed = pack_dataset(arrays, Cut(most, asked.partition_format, held_out, asked.seed or 0), loaded.encoding)
+    made = export_module(module, loss, arrays, spec.precision)
+    check_taken(made, arrays, spec.step.pass_rows)
+    check_rows_apart(made, spec.step)
+    warn_of_coupled_rows(made, arrays, spec)
+    check_weighed(spec, build_layout(schema.parse_document(made.document)))
+    if asked.held_out or private:
+        measured = packed.manifest.partitions[0].name if private else HELD_OUT
+        fields.setdefault("evaluation", {"partition": measured, "metric": _choose_metric(made)})
+    return ReadyJob(fields, _check_fields(fields, private), made, packed)
+
+
+def plan_job(ready: ReadyJob, speed: Speed) -> JobPlan:
+    """Returns the plan of a prepared job, whose document is bounded in a child as a service does."""
+    spec = ready.spec
+    with Runner() as runner:
+        info = DocumentInfo.of(runner.load(ready.made.document))
+        bound = runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
+    takes = compute_resources(spec, ready.packed.manifest, info, bound, speed)
+    most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
+    expected = min(most, spec.sizes.all * spec.replication.replicas * spec.price.most)
+    return JobPlan(LOCAL_TOKEN.text(most), LOCAL_TOKEN.text(expected), takes.job_seconds, takes, speed)
+
+
+def _choose_metric(made: Published) -> str:
+    """Returns the metric that is measured on the held-out rows."""
+    return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
+
+
+def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec:
+    """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
+    inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
+    data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
+    stands_in = {"model": {"architecture": "mlp"}, "data": data}
+    measured = {"evaluation": {"partition": HELD_OUT}} if private else {}
+    return check_input(JobSpec, measured | fields | stands_in, "the job")
