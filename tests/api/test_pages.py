@@ -1,7 +1,7 @@
 """The market's page finds jobs among many; the form's plan is checked as a job that is posted."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -18,10 +18,15 @@ Posted = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
-def unhurried(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(service: Service) -> Iterator[None]:
     """Strangers' share of the time for pages is that of these tests alone, and lasts for all of them."""
-    for name in ("rendered", "pays", "standings"):
-        monkeypatch.setattr(service.app.state, name, Recent[Any](Share(pause=0.0)))
+    state = service.app.state
+    before = {name: getattr(state, name) for name in ("rendered", "pays", "standings")}
+    for name in before:
+        setattr(state, name, Recent[Any](Share(pause=0.0)))
+    yield
+    for name, cache in before.items():
+        setattr(state, name, cache)
 
 
 def shown(service: Service, token: str | None = None, **query: Any) -> tuple[list[str], str]:
