@@ -16,9 +16,10 @@ from contracts.artifact import load_artifact
 from contracts.calls import build_creation_call
 from contracts.rpc import node_errors
 from contracts.transactions import execute_call, require_receipt
+from gradmarket.market.errors import Refused
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash
-from gradmarket.network.chain_errors import ContractRefused, ForeignChain
+from gradmarket.network.chain_errors import ContractRefused, ForeignChain, NodeRefused
 
 MIN_WINDOW_S: Final = 60
 TOKEN_SUPPLY: Final = Amount(10**9 * 10**18)
@@ -43,13 +44,32 @@ class Deployment:
         return Domain(self.chain_id, self.contract, self.instance)
 
 
-def deploy_market(web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decimals: int = 18) -> Deployment:
-    """Deploys the test token, with `key` as its minter and first owner, and a market for it."""
-    token, _ = _create_contract(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
+def deploy_market(
+    web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decimals: int = 18, token: Address | None = None
+) -> Deployment:
+    """Deploys a market for `token`, or for a new test token with `key` as its minter and first owner.
+
+    Raises Refused where the address has no token.
+    """
+    if token is None:
+        token, _ = _create_contract(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
+    else:
+        _check_token(web3, token)
     contract, block = _create_contract(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
     with node_errors():
         instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
         return Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, block)
+
+
+def _check_token(web3: Web3, token: Address) -> None:
+    """Raises Refused unless there is a token that names its symbol and decimals, as amounts are written by."""
+    asked = web3.eth.contract(to_checksum_address(token), abi=load_artifact("GradToken").abi).functions
+    try:
+        with node_errors():
+            asked.symbol().call()
+            asked.decimals().call()
+    except (ContractRefused, ForeignChain, NodeRefused) as error:
+        raise Refused(f"{token} is no token on this chain", "name an ERC-20 with symbol and decimals") from error
 
 
 def verify_deployment(web3: Web3, deployment: Deployment) -> None:

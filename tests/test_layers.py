@@ -38,6 +38,7 @@ REQUESTER: Final = {
     **dict.fromkeys(
         (
             "folder_lock",
+            "joining",
             "part_troubles",
             "steady_clock",
             "dataset",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from eth_keys.datatypes import PrivateKey
+from eth_utils.address import is_address, to_checksum_address
 
 from contracts import deployment
 from contracts.local import LocalChain, development_key
@@ -15,6 +16,7 @@ from contracts.transactions import chain_id
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.terms import Address
 from gradmarket.terminal import echo_text
 from requester.folder_lock import find_serving_process
 
@@ -58,8 +60,15 @@ def down(data: DataOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def deploy(rpc: RpcOption, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Deploy a test token and the contract, and write the addresses where `gradmarket serve` looks.
+def deploy(
+    rpc: RpcOption,
+    token: Annotated[
+        str | None, typer.Option("--token", metavar="ADDRESS", help="A token that is there, in a test token's place.")
+    ] = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deploy the contract with a test token, and write the addresses where `gradmarket serve` looks.
 
     The key is GRADMARKET_SENDER_KEY's; on a local chain one that everybody knows, where none is given.
     """
@@ -67,10 +76,16 @@ def deploy(rpc: RpcOption, data: DataOption = None, as_json: JsonOption = False)
     if book.exists():
         raise Refused(f"{book} names a deployment already")
     web3 = connect_to_node(rpc)
-    deployed = deployment.deploy_market(web3, _load_deploy_key(chain_id(web3)))
+    deployed = deployment.deploy_market(web3, _load_deploy_key(chain_id(web3)), token=_check_address(token))
     deployment.write_deployment(deployed, book)
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
     _print_facts({**fields, "book": str(book)}, as_json)
+
+
+def _check_address(token: str | None) -> Address | None:
+    if token is not None and not is_address(token):
+        raise Refused(f"--token {token[:80]} is no address", "write it like 0x and 40 hexadecimal digits")
+    return None if token is None else Address(to_checksum_address(token))
 
 
 def _load_deploy_key(chain: int) -> PrivateKey:

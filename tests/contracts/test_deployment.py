@@ -17,6 +17,7 @@ from contracts.deployment import (
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.rpc import call_json_rpc, connect_to_node
+from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest_struct
 from gradmarket.market.terms import Address, Hash, Units
@@ -56,6 +57,16 @@ def test_each_difference_is_named(deployment: Deployment, ledger: Ledger) -> Non
 def test_an_address_without_code_is_no_deployment(deployment: Deployment, ledger: Ledger) -> None:
     with pytest.raises(ForeignChain):
         verify_deployment(ledger.web3, replace(deployment, contract=address_of(DEPLOYER)))
+
+
+def test_a_market_of_a_token_that_exists_pays_in_it(deployment: Deployment, ledger: Ledger) -> None:
+    made = deploy_market(ledger.web3, DEPLOYER, token=deployment.token)
+    assert made.token == deployment.token
+    assert made.contract != deployment.contract
+    verify_deployment(ledger.web3, made)
+    for stranger in (deployment.contract, Address("0x" + "11" * 20)):
+        with pytest.raises(Refused, match="is no token on this chain"):
+            deploy_market(ledger.web3, DEPLOYER, token=stranger)
 
 
 def test_one_changed_instruction_is_found(own_ledger: Ledger) -> None:
