@@ -54,7 +54,7 @@ def propose(
     links = {
         name: spec.model_copy(update={"downlink": Downlink(codec=_choose_downlink_codec(name))}) for name in CODECS
     }
-    fetched = {name: task_download(other, info, one.state, many) for name, other in links.items()}
+    fetched = {name: task_download(other, info.layout, one.state, many) for name, other in links.items()}
     size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
     choice = propose_step(size, link, spec.rounds * spec.step.moves)
     job = build_proposed_job(posted, spec, choice)
