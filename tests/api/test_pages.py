@@ -77,7 +77,7 @@ def test_more_jobs_than_a_page_holds_are_on_the_next(
     ("changed", "said"),
     [
         ({}, "Costs at most"),
-        ({"price": "0.01 GRAD"}, "0.15 GRAD"),
+        ({"price": "0.01 GRAD", "replication": {"name": "fixed", "replicas": 3, "max_replicas": 5}}, "0.15 GRAD"),
         ({"price": "0.01 EUR"}, r'data-fault="price"'),
         ({"model": {"architecture": "mpl"}}, r'data-fault="model\.architecture".*mlp'),
         ({"model": {"architecture": "mlp", "arguments": {"hiden": [4]}}}, r'data-fault="model\.arguments'),

@@ -34,7 +34,7 @@ CHOSEN: Final[Mapping[str, Mapping[str, str]]] = {
     "model": {"ReadyModel": "architecture arguments", "DocumentModel": "document parameters evaluation"},
     "data": {"ReadyData": "ready", "LinkedData": "manifest"},
     "step": {"GradientStep": "rows microbatch"},
-    "replication": {"FixedReplication": "name replicas max_replicas"},
+    "replication": {"ProvenReplication": "name replicas audit"},
 }
 """Of a field that takes several forms: the schemas whose fields the form has. Other forms are written as JSON."""
 NAMED: Final[Mapping[str, str]] = {
@@ -93,7 +93,7 @@ def list_form_fields() -> tuple[FormField, ...]:
 def _list_fields(schema: Mapping[str, Any], parts: Schemas, path: str, depth: int) -> Iterator[FormField]:
     required = schema.get("required", ())
     for name, described in schema.get("properties", {}).items():
-        if name not in LEFT_OUT and "const" not in described:
+        if name not in LEFT_OUT:
             yield _build_field(name, f"{path}{name}", described, parts, name in required, depth)
 
 
@@ -102,7 +102,7 @@ def _build_field(
 ) -> FormField:
     shape = _resolve_reference(described, parts)
     choices = tuple(map(str, shape.get("enum", ()))) or _list_choices(path)
-    nested = tuple(_list_chosen_fields(path, parts, depth)) or (
+    nested = tuple(_list_chosen_fields(path, parts, required, depth)) or (
         tuple(_list_fields(shape, parts, f"{path}.", depth - 1)) if "properties" in shape and depth > 1 else ()
     )
     default, told = described.get("default"), (described.get("examples") or [None])[0]
@@ -130,10 +130,10 @@ def _list_choices(path: str) -> tuple[str, ...]:
     return tuple(plugins.list_plugin_names(NAMED[path])) if path in NAMED else ()
 
 
-def _list_chosen_fields(path: str, parts: Schemas, depth: int) -> Iterator[FormField]:
-    """Yields the fields that the form has of a field of several forms; all may be left empty but those of the first."""
-    for at, (schema, names) in enumerate(CHOSEN.get(path, {}).items()):
-        required = parts[schema].get("required", ()) if at == 0 and len(CHOSEN[path]) == 1 else ()
+def _list_chosen_fields(path: str, parts: Schemas, needed: bool, depth: int) -> Iterator[FormField]:
+    """Yields the fields that the form has of a field of several forms; all may be empty where there are several."""
+    for schema, names in CHOSEN.get(path, {}).items():
+        required = parts[schema].get("required", ()) if needed and len(CHOSEN[path]) == 1 else ()
         for name in names.split():
             described = parts[schema]["properties"][name]
             yield _build_field(name, f"{path}.{name}", described, parts, name in required, depth - 1)
