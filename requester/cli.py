@@ -21,7 +21,7 @@ from requester.edge.serving import EVERYWHERE, build_server_config, open_listene
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
-from requester.joining import build_join_command
+from requester.join_command import build_join_command
 from requester.settings import RequesterSettings
 from requester.wiring import open_context, open_relay
 

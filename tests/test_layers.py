@@ -38,7 +38,7 @@ REQUESTER: Final = {
     **dict.fromkeys(
         (
             "folder_lock",
-            "joining",
+            "join_command",
             "part_troubles",
             "steady_clock",
             "dataset",

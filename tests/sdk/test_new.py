@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.new import list_starter_kinds
 from gradmarket.demo.service import Service
-from gradmarket.sdk import market_handle
+from gradmarket.sdk import planning
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 
@@ -226,7 +226,7 @@ def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_p
     assert CliRunner().invoke(app, ["new", str(folder), "--private", *options]).exit_code == 0
     job = json.loads((folder / "settings.json").read_text())
     holders = {"holders": [f"0x{number:040x}" for number in range(3)], **job.pop("private")}
-    spec = market_handle._check_fields(job | {"price": "1"}, holders)
+    spec = planning._check_fields(job | {"price": "1"}, holders)
     assert (spec.secure is not None) == ("--secure" in options)
     assert spec.step.by_row == ("--per-row" in options)
     if spec.row_spending is not None:

@@ -15,7 +15,7 @@ from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.sentences import Sentence, build_sentence
-from requester.joining import build_join_command
+from requester.join_command import build_join_command
 from requester.store import jobs, overview
 from requester.store.tables import Job
 from requester.store.work import RowReader

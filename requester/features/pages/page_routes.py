@@ -43,7 +43,7 @@ from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute
 from requester.features.pages.rendering import render_template
-from requester.joining import build_join_command
+from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
 from requester.store import event_log, jobs
 
