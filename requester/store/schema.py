@@ -1,12 +1,13 @@
 """Upgrades a database to the newest revision of `migrations/`, and downgrades it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, Table, func, inspect, select
 
 import migrations
 from requester.store.session import is_shared
@@ -36,5 +37,15 @@ def downgrade_schema(engine: Engine, revision: str = "base") -> None:
 def list_schema_differences(engine: Engine) -> list[object]:
     """Returns what the tables declare that are imported and the database lacks, or the other way round."""
     with engine.connect() as connection:
-        result: list[object] = compare_metadata(MigrationContext.configure(connection), Base.metadata)
-        return result
+        compared = compare_metadata(MigrationContext.configure(connection), Base.metadata)
+        return [*compared, *_list_key_differences(connection)]
+
+
+def _list_key_differences(connection: Connection) -> Iterator[tuple[str, Table]]:
+    """Yields the tables whose primary key is another in the database: alembic compares none."""
+    found = inspect(connection)
+    there = set(found.get_table_names())
+    for table in Base.metadata.sorted_tables:
+        declared = {column.name for column in table.primary_key}
+        if table.name in there and set(found.get_pk_constraint(table.name)["constrained_columns"]) != declared:
+            yield "primary_key", table

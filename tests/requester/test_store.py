@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from sqlalchemy import inspect, select
+from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -21,7 +21,7 @@ from requester.stages import close, judge
 from requester.store import earned_rows, identities, schema
 from requester.store.locks import lock_row
 from requester.store.session import open_engine, sessions_of
-from requester.store.tables import Earned, Job, SecureSum, Task
+from requester.store.tables import Earned, Job, SecureSum, Task, Wave
 from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase, Postgres
 from tests.patience import PATIENCE_S, wait_until
@@ -38,6 +38,10 @@ def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewD
     assert set(inspect(database).get_table_names()) <= {"alembic_version"}
     schema.upgrade_schema(database)
     assert schema.list_schema_differences(database) == []
+    with database.begin() as connection:
+        connection.execute(text("DROP TABLE waves"))
+        connection.execute(text("CREATE TABLE waves (task_id VARCHAR NOT NULL PRIMARY KEY, number INTEGER NOT NULL)"))
+    assert ("primary_key", Wave.__table__) in schema.list_schema_differences(database), "alembic compares no keys"
     database.dispose()
 
 
