@@ -247,6 +247,12 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
             f"proven. Where whoever is caught begins anew, any ring leaves {expected.returning:.2%} of a long job's "
             "tasks wrong, besides what it was proven for at the start."
         )
+    if expected.spent:
+        by_share = ", ".join(f"{wrong:.2%}" for wrong in expected.spent)
+        echo_text(
+            f"A ring that is all proven when this job begins leaves {by_share} of its tasks wrong on average, at any "
+            "speed and however patient or late it is: each lie that an audit finds takes a task's seats from it."
+        )
     for line in (_drift_words(expected), *_window_words(expected), *_describe_deterrence(expected, assumed)):
         echo_text(line)
 

@@ -154,6 +154,9 @@ class Forecast:
     returning: float | None = None
     """The share of tasks that colluders of any number leave wrong in a long job, if each that is caught comes back as a
     newcomer (rules.identities). None where newcomers vote."""
+    spent: tuple[float, ...] = ()
+    """For each share of colluders, the share of the job's tasks that they leave wrong if all were proven before it, until
+    convictions have spent them. Empty where newcomers vote."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -178,10 +181,19 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
 
     others = tuple(Compared(name, build_rows(other, other.audit, other.audit)) for name, other in COMPARED.items())
     deterrence = _compute_deterrence(seen, assumed)
-    returning = None
+    returning: float | None = None
+    spent: tuple[float, ...] = ()
     if spec.proof and plan.audit:
         returning = identities.compute_final_wrong(plan.audit, plan.first_wave, spec.proof)
-    return Forecast(plan, tasks, build_rows(plan, seen, repeated), deterrence, alarm, windows, others, returning)
+        spent = tuple(_compute_spent(plan, spec.rounds, float(share)) for share in assumed.shares)
+    rows = build_rows(plan, seen, repeated)
+    return Forecast(plan, tasks, rows, deterrence, alarm, windows, others, returning, spent)
+
+
+def _compute_spent(plan: Plan, rounds: int, share: float) -> float:
+    """Nothing of the last rounds stays wrong: all of their tasks are audited."""
+    free = max(0, rounds - identities.LAST)
+    return identities.compute_stock_wrong(plan.audit, plan.first_wave, free, share) * free / rounds
 
 
 def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:

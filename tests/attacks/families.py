@@ -28,6 +28,7 @@ FAMILIES: Final = (
     "disclosed",
     "patience",
     "identities",
+    "rings",
     "nearness",
     "accidents",
     "documents",

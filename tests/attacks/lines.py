@@ -78,6 +78,7 @@ LINES: Final = (
     "a record borrowed by naming its owner",
     "a barred wallet under another payout",
     "Sybil classes",
+    "free identities",
     "a stake under other terms than published",
     "an accusation of what never was",
     "slow sign-in letters",

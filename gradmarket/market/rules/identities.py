@@ -180,7 +180,7 @@ def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) 
     It lies where it has all R seats, x^R of a round's tasks T, and each lie that an audit finds takes R of the crew's
     R T places from it: dx/dt = -p x^R by rounds, so of p t rounds that find it (x(0) - x(t)) (1 - p) / p stay wrong.
     """
-    if rounds <= 0:
+    if rounds <= 0 or share <= 0.0:
         return 0.0
     left: float = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
     return (1.0 - audit) / (audit * rounds) * (share - left)
