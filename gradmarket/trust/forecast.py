@@ -155,7 +155,7 @@ class Forecast:
     """The share of tasks that colluders of any number leave wrong in a long job, if each that is caught comes back as a
     newcomer (rules.identities). None where newcomers vote."""
     spent: tuple[float, ...] = ()
-    """For each share of colluders, the share of the job's tasks that they leave wrong if all were proven before it, until
+    """For each share of colluders, the share of the job's tasks that they leave wrong if all were proven before, until
     convictions have spent them. Empty where newcomers vote."""
 
     def as_json(self) -> dict[str, Any]:
