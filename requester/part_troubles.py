@@ -1,4 +1,5 @@
-"""What this process knows of its parts: the database and the disk or store of blobs. One line when one goes or is back.
+"""What this process knows of its parts: database, disk or store of blobs, broker, chain. One line when one goes or is
+back.
 
 Whatever fails meanwhile is the same trouble: a stopped database fails every stage, every sweep and every request.
 """
@@ -17,6 +18,8 @@ from structlog.typing import EventDict, WrappedLogger
 
 DATABASE: Final = "database"
 BLOBS: Final = "blobs"
+BROKER: Final = "broker"
+CHAIN: Final = "chain"
 STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 SQLITE_OUT: Final = frozenset({5, 8, 10, 11, 13, 14, 26})
 """busy, read-only, I/O error, corrupt, full, cannot open, not a database (sqlite.org/rescode.html)."""
@@ -88,22 +91,37 @@ def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDic
     return {**told, "part": part, "error": line.get("error") or _one_line(error), "next": "one line when it is back"}
 
 
+LIBRARIES: Final = {"celery.worker.consumer.consumer": BROKER}
+"""Loggers whose warnings and errors are one part's."""
+
+
 class ToldOnce(logging.Filter):
     """The same for lines that libraries write."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        part = part_of(_find_exception(record.exc_info))
-        if part is None:
+        part = part_of(_find_exception(record.exc_info)) or LIBRARIES.get(record.name)
+        if part is None or record.levelno < logging.WARNING:
             return True
         record.exc_info = None
         return TROUBLES.begins(part)
 
 
 def probe_failed_parts(parts: Mapping[str, Callable[[], str]]) -> None:
-    """Tries the parts that failed; says of each that works again how long it was away. `parts` return what is wrong."""
+    """Tries the parts that failed, as far as `parts` has them; its functions return what is wrong."""
     for part in TROUBLES.to_probe():
-        if not parts[part]() and (seconds := TROUBLES.over(part)) is not None:
-            log.warning("it is back", of=part, after_s=round(seconds, 1))
+        if part in parts and not parts[part]():
+            note_recovery(part)
+
+
+def note_recovery(part: str) -> None:
+    """Says of a part that was away, and was seen to work, for how long it was."""
+    if (seconds := TROUBLES.over(part)) is not None:
+        log.warning("it is back", of=part, after_s=round(seconds, 1))
+
+
+def note_trouble(part: str, error: str) -> None:
+    """Says once of a part what keeps it from working."""
+    log.error("it does not work", part=part, error=error)
 
 
 def _find_exception(exc_info: object) -> object:

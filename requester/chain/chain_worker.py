@@ -13,6 +13,7 @@ from contracts.ledger import Ledger
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
+from requester import part_troubles
 from requester.chain import funding, leader_lease, mirror, reconcile, reservations, sender, settlement_batches
 from requester.chain.chain_context import UNDER_WAY, ChainContext, ToSign
 from requester.chain.chain_jobs import UNBATCHED
@@ -121,6 +122,10 @@ class ChainWorker:
 
     def _store_trouble(self) -> None:
         """Stores `trouble` where it changed, so that every process can report it; only the lease holder gets here."""
+        if self.trouble:
+            part_troubles.note_trouble(part_troubles.CHAIN, self.trouble)
+        else:
+            part_troubles.note_recovery(part_troubles.CHAIN)
         if self._told != self.trouble:
             with self._chain.begin() as work:
                 before = work.get(Trouble, CHAIN)

@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy.exc import OperationalError
 
 from requester import part_troubles
-from requester.part_troubles import BLOBS, DATABASE, PartTroubles, part_of
+from requester.part_troubles import BLOBS, BROKER, CHAIN, DATABASE, PartTroubles, part_of
 from tests.requester.test_logs import Written
 from tests.requester.test_logs import written as written
 
@@ -65,6 +65,20 @@ def test_a_part_that_is_gone_is_told_once_and_once_when_it_is_back(
     assert (back["event"], back["of"], back["after_s"]) == ("it is back", part, 6.0)
     fail(error)
     assert len(written.writes) == 3
+
+
+@pytest.mark.parametrize("part", [CHAIN, BROKER])
+def test_a_part_that_is_seen_to_work_needs_no_probe(written: Written, time: list[float], part: str) -> None:
+    for attempt in range(60):
+        part_troubles.note_trouble(part, f"Connection refused, attempt {attempt}")
+        logging.getLogger("celery.worker.consumer.consumer").error("consumer: Cannot connect: trying again")
+        part_troubles.probe_failed_parts({})
+        time[0] += 1.0
+    assert len(written.writes) == 1 + (part == CHAIN), "the broker's own line is told once, too"
+    for _ in range(3):
+        part_troubles.note_recovery(part)
+    back = json.loads(written.writes[-1])
+    assert (back["event"], back["of"], back["after_s"]) == ("it is back", part, 60.0)
 
 
 def test_what_is_no_part_s_failure_keeps_its_traceback_each_time(written: Written, time: list[float]) -> None:

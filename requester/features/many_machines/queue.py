@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import structlog
 import typer
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from celery.beat import Scheduler, SchedulingError
 from kombu.exceptions import OperationalError
 
@@ -28,6 +28,7 @@ from requester.engine import ready_rows, run_once, stages_with
 from requester.features import FEATURES
 from requester.features.many_machines.broker import PromptAMQP
 from requester.moves.probing import look_after
+from requester.part_troubles import BROKER, note_recovery
 from requester.settings import RequesterSettings
 from requester.stages import settle
 from requester.wiring import open_context
@@ -47,8 +48,18 @@ class Sweeps(Scheduler):  # type: ignore[misc]
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         try:
             self.apply_async(entry, producer=producer, advance=False)
+            note_recovery(BROKER)
         except SchedulingError as error:
-            log.warning("a sweep is lost", sweep=entry.name, error=str(error))
+            log.warning("a sweep is lost", part=BROKER, sweep=entry.name, error=str(error))
+
+
+class BrokerBack(bootsteps.StartStopStep):  # type: ignore[misc]
+    """A part of a Celery worker's consumer that starts after each connection to the broker."""
+
+    requires = ("celery.worker.consumer.connection:Connection",)
+
+    def start(self, parent: Any) -> None:
+        note_recovery(BROKER)
 
 
 def celery_of(settings: RequesterSettings) -> Celery:
@@ -119,8 +130,9 @@ def send_message(app: Celery, task: str, *arguments: str, seconds: float = 0.0) 
     """Sends a message once: if the broker does not take it, the next sweep finds the row."""
     try:
         app.send_task(task, arguments, countdown=seconds, expires=FRESH_S + seconds, retry=False)
+        note_recovery(BROKER)
     except (OperationalError, OSError) as error:
-        log.warning("a message is lost", task=task, about=arguments, error=str(error))
+        log.warning("a message is lost", part=BROKER, task=task, about=arguments, error=str(error))
 
 
 class TaskRunner:
@@ -163,6 +175,7 @@ def worker_of(settings: RequesterSettings) -> Celery:
     runner = TaskRunner(app, settings)
     app.task(name=SWEEP)(runner.sweep_topic)
     app.task(name=RUN)(runner.run)
+    app.steps["consumer"].add(BrokerBack)
     signals.worker_process_shutdown.connect(runner.close, weak=False)
     return app
 

