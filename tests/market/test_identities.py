@@ -221,7 +221,8 @@ def test_a_forecast_shows_the_votes_of_proven_ones_and_the_bound_of_a_long_job()
     assert row.wrong_per_task == pytest.approx(0.027 / (0.027 + 0.973))
     assert row.wrong_at_end == pytest.approx(0.8 * 0.027)
     assert forecast.returning == pytest.approx(0.0104, abs=1e-4)
-    assert forecast.spent == (pytest.approx(follow_stock(0.2, 3, 98, 0.3) * 0.98, rel=0.01),)
+    (spent,) = forecast.spent
+    assert spent == pytest.approx(follow_stock(0.2, 3, 98, 0.3) * 0.98, rel=0.01)
     assert compute_forecast(JobSpec.model_validate(JOB), assumed).returning is None
 
 
