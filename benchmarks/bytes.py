@@ -52,7 +52,7 @@ KEPT, RESULT = sized(Path("build"), OUTPUT) / "bytes.jsonl", curves_folder() / b
 def measure() -> Iterator[Figure]:
     torch.set_num_threads(1)
     kept = Kept(KEPT)
-    found = {case.name: [_curve(kept, case, seed) for seed in SEEDS] for case in _cases()}
+    found = {case.name: [measure_curve(kept, case, seed) for seed in SEEDS] for case in _cases()}
     yield from sync_losses(found)
     yield up_ratio(found["data_parallel"][0], found["two_bit"][0])
     yield from equal_loss(found["data_parallel"], found["ours"])
@@ -109,7 +109,7 @@ def _local(name: str, rounds: int, uplink: str, downlink: str = "") -> Case:
     return Case(name, step, rounds, "nesterov", OUTER, {"momentum": MOMENTUM}, TASKS, uplink, downlink)
 
 
-def _curve(kept: Kept, case: Case, seed: int) -> Curve:
+def measure_curve(kept: Kept, case: Case, seed: int) -> Curve:
     return kept.curve(f"{case!r} {seed}", partial(_measured, case, seed))
 
 

@@ -1,40 +1,51 @@
 """Local steps in two bits against stronger baselines than data-parallel training in fp32, by bytes to the same loss.
 
-Computed from the measured curves of `make bench ONLY=bytes`, not trained: each baseline has the bytes of its codec, and
-the loss that data-parallel training in fp32 ends with, as if its codec cost none. The worst of the seeds.
+Each baseline is trained in the scene of `make bench ONLY=bytes`, with its steps, rates and seeds: data-parallel, with a
+round every step. Its bytes are those of all its steps; ours are those until the loss that the baseline ends with, by
+the committed curves of `bytes`. The worst of the seeds.
 
     bf16      both ways, two bytes an element up and down
-    two_bit   both ways, as ours, and a round every step: what is left is what local steps are worth
+    two_bit   both ways, as ours: what is left is what local steps are worth
     ring      in bf16: each of as many workers as tasks sends and receives 2 (n - 1) / n of the gradient a step,
-              and nobody computes twice, where here three replicas of each task fetch the parameters
+              and nobody computes twice, where here three replicas of each task fetch the parameters; with the loss of
+              `bf16`
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+import torch
+
+from benchmarks import bytes as scene
 from benchmarks.figure import Figure
 from benchmarks.rig import byte_pictures
-from benchmarks.rig.kept_curves import TASKS, Curve, curves
+from benchmarks.rig.character_rounds import Case
+from benchmarks.rig.kept_curves import TASKS, Curve, Kept, curves
+from benchmarks.size import OUTPUT, curves_folder, sized
+from gradmarket.market.step import GradientStep, Schedule
 
 PREFIX = "bytes_baseline."
-LOSS_BYTES: Final = 4
-"""Of an answer's loss, which is not packed."""
+KEPT, RESULT = sized(Path("build"), OUTPUT) / "bytes_baselines.jsonl", curves_folder() / "bytes_baselines.json"
 
 
 def measure() -> Iterator[Figure]:
-    found = curves(byte_pictures.RESULT)
-    pairs = [
-        (plain, ours)
-        for plain in found
-        for ours in found
-        if (plain.name, ours.name) == ("data_parallel", "ours") and plain.seed == ours.seed
-    ]
-    for name, in_bytes in BASELINES.items():
-        ratios = [in_bytes(plain, ours) / _until(ours, plain.final) for plain, ours in pairs]
-        seeds = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-        note = f"computed from the curves of `bytes`; seeds: {seeds}"
+    torch.set_num_threads(1)
+    kept, ours = Kept(KEPT), {curve.seed: curve for curve in curves(byte_pictures.RESULT) if curve.name == "ours"}
+    trained = {codec: [scene.measure_curve(kept, _build_case(codec), seed) for seed in scene.SEEDS] for codec in CODECS}
+    for name, (codec, count_bytes) in BASELINES.items():
+        ratios = [count_bytes(curve) / _until(ours[curve.seed], curve.final) for curve in trained[codec]]
+        losses = ", ".join(f"{curve.final:.3f}" for curve in trained[codec])
+        note = f"seeds: {', '.join(f'{ratio:.1f}' for ratio in ratios)}; nats {losses}"
         yield Figure(f"bytes_baseline.{name}", min(ratios), "times", "data-parallel", min(ratios), note=note)
+    kept.end(RESULT)
+
+
+def _build_case(codec: str) -> Case:
+    settings, schedule = {"adamw": scene.MUON.settings["adamw"]}, Schedule(name="cosine", warmup=sized(20, 1))
+    step = GradientStep(rows=TASKS * scene.ROWS)  # the rows of all tasks as those of one, as in `bytes`
+    steps, muon = scene.STEPS, scene.MUON
+    return Case(f"parallel_{codec}", step, steps, muon.name, muon.lr, settings, 1, codec, codec, schedule)
 
 
 def _until(ours: Curve, loss: float) -> float:
@@ -42,18 +53,18 @@ def _until(ours: Curve, loss: float) -> float:
     return ours.total(rounds) if rounds else float("inf")
 
 
-def _bf16(plain: Curve, _ours: Curve) -> float:
-    up, down = (plain.up - LOSS_BYTES) // 2 + LOSS_BYTES, plain.down // 2
-    return replace(plain, up=up, down=down).total(plain.rounds)
+def _count_all(curve: Curve) -> float:
+    return curve.total(curve.rounds)
 
 
-def _two_bit(plain: Curve, ours: Curve) -> float:
-    return replace(plain, up=ours.up, down=ours.down).total(plain.rounds)
+def _count_ring(curve: Curve) -> float:
+    """Returns what all workers send and receive."""
+    return curve.rounds * TASKS * 2 * (2 * (TASKS - 1) / TASKS) * (curve.first / 2)
 
 
-def _ring(plain: Curve, _ours: Curve) -> float:
-    """Sent and received, of all workers."""
-    return plain.rounds * TASKS * 2 * (2 * (TASKS - 1) / TASKS) * (plain.first / 2)
-
-
-BASELINES: Final[Mapping[str, Callable[[Curve, Curve], float]]] = {"bf16": _bf16, "two_bit": _two_bit, "ring": _ring}
+CODECS: Final = ("bf16", "two_bit")
+BASELINES: Final[Mapping[str, tuple[str, Callable[[Curve], float]]]] = {
+    "bf16": ("bf16", _count_all),
+    "two_bit": ("two_bit", _count_all),
+    "ring": ("bf16", _count_ring),
+}
