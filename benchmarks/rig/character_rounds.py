@@ -4,6 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from gradmarket.market.step import Schedule, Step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish_module
 from graphdoc.document.schema import parse_document
+from graphdoc.figures import Published
 from graphdoc.passes import evaluate
 
 HELD_OUT = 128
@@ -86,14 +88,26 @@ SMALL = Scene(narrow(2), sources, slice(HELD_OUT))
 """110,000 parameters on 44 kB, the text of examples/character.py."""
 
 
+@lru_cache(2)
+def _cut(text: Callable[[], str], length: int) -> tuple[np.ndarray, np.ndarray, int]:
+    return windows(text(), length)
+
+
+@lru_cache(4)
+def _publish(blocks: tuple[tuple[str, int], ...], text: Callable[[], str], length: int, seed: int) -> Published:
+    """Traces the model and draws its parameters; cases of one scene and seed begin with the same."""
+    x, y, characters = _cut(text, length)
+    torch.manual_seed(seed)
+    module = gpt.build(dict(blocks), x.shape[1:], characters)
+    return publish_module(module, gpt.OBJECTIVE, (torch.from_numpy(x[:2]), torch.from_numpy(y[:2])))
+
+
 class Training:
     """Computes what honest workers would; merges are the service's."""
 
     def __init__(self, case: Case, seed: int, scene: Scene = SMALL) -> None:
-        torch.manual_seed(seed)
-        x, y, self.characters = windows(scene.text(), scene.length)
-        module = gpt.build(scene.blocks, x.shape[1:], self.characters)
-        published = publish_module(module, gpt.OBJECTIVE, (torch.from_numpy(x[:2]), torch.from_numpy(y[:2])))
+        x, y, self.characters = _cut(scene.text, scene.length)
+        published = _publish(tuple(scene.blocks.items()), scene.text, scene.length, seed)
         self._case, self._seed = case, seed
         self._program, self._evaluation = (
             Program(parse_document(published.document)),
