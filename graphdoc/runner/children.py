@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from graphdoc.errors import RunnerFailed
@@ -11,8 +12,12 @@ from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.settings import RunnerSettings
 
 BOUNDS_KEPT: Final = 64
-KEPT: Final = 2
-"""Jobs whose children stay warm. A child takes 1 to 3 seconds to start, and 200 MB while idle."""
+KEPT, MOST_KEPT = 2, 16
+"""Jobs whose children stay warm: so many in any case, and more while the memory that they hold permits."""
+SHARE_KEPT: Final = 0.25
+"""Of a step's memory: what idle children may hold beside it."""
+CARD_FOR_EACH: Final = 8 * 2**30
+"""Bytes of a card for each child there: idle it holds half a gibibyte, the driver's own."""
 
 
 @dataclass
@@ -24,13 +29,22 @@ class Warm:
     holds: bool = False
     """It may keep memory of its card for the next step."""
 
+    def measure_bytes(self) -> int:
+        """Returns the memory that ends with it: of its own, and what it shares with this process."""
+        try:
+            lines = Path(f"/proc/{self.child.pid}/smaps_rollup").read_text().splitlines()
+        except OSError:  # another system's, or it has ended
+            lines = []
+        private = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+        return private * 2**10 + self.child.arena.size
+
     def end(self) -> None:
         self.child.end()
         self.child.arena.close()
 
 
 class JobChildren:
-    """At most KEPT children; requests go to the one of the current job."""
+    """The current job's child, which gets the requests, and those of the jobs before it that memory permits."""
 
     def __init__(self) -> None:
         self._warm: dict[str, Warm] = {}
@@ -52,13 +66,24 @@ class JobChildren:
 
     def running(self, settings: RunnerSettings) -> Warm:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
-        warm = self._warm.pop(self._job, None) or Warm(_start_child_process(settings, self._command))
+        warm = self._warm.pop(self._job, None)
+        if warm is None:
+            self._make_room(settings)
+            warm = Warm(_start_child_process(settings, self._command))
         self._warm[self._job] = warm
-        for old in list(self._warm)[:-KEPT]:
-            self._warm.pop(old).end()
         if settings.device != "cpu":
             self._share_card()
         return warm
+
+    def _make_room(self, settings: RunnerSettings) -> None:
+        """Ends the children that were used least recently, so that one more has room."""
+        on_card = settings.device != "cpu"
+        most = max(KEPT, settings.memory_bytes // CARD_FOR_EACH) if on_card else MOST_KEPT
+        left = settings.memory_bytes * SHARE_KEPT
+        for place, (job, warm) in enumerate(reversed(list(self._warm.items())), 2):
+            left -= 0 if on_card else warm.measure_bytes()
+            if place > KEPT and (place > most or left < 0):
+                self._warm.pop(job).end()
 
     def _share_card(self) -> None:
         """Has other jobs' children give back what they keep of the card: the current one has all that is free."""

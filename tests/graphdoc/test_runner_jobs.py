@@ -8,9 +8,8 @@ import psutil
 import pytest
 
 from graphdoc.errors import RunnerCrashed
-from graphdoc.runner import DocumentRunner
+from graphdoc.runner import DocumentRunner, RunnerSettings, children
 from tests.handmade import encoded, linear, tensor
-from tests.lanes import FULL
 
 SEED = bytes(32)
 WIDTH, ROWS, JOBS = 100_000, 40, 50
@@ -55,9 +54,19 @@ def pid_of(runner: DocumentRunner, job: str, data: bytes) -> int:
     return runner.pid
 
 
-@FULL
-def test_no_child_sees_two_jobs_and_few_are_kept() -> None:
+def test_as_many_children_are_kept_as_memory_permits(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(linear())
+    with DocumentRunner(RunnerSettings(memory_bytes=2**32)) as runner:
+        started = [pid_of(runner, f"job {number}", data) for number in range(4)]
+        assert [pid_of(runner, f"job {number}", data) for number in range(4)] == started
+        monkeypatch.setattr(children, "MOST_KEPT", 3)
+        assert pid_of(runner, "another", data) not in started
+        assert [psutil.pid_exists(pid) for pid in started] == [False, False, True, True]
+
+
+def test_no_child_sees_two_jobs_and_two_are_kept_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same document in another job, too: its digest is no secret. One that ends takes only its own job with it."""
+    monkeypatch.setattr(children, "SHARE_KEPT", 0)
     data = encoded(linear())
     with DocumentRunner() as runner:
         first, second = pid_of(runner, "first", data), pid_of(runner, "second", data)
