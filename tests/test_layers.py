@@ -195,6 +195,7 @@ BY_NAME: Final = {
     "gradmarket.market.gradient.compiled",
     "graphdoc.command",
     "graphdoc.plugins",
+    "graphdoc.runner.forking",
     "requester.features.many_machines",
     "requester.tracing",
 }

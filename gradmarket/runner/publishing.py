@@ -9,7 +9,7 @@ from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused
 from gradmarket.runner.publication import publish_ready
 from gradmarket.runner.step_child import StepHandler
-from graphdoc.runner.child import main
+from graphdoc.runner.child import serve_by
 from graphdoc.runner.serving import Configuration, Request
 from graphdoc.tensors import pack_tensors
 
@@ -37,5 +37,10 @@ class PublishingHandler(StepHandler):
         return [len(part) for part in parts]
 
 
+def serve() -> None:
+    """Serves steps, documents and ready architectures."""
+    serve_by(PublishingHandler)
+
+
 if __name__ == "__main__":
-    main(PublishingHandler)
+    serve()

@@ -12,7 +12,7 @@ from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import TaskStep
 from graphdoc.document.meter import Limits
 from graphdoc.runner.arena import decode_placements
-from graphdoc.runner.child import RequestHandler, main
+from graphdoc.runner.child import RequestHandler, serve_by
 from graphdoc.runner.serving import Configuration, Request
 
 _STEP: Final[TypeAdapter[TaskStep]] = TypeAdapter(TaskStep)
@@ -36,5 +36,10 @@ class StepHandler(RequestHandler):
             self.arena.write(decode_placements(request["result"]), result)
 
 
+def serve() -> None:
+    """Serves steps as well as documents."""
+    serve_by(StepHandler)
+
+
 if __name__ == "__main__":
-    main(StepHandler)
+    serve()

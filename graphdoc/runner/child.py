@@ -1,7 +1,7 @@
 """The computing child: reads a request, computes, answers. Only it sets torch's global state; it never reads a pickle.
 
-process.py runs it as `python -I -m graphdoc.runner.child <configuration as JSON>`. It exits when the parent closes
-the pipe.
+process.py runs it as `python -I -m graphdoc.runner.child <configuration as JSON>`, or has a warm process fork and call
+`serve`. It exits when the parent closes the pipe.
 """
 
 import platform
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+import torch._inductor.config  # by use_deterministic_algorithms and every mode of dispatch: here for a fork to have it
 from torch.utils import deterministic
 
 from graphdoc.cost import (
@@ -62,7 +63,7 @@ class RequestHandler:
 
     def settle(self) -> None:
         """Records the resident memory before the first request."""
-        self._idle = allowance.idle_bytes()
+        self._idle = allowance.idle_bytes(self.configuration.warm_bytes)
 
     def _load_document(self, request: Request) -> None:
         for digest in request["forget"]:
@@ -190,7 +191,7 @@ def _describe_processor() -> str:
     return f"{platform.machine()}-{makers[0]}" if makers else platform.machine()
 
 
-def main(handler: type[RequestHandler] = RequestHandler) -> None:
+def serve_by(handler: type[RequestHandler]) -> None:
     """Serves requests until the parent closes the pipe."""
     settings = serving.parse_configuration()
     child = handler(settings)
@@ -203,5 +204,10 @@ def main(handler: type[RequestHandler] = RequestHandler) -> None:
     serving.serve_requests(settings, greeting, child.answers)
 
 
+def serve() -> None:
+    """Serves documents alone."""
+    serve_by(RequestHandler)
+
+
 if __name__ == "__main__":
-    main()
+    serve()

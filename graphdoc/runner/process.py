@@ -21,8 +21,10 @@ from graphdoc.runner import frames
 from graphdoc.runner.allowance import OVERDRAWN
 from graphdoc.runner.arena import Arena
 from graphdoc.runner.settings import RunnerSettings, build_child_environment
+from graphdoc.runner.warm_start import ForkedProcess, fork_child
 
-COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.child")
+RUN_MODULE: Final = (sys.executable, "-I", "-m")
+COMMAND: Final = (*RUN_MODULE, "graphdoc.runner.child")
 _ERRORS: Final[dict[str, type[GraphdocError]]] = {
     kind.__name__: kind for kind in (errors.Refused, errors.DocumentRefused, errors.TensorsRefused, errors.OutOfMemory)
 }
@@ -43,13 +45,17 @@ _GREETING: Final = TypeAdapter(Greeting)
 class ChildProcess:
     """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone.
 
-    It is the computing child, or what `command` starts.
+    It is the computing child, or what `command` starts. `warm`: a warm process forks it where the command runs a
+    module; that module's `serve` is what it runs.
     """
 
-    def __init__(self, settings: RunnerSettings, arena: Arena, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, settings: RunnerSettings, arena: Arena, command: Sequence[str] | None = None, warm: bool = True
+    ) -> None:
         self.arena = arena
         self._settings = settings
-        self._command = command or COMMAND
+        self._command = tuple(command or COMMAND)
+        self._warm = warm
         self._held = ExitStack()
         self._diagnostics: IO[bytes] = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         requests, self._requests = os.pipe()
@@ -59,6 +65,9 @@ class ChildProcess:
             self._held.callback(os.close, descriptor)
         try:
             self._process = self._start_process(requests, answers)
+        except frames.FrameTimeout:
+            self._held.close()
+            raise RunnerTimeout(f"{settings.start_seconds:g} s") from None
         finally:
             os.close(requests)
             os.close(answers)
@@ -100,8 +109,8 @@ class ChildProcess:
             self._process.wait()
             self._held.close()
 
-    def _start_process(self, requests: int, answers: int) -> "subprocess.Popen[bytes]":
-        configuration = {
+    def _start_process(self, requests: int, answers: int) -> "ForkedProcess | subprocess.Popen[bytes]":
+        configuration: dict[str, Any] = {
             "parent": os.getpid(),
             "follow_parent": threading.current_thread() is threading.main_thread(),
             "requests": requests,
@@ -113,9 +122,15 @@ class ChildProcess:
             "operations": self._settings.operations,
             "bound_bytes": self._settings.bound_bytes or self._settings.memory_bytes,
         }
+        environment = build_child_environment(self._settings)
+        if self._warm and self._settings.device == "cpu" and self._command[: len(RUN_MODULE)] == RUN_MODULE:
+            descriptors = (requests, answers, self.arena.descriptor, self._diagnostics.fileno())
+            module, seconds = self._command[-1], self._settings.start_seconds
+            if (forked := fork_child(module, environment, configuration, descriptors, seconds)) is not None:
+                return forked
         return subprocess.Popen(
             [*self._command, json.dumps(configuration)],
-            env=build_child_environment(self._settings),
+            env=environment,
             cwd=os.sep,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -144,7 +159,7 @@ class ChildProcess:
     def _end_crashed_child(self, detail: str) -> RunnerCrashed | RunnerTimeout:
         ending = self._last_words()
         self.end()
-        code = self._process.returncode
+        code = self._process.wait()
         if code == OVERDRAWN:
             return RunnerTimeout("it took more processor time than what it computes should take")
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -106,7 +106,7 @@ class Reader:
         if self._child is None:
             arena = Arena.create()
             try:
-                self._child = ChildProcess(self.settings, arena, COMMAND)
+                self._child = ChildProcess(self.settings, arena, COMMAND, warm=False)  # no torch in it
             except (RunnerCrashed, RunnerTimeout):
                 arena.close()
                 raise

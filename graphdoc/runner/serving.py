@@ -38,6 +38,8 @@ class Configuration:
     memory_bytes: int
     operations: int
     bound_bytes: int
+    warm_bytes: int = 0
+    """Resident pages of files in the warm process that forked this one, which has them once it reads them."""
 
 
 def parse_configuration() -> Configuration:

@@ -98,7 +98,10 @@ def test_a_child_that_is_killed_while_it_waits(mlp: Published, digits: Arrays) -
         assert runner.pid is None
 
 
-def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(mlp: Published, digits: Arrays) -> None:
+def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(
+    runner: DocumentRunner, mlp: Published, digits: Arrays
+) -> None:
+    runner.start()  # what starts children stays
     before = set(os.listdir("/proc/self/fd"))
     with DocumentRunner(RunnerSettings(memory_bytes=2**28)) as runner:
         document = linear()
@@ -166,14 +169,14 @@ def test_a_child_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PARENT = """
     import threading
-    from graphdoc.runner import DocumentRunner, RunnerSettings
+    from graphdoc.runner import DocumentRunner, RunnerSettings, warm_start
     from tests.handmade import encoded
     from tests.graphdoc.test_runner_failures import ENDLESS_STATE, ONE_ROW, SEED, endless
 
     def ask():
         runner = DocumentRunner(RunnerSettings(memory_bytes=2**36, seconds=600.0))
         runner.load(encoded(endless()))
-        print(runner.pid, flush=True)
+        print(runner.pid, *warm_start.list_warm_processes(), flush=True)
         runner.run(ENDLESS_STATE, ONE_ROW, SEED)
 
     {call}
@@ -186,11 +189,11 @@ def test_a_killed_parent_leaves_nothing(call: str) -> None:
     code = textwrap.dedent(PARENT).format(call=call)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        assert is_running(child)
+        child, *warm = map(int, parent.stdout.readline().split())
+        assert all(map(is_running, (child, *warm)))
         wait_until_at_work(child)
         parent.kill()
-    wait_until(lambda: not is_running(child))
+    wait_until(lambda: not any(map(is_running, (child, *warm))))
 
 
 def test_errors_are_of_one_tree() -> None:
