@@ -66,7 +66,7 @@ BY_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e
 def private(model: dict[str, Any]) -> dict[str, Any]:
     image = {"x": {"dtype": "float32", "shape": [1, 8, 8]}, "y": {"dtype": "int64", "classes": 10}}
     data = {"inputs": image, "holders": ["0x" + "11" * 20], "least_rows": 64}
-    job = {name: value for name, value in READY.items() if name != "evaluation"}
+    job = {name: value for name, value in READY.items() if name not in ("evaluation", "replication")}
     return job | {"model": model, "data": data, "tasks_per_round": 1, "step": {"rows": 16, "per_row": BY_ROW}}
 
 
