@@ -1,0 +1,44 @@
+"""A copy of the database is put back while workers poll: they know of rounds that it does not, and the job says why it
+waits, whatever was in flight when the copy was made; and it goes on with others."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gradmarket.market.rules.shortage import ASKS_NOTHING
+from gradmarket.market.terms import JobState
+from tests.requester.books import check_books
+
+STEPS = ("nothing", "leased", "committed")
+
+
+def copy_database(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=3)
+    known = [market.worker() for _ in range(3)]
+    market.until(lambda: len(market.rounds()) == 2, *known)
+    for move in (market.gather, market.commit)[: STEPS.index(step)]:
+        move(*known)
+    place = Path(market._database.url.removeprefix("sqlite:///"))
+    copy_database(place, tmp_path / "backup.sqlite")
+    market.until(lambda: len(market.rounds()) == 3, *known)
+    copy_database(tmp_path / "backup.sqlite", place)
+    market.crash()
+    assert len(market.rounds()) == 2
+    for _ in range(40):
+        for worker in known:
+            worker.say(capacity=0)
+        market.lapse(2.0)
+    assert ASKS_NOTHING in market.why_waiting()
+    market.workers.clear()  # a scripted worker asks on for what the copy does not know
+    market.play(*(market.worker() for _ in range(3)))
+    assert market.state() == JobState.FINISHED
+    check_books(market)
