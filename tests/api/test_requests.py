@@ -41,7 +41,7 @@ def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service
     assert answer.status_code == 201
     job = answer.json()
     assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
-    assert job["costs"]["at_most"] == str(3 * 1 * 5 * 10**9)
+    assert job["costs"]["at_most"] == str(3 * 1 * 3 * 10**9)
     assert "Workers see the model and the training data" in job["notice"]
     assert service.anyone.get(answer.headers["location"]).json()["id"] == job["id"]
 
@@ -68,7 +68,7 @@ def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service
         ({"deadlines": {"lease_s": 4}}, "deadlines.lease_s"),
         ({"deadlines": {"wave_s": 4}}, "deadlines.wave_s"),
         ({"deadlines": {"upload_s": 1}}, "deadlines.upload_s"),
-        ({"step": WINDOWED}, "step.window"),  # nothing is audited
+        ({"step": WINDOWED, "replication": {"name": "fixed"}}, "step.window"),  # nothing is audited
         ({"step": WINDOWED | {"window": 4}, "audit": {"probability": 0.5}}, "step"),  # of all seven steps
         (AUDITED | {"verifier": {"name": "tolerance"}}, "step.window"),
         (AUDITED | {"replication": {"name": "adaptive"}}, "step.window"),
@@ -87,7 +87,7 @@ def test_a_bad_job_is_refused_by_the_name_of_its_field(service, changed: dict, f
     ("changed", "field", "said"),
     [
         ({"step": WINDOWED | {"window": 4}, "audit": {"probability": 0.5}}, "step.window", "2 of 4 steps each make"),
-        ({"step": WINDOWED}, "step.window", "only audits use windows"),
+        ({"step": WINDOWED, "replication": {"name": "fixed"}}, "step.window", "only audits use windows"),
         ({"overlap": 1, "sampling": "epochs", "min_tasks": 1, "tasks_per_round": 2}, "overlap", "no round leaves"),
         ({"verifier": {"name": "tolerance"}}, "verifier", "tolerance takes its thresholds"),
         ({"price": "0.5 EUR"}, "price", "'0.5 EUR' is no amount"),

@@ -59,10 +59,14 @@ def posted(client: httpx.Client, packed: Packed, **fields: Any) -> httpx.Respons
     return client.post("/v1/jobs", json=JOB | {"data": data, "evaluation": {"partition": "test"}} | fields)
 
 
+UNVOTED = {name: value for name, value in JOB.items() if name != "replication"}
+"""Nobody votes on a holder's rows."""
+
+
 def by_worth(client: httpx.Client, packed: Packed) -> httpx.Response:
     private = {"inputs": INPUTS, "holders": [ADDRESS], "manifest": put(client, packed.body), "least_rows": 32}
     fields = {"data": private, "price": WORTH, "optimizer": {"name": "sgd", "lr": 0.1}, "norm_bound": 1.0}
-    return client.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}} | fields)
+    return client.post("/v1/jobs", json=UNVOTED | {"evaluation": {"partition": "test"}} | fields)
 
 
 def test_nobody_reads_what_is_unserved(service: Service) -> None:
@@ -198,7 +202,7 @@ def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> No
     ).encode()
     private = {"inputs": few, "holders": [ADDRESS], "manifest": put(other, body), "least_rows": 32}
     fields = {"data": private, "optimizer": {"name": "sgd", "lr": 0.1}, "norm_bound": 1.0}
-    job = other.post("/v1/jobs", json=JOB | {"evaluation": {"partition": "test"}} | fields).json()["id"]
+    job = other.post("/v1/jobs", json=UNVOTED | {"evaluation": {"partition": "test"}} | fields).json()["id"]
     publish.run(service.context, job)
     shown = service.anyone.get(f"/v1/jobs/{job}").json()
     assert shown["state"] == "awaiting_funds", shown["reason"]

@@ -239,6 +239,7 @@ def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:
             "service",
             "chain",
             "token",
+            "auditor",
         ),
         True,
     )

@@ -33,7 +33,7 @@ from gradmarket.demo.service import Service
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
-from gradmarket.sdk import market_handle as door
+from gradmarket.sdk import planning
 from gradmarket.sdk.job_handle import JobEnded, WatchTimeout
 from gradmarket.sdk.rows import load_rows
 from graphdoc import formats
@@ -215,7 +215,7 @@ def test_partitions_are_cut_for_the_step_that_is_given_whole(monkeypatch: pytest
         cuts.append(cut)
         raise Refused("enough is known")
 
-    monkeypatch.setattr(door, "pack_dataset", stop)
+    monkeypatch.setattr(planning, "pack_dataset", stop)
     step = {"kind": "local", "rows": 5000, "steps": 2, "optimizer": {"lr": 0.1}}
     with Market("http://127.0.0.1:9", "nobody") as nowhere, pytest.raises(Refused, match="enough"):
         nowhere.train(network(), nn.CrossEntropyLoss(), TensorDataset(*blobs()), rounds=1, price=1, step=step)
