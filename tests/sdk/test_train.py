@@ -6,6 +6,7 @@ import dataclasses
 import html
 import io
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -83,6 +84,7 @@ def test_the_lines_that_a_jobs_page_shows_do_what_they_say(
         runpy.run_path(str(tmp_path / "lines.py"))
     assert printed.getvalue().startswith("finished all rounds are done {")
     monkeypatch.setenv("TOKEN", served.place.token or "")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     for command in commands.splitlines():
         subprocess.run(
             ["bash", "-euc", command.replace("curl ", "curl -fsS ", 1)],
