@@ -29,6 +29,7 @@ JOB: Final = JobSpec.model_validate(
         "optimizer": {"name": "sgd", "lr": 0.1},
         "rounds": 1,
         "price": "7",
+        "replication": {"name": "fixed"},
     }
 )
 TOLERANT: Final = JobSpec.model_validate(
@@ -36,7 +37,7 @@ TOLERANT: Final = JobSpec.model_validate(
     | {
         "verifier": {"name": "tolerance"},
         "audit": {"probability": 0.5},
-        "replication": {"replicas": 3, "max_replicas": 3},
+        "replication": {"name": "fixed", "replicas": 3, "max_replicas": 3},
     }
 )
 ALLOWED: Final = (Thresholds(classes=("cpu", "gpu"), tau={"w": 1e-4}),)

@@ -20,6 +20,7 @@ SPEC: dict[str, Any] = {
     "rounds": 20,
     "tasks_per_round": 2,
     "price": "7",
+    "replication": {"name": "fixed"},
 }
 
 
