@@ -17,6 +17,8 @@ from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
 
 FOLDER: Final = Path.home() / ".gradmarket" / "audits"
+INCOMPLETE: Final = 3
+"""Exit status where --all could not compute all."""
 EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""
 
@@ -35,7 +37,7 @@ def audit(
 ) -> None:
     """Check a whole job by what is public: every signature, vote, draw, round and payment; and compute gradients again.
 
-    Ends with 1 where a rule does not hold.
+    Ends with 1 where a rule does not hold, and with 3 where --all could not compute all. Audits jobs that have ended.
     """
     try:
         device_name(device)
@@ -52,7 +54,7 @@ def audit(
         say_json(done.as_json())
     else:
         echo_text("\n".join(done.as_lines()))
-    raise typer.Exit(0 if done.sound else 1)
+    raise typer.Exit(1 if not done.sound else 0 if done.complete or not whole else INCOMPLETE)
 
 
 def archive(

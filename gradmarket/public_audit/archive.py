@@ -102,10 +102,10 @@ def parse_archive(data: bytes) -> ArchiveIndex:
 
 def read_local_blob(folder: Path, digest: Digest) -> bytes:
     """Returns a blob of an archive in a folder. Raises NotFound, or Refused where its bytes are others."""
-    try:
-        data = (folder / BLOBS / digest).read_bytes()
-    except FileNotFoundError as error:
-        raise NotFound(f"the archive lacks {digest}", "copy all of its folder v1/blobs") from error
+    path = folder / BLOBS / digest
+    if not path.is_file():
+        raise NotFound(f"the archive lacks {digest}", "copy all of its folder v1/blobs")
+    data = path.read_bytes()
     if blob_digest(data) != digest:
         raise Refused(f"the archive has other bytes than those of {digest}", "copy it again")
     return data

@@ -8,7 +8,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from gradmarket.pages.rendering import ASSETS, Templates
-from gradmarket.public_audit.job_proof import ON_CHAIN, ClauseResult
+from gradmarket.public_audit.job_proof import ON_CHAIN, Clause, ClauseResult
 
 PROVEN: Final = "proven"
 CONSISTENT: Final = "consistent"
@@ -25,9 +25,20 @@ class AuditReport:
     name: str
     state: str
     node: str
+    chain: str
+    """Chain, contract and token: what the money is."""
     own_node: bool
+    whole: bool
+    """Whether all was to be computed again."""
     results: Sequence[ClauseResult]
     seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether each clause was looked at, and every round where all was to be computed again."""
+        counts = {result.rule: result.checked for result in self.results}
+        replayed = not self.whole or counts.get(Clause.UPDATES, 0) == counts[Clause.ROUNDS]
+        return replayed and all(counts.values())
 
     @property
     def sound(self) -> bool:
@@ -49,7 +60,9 @@ class AuditReport:
             "state": self.state,
             "node": self.node,
             "own_node": self.own_node,
+            "chain": self.chain,
             "sound": self.sound,
+            "complete": self.complete,
             "seconds": round(self.seconds, 1),
             "rules": [
                 {
@@ -73,7 +86,12 @@ class AuditReport:
         if not self.own_node:
             yield f"The chain is as {self.node} tells it, which the market names: use a node of your own (--rpc)."
         faults = sum(len(result.faults) for result in self.results)
-        yield f"{faults} faults." if faults else "No fault."
+        yield f"The money is of {self.chain}."
+        yield (
+            f"{faults} faults."
+            if faults
+            else f"No fault{'' if self.complete else ' in what was seen; it is incomplete'}."
+        )
 
     def as_page(self) -> str:
         """Returns a page of HTML that stands alone."""

@@ -43,8 +43,8 @@ from worker.wallet import Wallet
 SAMPLE: Final = 4
 NOWHERE: Final = "http://archive.invalid"
 """The origin of an archive on disk, all of whose blobs are read into the cache (RFC 2606)."""
-ROOM: Final = 2**40
-"""Bytes of downloads that an archive may take."""
+ROOM: Final = 2**34
+"""Bytes that downloads may take, as an auditor's."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     with open_job(plan, progress) as job:
         results = prove_record(job.record)
         if plan.whole or plan.sample:
-            machine = Machine(job.folder, plan.device, plan.threads or find_thread_count(job.record.find_class()))
+            machine = Machine(job.folder, plan.device, plan.threads or choose_thread_count(job.record))
             with open_machine(machine) as mine:
                 results += _recompute(job, mine, plan, progress)
         return AuditReport(
@@ -94,10 +94,18 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
             name=job.listed.name,
             state=job.listed.state,
             node=job.node,
+            chain=f"chain {job.facts.chain_id}, contract {job.facts.contract}, token {job.facts.token}",
+            whole=plan.whole,
             own_node=plan.rpc is not None,
             results=results,
             seconds=time.monotonic() - began,
         )
+
+
+def choose_thread_count(record: JobRecord) -> int | None:
+    """Returns the threads of the job's class, where this machine has as many: a market's word starts no more."""
+    named = find_thread_count(record.find_class())
+    return named if named is not None and named <= (os.cpu_count() or 1) else None
 
 
 def archive_job(plan: AuditPlan, to: Path, progress: Progress) -> tuple[OpenedJob, Digest]:

@@ -3,13 +3,14 @@
 The clauses, in the order in which each rests on those before; every finding cites its clause:
 
 1. TERMS     The contract opened the job for this publication; its signer signs offers, waves, verdicts and vouchers.
-2. VERDICTS  Every verdict follows from signed offers, sealed ballots, opened waves, votes and draws (rules.task_proof).
+2. VERDICTS  Every verdict follows from signed offers of the job's own tasks, sealed ballots, opened waves, votes and
+             draws (rules.task_proof).
 3. ROUNDS    Rounds are merged in order, and start from the parameters that the job's overlap names (rules.overlap);
              what is merged was offered for that start.
 4. ANSWERS   A round merges one accepted answer of a task, and as many as the job asks for.
-5. PAYMENTS  Each accepted answer is one payment at its offer's price; no other payment exists.
+5. PAYMENTS  Each accepted answer is one payment at its offer's price; the market names no other.
 6. BATCHES   Each batch's root in the contract is of exactly the payments that the market names for it.
-7. CREDITS   The contract credits each worker with the sum of its batches.
+7. CREDITS   The contract credits each worker with the sum of its batches, and paid nobody more than these payments.
 
 A recomputation (public_audit.recomputation) adds:
 
@@ -17,23 +18,32 @@ A recomputation (public_audit.recomputation) adds:
 9. UPDATES   Rounds that are merged again give the published parameters, from the publication's on.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from contracts.event_types import JobOpened
 from contracts.packing import PackedGroup, group_by_worker
 from contracts.proofs import batch_root
+from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.rules.task_proof import DECIDED, OVER, VerdictCase, list_case_faults
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Address, Digest, Hash, RoundState, TaskState, Units
-from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
+from gradmarket.market.terms import Address, Hash, JobState, ReplicaId, RoundState, TaskState, Units
+from gradmarket.market.wire.evidence import (
+    PublishedBallot,
+    PublishedEvidence,
+    PublishedPayment,
+    PublishedRound,
+    PublishedTask,
+)
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 
 
@@ -51,6 +61,8 @@ class Clause(StrEnum):
     UPDATES = "rounds merged again give the published parameters"
 
 
+EXACT: Final = "exact"
+REPLAY: Final = "replay"
 MERGED: Final = frozenset({TaskState.ACCEPTED, TaskState.FINAL})
 ON_CHAIN: Final = frozenset({Clause.TERMS, Clause.BATCHES, Clause.CREDITS})
 """Rules that compare with the chain, and are worth what the node is that tells of it."""
@@ -90,6 +102,10 @@ class JobRecord:
     payments: Sequence[PublishedPayment]
     batches: Mapping[int, BatchOnChain]
     settled: Mapping[Address, Units]
+    paid: Mapping[Address, Units]
+    """What each worker was paid out, by batches and vouchers, in units."""
+    state: JobState
+    """Of a job that is over."""
 
     @property
     def closed(self) -> list[PublishedRound]:
@@ -97,9 +113,22 @@ class JobRecord:
         merged = [one for one in self.rounds if one.state is RoundState.CLOSED]
         return sorted(merged, key=lambda one: one.number)
 
-    def find_merged_tasks(self, number: int) -> list[PublishedTask]:
-        """Returns the tasks whose answers the round merged."""
-        return [one for one in self.tasks if one.used and one.merge_round == number]
+    @cached_property
+    def merged(self) -> Mapping[int, Sequence[PublishedTask]]:
+        """The tasks whose answers each round merged."""
+        found = defaultdict[int, list[PublishedTask]](list)
+        for task in self.tasks:
+            if task.used:
+                found[task.merge_round].append(task)
+        return found
+
+    def find_merged_tasks(self, number: int) -> Sequence[PublishedTask]:
+        return self.merged.get(number, ())
+
+    @cached_property
+    def ballots(self) -> Mapping[ReplicaId, tuple[str, PublishedBallot]]:
+        """By the replica's id: its task, and its ballot."""
+        return {ballot.id: (task, ballot) for task, evidence in self.evidence.items() for ballot in evidence.committed}
 
     def find_class(self) -> str:
         """Returns the determinism class of most merged answers; empty where none is shown."""
@@ -129,12 +158,12 @@ class ClauseResult:
 
 
 def prove_record(record: JobRecord) -> list[ClauseResult]:
-    """Returns the results of rules 1 to 7."""
+    """Returns the results of clauses 1 to 7."""
     return [
         ClauseResult(Clause.TERMS, 1, "publication", tuple(_find_term_faults(record))),
         _prove_verdicts(record),
-        ClauseResult(Clause.ROUNDS, len(record.closed), "rounds", tuple(_find_round_faults(record))),
-        ClauseResult(Clause.ANSWERS, len(record.closed), "rounds", tuple(_find_answer_faults(record))),
+        _prove_rounds(record),
+        _prove_answers(record),
         _prove_payments(record),
         _prove_batches(record),
         ClauseResult(Clause.CREDITS, len(record.settled), "workers", tuple(_find_credit_faults(record))),
@@ -150,17 +179,61 @@ def _find_term_faults(record: JobRecord) -> Iterator[ClauseFinding]:
 
 
 def _prove_verdicts(record: JobRecord) -> ClauseResult:
-    faults, open_tasks = list[ClauseFinding](), 0
+    faults, open_tasks, offers = list[ClauseFinding](), 0, Counter[Hash]()
+    listed = {task.id: task for task in record.tasks}
     for task, evidence in record.evidence.items():
         case = VerdictCase(record.domain, record.opened.signer, record.publication.checks, evidence)
-        if evidence.state not in OVER:
-            open_tasks += 1
-        if evidence.committed or evidence.state in DECIDED:
-            faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", str(fault)) for fault in list_case_faults(case))
-    unseen = [f"the draw of audits of {open_tasks} tasks that are not final"] if open_tasks else []
-    hidden = sum(task.state in DECIDED and task.id not in record.evidence for task in record.tasks)
-    unseen += [f"the ballots of {hidden} tasks, which are not shown yet"] if hidden else []
-    return ClauseResult(Clause.VERDICTS, len(record.evidence), "tasks", tuple(faults), tuple(unseen))
+        offers[evidence.offer_digest] += 1
+        said = [*_find_offer_faults(record, listed[task], evidence), *map(str, list_case_faults(case))]
+        if offers[evidence.offer_digest] > 1:
+            said.append("another task has the same offer")
+        if _is_contradicted(record, evidence):
+            said.append("an audit found another root, and the answer stands")
+        faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", fault) for fault in said)
+        open_tasks += evidence.state not in OVER
+    unseen = (f"the draw of audits of {open_tasks} tasks that are not final",) if open_tasks else ()
+    hidden = [task.id for task in record.tasks if task.state in DECIDED and task.id not in record.evidence]
+    faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", "it is decided, and shows nothing") for task in hidden)
+    return ClauseResult(Clause.VERDICTS, len(record.evidence), "tasks", tuple(faults), unseen)
+
+
+def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: PublishedEvidence) -> Iterator[str]:
+    """Finds what makes an offer none of the job's, or the list's task another than its evidence."""
+    offer, spec = evidence.offer.struct(), record.publication.spec
+    named = (offer.job, offer.round, offer.task, offer.attempt)
+    if named != (record.opened.job, task.round, task.index, task.attempt):
+        yield f"its offer is for job, round, task and attempt {named}"
+    elif not spec.has_task(offer.round, offer.task):
+        yield "the job has no such task"
+    elif offer.seed != task_seed(spec.seed, offer.round, offer.task):
+        yield "its offer has another seed than the job's"
+    if offer.price * record.opened.unit > spec.price.most:
+        yield f"its price is {offer.price * record.opened.unit}, and the job's highest {spec.price.most}"
+    if (task.root, task.state) != (evidence.root, evidence.state):
+        yield "the list of tasks has another root or state than its evidence"
+
+
+def _is_contradicted(record: JobRecord, evidence: PublishedEvidence) -> bool:
+    """Returns whether an audit that compared bits found another root than the one that stands."""
+    exact = record.publication.spec.verifier.name == EXACT
+    audited = evidence.audit.root if evidence.audit is not None else None
+    return exact and evidence.state is TaskState.FINAL and audited not in (None, evidence.root)
+
+
+def _prove_rounds(record: JobRecord) -> ClauseResult:
+    spec, closed = record.publication.spec, len(record.closed)
+    faults, unseen = list(_find_round_faults(record)), tuple[str, ...]()
+    if record.state is JobState.FINISHED and closed < spec.rounds:
+        ending = spec.ending
+        early = bool(ending.rules or spec.deadlines.end or spec.privacy or spec.row_spending)
+        why = f"it is finished after {closed} rounds of {spec.rounds}"
+        if early:
+            unseen = (f"whether the rule that ended it after {closed} rounds of {spec.rounds} was met",)
+        else:
+            faults.append(ClauseFinding(Clause.ROUNDS, "the job", f"{why}, and no rule of it ends it sooner"))
+    if closed > spec.rounds:
+        faults.append(ClauseFinding(Clause.ROUNDS, "the job", f"it has {closed} rounds, and promised {spec.rounds}"))
+    return ClauseResult(Clause.ROUNDS, closed, "rounds", tuple(faults), unseen)
 
 
 def _find_round_faults(record: JobRecord) -> Iterator[ClauseFinding]:
@@ -177,99 +250,90 @@ def _find_round_faults(record: JobRecord) -> Iterator[ClauseFinding]:
             detail = f"it starts from {one.parameters}, and should from {begins}"
             yield ClauseFinding(Clause.ROUNDS, f"round {one.number}", detail)
         for task in record.find_merged_tasks(one.number):
-            yield from _find_offer_faults(record, task, starts.get(task.round))
+            start, shown = starts.get(task.round), record.evidence.get(task.id)
+            if shown is None or start is None or shown.offer.parameters != hash_of(start):
+                detail = "it is merged, and its offer names other parameters than its round starts from"
+                yield ClauseFinding(Clause.ROUNDS, f"task {task.id}", detail)
 
 
-def _find_offer_faults(record: JobRecord, task: PublishedTask, start: Digest | None) -> Iterator[ClauseFinding]:
-    """Finds what the offer of a merged task names otherwise than its round; `start` is the round's parameters."""
-    if task.id not in record.evidence:
-        yield ClauseFinding(Clause.ROUNDS, f"task {task.id}", "it is merged, and its evidence is not shown")
-        return
-    offer = record.get_offer(task)
-    named = (offer.job, offer.round, offer.task, offer.attempt)
-    if named != (record.opened.job, task.round, task.index, task.attempt):
-        detail = f"its offer is for job, round, task and attempt {named}"
-        yield ClauseFinding(Clause.ROUNDS, f"task {task.id}", detail)
-    if start is None or offer.parameters != hash_of(start):
-        yield ClauseFinding(
-            Clause.ROUNDS, f"task {task.id}", "its offer names other parameters than its round starts from"
-        )
-
-
-def _find_answer_faults(record: JobRecord) -> Iterator[ClauseFinding]:
-    spec = record.publication.spec
+def _prove_answers(record: JobRecord) -> ClauseResult:
+    spec, faults, revoked = record.publication.spec, list[ClauseFinding](), 0
+    kept = record.state is not JobState.FINISHED or (spec.audit is not None and spec.audit.on_failure != REPLAY)
     for one in record.closed:
         merged, about = record.find_merged_tasks(one.number), f"round {one.number}"
         for task in merged:
-            if task.state not in MERGED or task.root is None:
-                yield ClauseFinding(Clause.ANSWERS, about, f"it merges task {task.id}, which is {task.state}")
-        most = Counter((task.round, task.index) for task in merged)
-        for (number, index), count in most.items():
+            if task.state is TaskState.REVOKED and kept:
+                revoked += 1
+            elif task.state not in MERGED or task.root is None:
+                faults.append(ClauseFinding(Clause.ANSWERS, about, f"it merges task {task.id}, which is {task.state}"))
+        for (number, index), count in Counter((task.round, task.index) for task in merged).items():
             if count > 1:
                 detail = f"it merges {count} answers to task {index} of round {number}"
-                yield ClauseFinding(Clause.ANSWERS, about, detail)
-        if len(merged) < spec.needed_in(one.number):
-            detail = f"it merges {len(merged)} answers of {spec.needed_in(one.number)} that the job asks for"
-            yield ClauseFinding(Clause.ANSWERS, about, detail)
+                faults.append(ClauseFinding(Clause.ANSWERS, about, detail))
+        least, most = spec.needed_in(one.number), spec.sizes.of(one.number)
+        if not least <= len(merged) <= most:
+            asked = f"{least}" if least == most else f"{least} to {most}"
+            detail = f"it merges {len(merged)} answers, and the job asks for {asked}"
+            faults.append(ClauseFinding(Clause.ANSWERS, about, detail))
+    unseen = (f"{revoked} merged answers were revoked afterwards, and no round was done again",) if revoked else ()
+    return ClauseResult(Clause.ANSWERS, len(record.closed), "rounds", tuple(faults), unseen)
 
 
 def _prove_payments(record: JobRecord) -> ClauseResult:
     """Compares payments with accepted ballots. What a holder is paid by worth has no price to compare with."""
     unit, by_worth = record.opened.unit, record.publication.spec.by_worth is not None
-    owed = {
-        ballot.id: (task, ballot, evidence.offer.price)
-        for task, evidence in record.evidence.items()
-        for ballot in evidence.committed
-        if ballot.state in PAID
-    }
     faults, paid = list[ClauseFinding](), Counter(item.replica for item in record.payments)
     for item in record.payments:
-        found = owed.get(item.replica)
-        if found is None:
-            if item.task in record.evidence:
-                faults.append(ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", "no accepted answer stands for it"))
+        _, ballot = record.ballots.get(item.replica, ("", None))
+        if ballot is None or ballot.state not in PAID:
+            faults.append(ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", "no accepted answer stands for it"))
             continue
-        _, ballot, price = found
-        if item.worker != ballot.worker:
-            detail = f"it goes to {item.worker}, and the answer is of {ballot.worker}"
-            faults.append(ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", detail))
-        if item.payload_root is not None and ballot.root is not None and item.payload_root != hash_of(ballot.root):
-            faults.append(
-                ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", "it names another root than the answer's")
-            )
-        if not by_worth and item.amount != price * unit:
-            detail = f"it is {item.amount}, and the offer's price {price * unit}"
-            faults.append(ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", detail))
-    for replica, (task, ballot, _) in owed.items():
-        if paid[replica] == 0 and not by_worth:
-            detail = f"the accepted answer of {ballot.worker} has no payment"
-            faults.append(ClauseFinding(Clause.PAYMENTS, f"task {task}", detail))
-        if paid[replica] > 1 and not by_worth:
-            detail = f"the answer of {ballot.worker} has {paid[replica]} payments"
+        price = record.evidence[item.task].offer.price if item.task in record.evidence else 0
+        said = {
+            f"it goes to {item.worker}, and the answer is of {ballot.worker}": item.worker != ballot.worker,
+            "it names another root than the answer's": (
+                ballot.root is not None and item.payload_root != hash_of(ballot.root)
+            ),
+            f"it is {item.amount}, and the offer's price {price * unit}": not by_worth and item.amount != price * unit,
+        }
+        faults += (ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", why) for why, wrong in said.items() if wrong)
+    for replica, (task, ballot) in record.ballots.items():
+        if ballot.state in PAID and paid[replica] != 1 and not by_worth:
+            detail = f"the accepted answer of {ballot.worker} has {paid[replica] or 'no'} payments"
             faults.append(ClauseFinding(Clause.PAYMENTS, f"task {task}", detail))
     unseen = ("the amounts, which follow a measure of worth",) if by_worth else ()
     return ClauseResult(Clause.PAYMENTS, len(record.payments), "payments", tuple(faults), unseen)
 
 
 def _prove_batches(record: JobRecord) -> ClauseResult:
-    faults, unseen = list[ClauseFinding](), list[str]()
-    told = {number: [item for item in record.payments if item.batch == number] for number in record.batches}
+    faults, unseen, rooted = list[ClauseFinding](), list[str](), 0
+    told = defaultdict[int | None, list[PublishedPayment]](list)
+    for item in record.payments:
+        told[item.batch].append(item)
     for number, batch in record.batches.items():
         about, rows = f"batch {number}", _list_credits(record, told[number])
-        groups = batch.groups or tuple(group_by_worker(rows))
-        if any(digest is NO_ROOT for _, _, digest in rows):
-            unseen.append(f"the roots of {about}, whose answers are not shown yet")
-        elif not groups or batch_root(groups) != batch.root:
+        try:
+            groups = batch.groups or tuple(group_by_worker(rows))
+            proven = bool(groups) and batch_root(groups) == batch.root
+        except Refused as error:
+            faults.append(ClauseFinding(Clause.BATCHES, about, f"its payments are none of a batch: {error.detail}"))
+            continue
+        rooted += not batch.groups
+        if not proven:
             faults.append(ClauseFinding(Clause.BATCHES, about, "the root in the contract is not of what it holds"))
-        elif Counter(rows) != Counter(_unpack_groups(batch.groups or groups)):
+        elif Counter(rows) != Counter(_unpack_groups(groups)):
             faults.append(ClauseFinding(Clause.BATCHES, about, "the contract credited others than the market names"))
+    waiting = 0
     for item in record.payments:
-        if item.batch is not None and item.batch not in record.batches and item.batch_state == "settled":
+        if item.batch in record.batches:
+            continue
+        waiting += 1
+        if item.batch_state == "settled":
             faults.append(
                 ClauseFinding(Clause.BATCHES, f"payment {item.id}", f"the contract has no batch {item.batch}")
             )
-    waiting = sum(item.batch is None or item.batch not in record.batches for item in record.payments)
     unseen += [f"{waiting} payments that are in no settled batch"] if waiting else []
+    unseen += [f"the sums of {rooted} batches, of which the contract has the root alone"] if rooted else []
     return ClauseResult(Clause.BATCHES, len(record.batches), "batches", tuple(faults), tuple(unseen))
 
 
@@ -284,12 +348,20 @@ def _unpack_groups(groups: Iterable[PackedGroup]) -> Iterator[tuple[Address, Uni
 
 
 def _find_credit_faults(record: JobRecord) -> Iterator[ClauseFinding]:
-    sums = Counter[Address]()
-    for number, batch in record.batches.items():
-        rows = list(_unpack_groups(batch.groups))
-        for worker, units, _ in rows or _list_credits(record, (p for p in record.payments if p.batch == number)):
+    """Compares what the contract credited and paid each worker with the payments that the market names."""
+    sums, named = Counter[Address](), Counter[Address]()
+    for item in record.payments:
+        named[item.worker] += item.amount // record.opened.unit
+        if item.batch is not None and item.batch in record.batches and not record.batches[item.batch].groups:
+            sums[item.worker] += item.amount // record.opened.unit
+    for batch in record.batches.values():
+        for worker, units, _ in _unpack_groups(batch.groups):
             sums[worker] += units
     for worker, units in record.settled.items():
         if units != sums[worker]:
             detail = f"the contract has {units} units of batches for it, and they sum to {sums[worker]}"
+            yield ClauseFinding(Clause.CREDITS, f"worker {worker}", detail)
+    for worker, units in record.paid.items():
+        if units > named[worker]:
+            detail = f"the contract paid it {units} units, and the market names {named[worker]}"
             yield ClauseFinding(Clause.CREDITS, f"worker {worker}", detail)

@@ -3,7 +3,7 @@
 Evidence that nothing can change any more is kept in the audit's folder: an audit that was cut off goes on there.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,19 @@ from contracts import events
 from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import NotFound
+from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.rules.task_proof import DECIDED, OVER
-from gradmarket.market.terms import Address, Hash, JobId, TaskState, Units
-from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
+from gradmarket.market.terms import Address, Hash, JobId, JobState, TaskState, Units
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.archive import PublicRecords
 from gradmarket.public_audit.job_proof import BatchOnChain, JobRecord
 from worker import durable
 
 SHOWN: Final = DECIDED | {TaskState.FAILED, TaskState.REFERRED, TaskState.UPLOADING}
 """States of tasks whose workers have committed."""
+ENDED: Final = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
+TRIES: Final = 5
+NOBODY: Final = Address("")
 Progress = Callable[[str, int, int], object]
 """(of what, how many are done, of how many)"""
 
@@ -45,10 +48,16 @@ class JobSource:
         if view.chain_job is None or view.publication is None:
             remedy = "audit a job that was funded; if it was, update gradmarket: the job may have newer fields"
             raise NotFound(f"job {self.job} has no publication that this version can read", remedy)
+        if view.state not in ENDED:
+            remedy = "audit it when it has ended: its answers are published then"
+            raise Refused(f"job {self.job} is {view.state}", remedy)
         opened = events.opened_job(self.ledger, view.chain_job)
-        tasks, payments = list(self.market.tasks(self.job)), list(self.market.fetch_payments(self.job))
-        batches = self._fetch_batches(opened.job)
-        workers = {group.worker for batch in batches.values() for group in batch.groups}
+        tasks = list(self.market.tasks(self.job))
+        payments, batches = self._fetch_money(opened.job)
+        paid = Counter[Address]()
+        for one in events.all_paid(self.ledger, opened.job):
+            paid[one.worker or NOBODY] += one.amount
+        workers = {group.worker for batch in batches.values() for group in batch.groups} | set(paid)
         return JobRecord(
             domain=self.ledger.domain(),
             opened=opened,
@@ -59,7 +68,19 @@ class JobSource:
             payments=payments,
             batches=batches,
             settled=self._fetch_settled(opened.job, workers | {item.worker for item in payments}),
+            paid={worker: Units(units) for worker, units in paid.items()},
+            state=view.state,
         )
+
+    def _fetch_money(self, chain_job: int) -> tuple[list[PublishedPayment], dict[int, BatchOnChain]]:
+        """Returns payments and batches of one moment: they are read again where a batch was made between."""
+        payments = list(self.market.fetch_payments(self.job))
+        for _ in range(TRIES):
+            batches, before = self._fetch_batches(chain_job), payments
+            payments = list(self.market.fetch_payments(self.job))
+            if payments == before:
+                break
+        return payments, batches
 
     def _fetch_evidence(self, tasks: Iterable[PublishedTask]) -> dict[str, PublishedEvidence]:
         shown, found = [task for task in tasks if task.state in SHOWN], dict[str, PublishedEvidence]()

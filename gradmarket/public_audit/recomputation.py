@@ -7,7 +7,7 @@ audit that was cut off goes on after its last whole round.
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.task_run import layout_of
 from gradmarket.market.admissible import move_of
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import Refused, RunnerFailed
+from gradmarket.market.errors import PayloadRefused, Refused, RunnerFailed
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout
@@ -104,7 +104,7 @@ class Recomputation:
                 if one is not closed[-1]:
                     unseen.append(f"the rounds after {one.number}, which start from what it published")
                 break
-            model.store(self.folder, sorted(self.equal))
+            model.store(self.folder, self._list_done(one.number))
         return self._build_task_result(), ClauseResult(Clause.UPDATES, merged, "rounds", tuple(faults), tuple(unseen))
 
     def _build_task_result(self) -> ClauseResult:
@@ -151,14 +151,25 @@ class Recomputation:
             if answer is None:
                 return None
             answers.append(MergedAnswer(answer, self.record.get_offer(task).seed))
-        return model.merge(answers, one.number)
+        try:
+            return model.merge(answers, one.number)
+        except PayloadRefused as error:
+            self.unseen.append(f"the merge of round {one.number}: {error}")
+            return None
+
+    def _list_done(self, number: int) -> dict[str, str]:
+        """Returns what the record says of the rounds up to this one: the roots that they merged and what they gave."""
+        rounds = [one for one in self.record.closed if one.number <= number]
+        gave = {f"round {one.number}": str(one.updated) for one in rounds}
+        tasks = (task for one in rounds for task in self.record.find_merged_tasks(one.number))
+        return gave | {task.id: str(task.root) for task in tasks}
 
     def _load_model(self) -> "ReplayedModel":
         publication = self.record.publication
         info = DocumentInfo.of(self.runner.load(bytes(self.fetcher.blob(publication.document))))
         first = bytearray(self.fetcher.blob(publication.parameters))
         model = ReplayedModel.build(publication.spec, info, layout_of(publication, info), first)
-        self.equal |= set(model.resume(self.folder))
+        self.equal |= set(model.resume(self.folder, self._list_done))
         return model
 
 
@@ -201,23 +212,27 @@ class ReplayedModel:
         self.parameters, self.done = after, number
         return self.digest
 
-    def store(self, folder: Path, equal: Sequence[str]) -> None:
-        """Keeps the model, and the tasks that were `equal` so far, so that another process can go on from there."""
+    def store(self, folder: Path, told_by: Mapping[str, str]) -> None:
+        """Keeps the model, and what the record said so far, so that another process can go on from there."""
         memory = pack_tensors(self.memory)
         durable.write_file_atomically(folder / MEMORY, memory, synced=False)
         durable.write_file_atomically(folder / PARAMETERS, self.parameters, synced=False)
-        told = {"done": self.done, "equal": equal, "digests": [self.digest, blob_digest(memory)]}
+        told = {"done": self.done, "record": dict(told_by), "digests": [self.digest, blob_digest(memory)]}
         durable.write_file_atomically(folder / STATE, json.dumps(told).encode(), synced=False)
 
-    def resume(self, folder: Path) -> Sequence[str]:
-        """Goes on from what `store` kept; returns the tasks that were equal, none where nothing whole was kept."""
+    def resume(self, folder: Path, list_done: Callable[[int], Mapping[str, str]]) -> Sequence[str]:
+        """Goes on from what `store` kept, where the record still says what it said; returns the tasks that were equal.
+
+        Returns none, and begins anew, where nothing whole was kept or the record tells another story now.
+        """
         try:
             told = json.loads((folder / STATE).read_bytes())
             parameters, memory = (folder / PARAMETERS).read_bytes(), (folder / MEMORY).read_bytes()
         except (FileNotFoundError, ValueError):
             return ()
-        if told["digests"] != [blob_digest(parameters), blob_digest(memory)]:
+        whole = told["digests"] == [blob_digest(parameters), blob_digest(memory)]
+        if not whole or told["record"] != list_done(told["done"]):
             return ()
         self.parameters, self.done = bytearray(parameters), told["done"]
         self.memory = unpack_tensors(bytearray(memory))
-        return tuple(told["equal"])
+        return tuple(name for name in told["record"] if not name.startswith("round "))

@@ -22,6 +22,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.demo.service import Service
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
+from gradmarket.public_audit.audit_run import choose_thread_count
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.recomputation import STATE, Recomputation
@@ -144,6 +145,35 @@ def emptied_batches(record: JobRecord) -> JobRecord:
     return replace(record, batches=groups)
 
 
+def one_more_payment(record: JobRecord) -> JobRecord:
+    stranger = {"id": 10**6, "task": "made up", "replica": "made up-0", "worker": record.opened.requester}
+    return replace(record, payments=[*record.payments, record.payments[0].model_copy(update=stranger)])
+
+
+def one_offer_twice(record: JobRecord) -> JobRecord:
+    task = record.tasks[0]
+    again = task.model_copy(update={"id": "again", "used": False})
+    shown = {**record.evidence, "again": record.evidence[task.id]}
+    return replace(record, tasks=[*record.tasks, again], evidence=shown)
+
+
+def offer_of(record: JobRecord, **fields: Any) -> JobRecord:
+    (task, evidence), *_ = record.evidence.items()
+    offer = evidence.offer.model_copy(update=fields)
+    return replace(record, evidence={**record.evidence, task: evidence.model_copy(update={"offer": offer})})
+
+
+def last_round_left_out(record: JobRecord) -> JobRecord:
+    tasks = [task for task in record.tasks if task.merge_round != 2]
+    kept = {task.id for task in tasks}
+    return replace(
+        record,
+        tasks=tasks,
+        rounds=[one for one in record.rounds if one.number != 2],
+        evidence={task: shown for task, shown in record.evidence.items() if task in kept},
+    )
+
+
 def other_answer(record: JobRecord) -> JobRecord:
     (task, evidence), *_ = record.evidence.items()
     told = evidence.model_copy(update={"root": OTHER})
@@ -159,7 +189,7 @@ LIES: Final = {
     "a round from elsewhere": Lie(Clause.ROUNDS, lambda r: changed_round(r, 1, parameters=OTHER)),
     "a round that gave something else": Lie(Clause.ROUNDS, lambda r: changed_round(r, 0, updated=OTHER)),
     "a round left out": Lie(Clause.ROUNDS, lambda r: replace(r, rounds=[one for one in r.rounds if one.number != 1])),
-    "a task of another round": Lie(Clause.ROUNDS, lambda r: changed_task(r, 0, index=7)),
+    "a task of another round": Lie(Clause.VERDICTS, lambda r: changed_task(r, 0, index=7)),
     "a revoked answer merged": Lie(Clause.ANSWERS, lambda r: changed_task(r, 0, state=TaskState.REVOKED)),
     "an answer left out": Lie(Clause.ANSWERS, lambda r: changed_task(r, 0, used=False)),
     "an answer twice": Lie(Clause.ANSWERS, lambda r: replace(r, tasks=[*r.tasks, r.tasks[0]])),
@@ -169,6 +199,26 @@ LIES: Final = {
     "a payment of less": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, amount=1)),
     "a payment to another": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, worker=r.opened.requester)),
     "a payment for another answer": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, payload_root=bytes(32))),
+    "a payment without a root": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, payload_root=None)),
+    "a payment for a task that nobody shows": Lie(Clause.PAYMENTS, one_more_payment),
+    "no task and no round": Lie(Clause.PAYMENTS, lambda r: replace(r, tasks=[], rounds=[], evidence={})),
+    "no round at all": Lie(Clause.ROUNDS, lambda r: replace(r, tasks=[], rounds=[], evidence={})),
+    "the last round left out": Lie(Clause.ROUNDS, last_round_left_out),
+    "a round too many": Lie(
+        Clause.ROUNDS,
+        lambda r: replace(
+            r,
+            rounds=[*r.rounds, r.rounds[-1].model_copy(update={"number": 3, "parameters": r.rounds[-1].updated})],
+        ),
+    ),
+    "another root in the list": Lie(Clause.VERDICTS, lambda r: changed_task(r, 0, root=OTHER)),
+    "a task that shows nothing": Lie(Clause.VERDICTS, lambda r: replace(r, evidence={})),
+    "one offer twice": Lie(Clause.VERDICTS, one_offer_twice),
+    "a task that the job has not": Lie(Clause.VERDICTS, lambda r: offer_of(changed_task(r, 0, index=77), task=77)),
+    "rows of another seed": Lie(Clause.VERDICTS, lambda r: offer_of(r, seed=Hash(bytes(32)))),
+    "a price above the job's": Lie(Clause.VERDICTS, lambda r: offer_of(r, price=Units(10**12))),
+    "an answer of another round": Lie(Clause.ANSWERS, lambda r: changed_task(r, 0, merge_round=1)),
+    "pay that no payment names": Lie(Clause.CREDITS, lambda r: replace(r, paid={r.opened.requester: Units(1)})),
     "another root on-chain": Lie(Clause.BATCHES, other_root),
     "a payment in no batch": Lie(Clause.BATCHES, lambda r: changed_payment(r, batch=999)),
     "other credits on-chain": Lie(Clause.CREDITS, emptied_batches),
@@ -229,6 +279,28 @@ def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_wher
         assert replay(record) == (6, 3, [])
         (tmp_path / "parameters.safetensors").write_bytes(b"torn")
         assert replay(record) == (6, 3, [])
+        assert replay(changed_round(record, 0, updated=OTHER)) == (2, 1, ["round 0"]), "what was kept is of a record"
+
+
+def test_a_job_that_runs_is_not_audited(town: Service, tmp_path: Path) -> None:
+    with RequesterClient(town.place.url, town.place.token) as client:
+        posted = client.submit(PLAIN | {"rounds": 10_000, "name": "runs"}).id
+        wait_until(lambda: client.job(posted).state == "running", lambda: client.job(posted).reason)
+        done = CliRunner().invoke(app, ["audit", town.place.url, posted, "--folder", str(tmp_path)])
+        client.steer(posted, "cancel")
+    assert done.exit_code != 0
+    assert "is running" in done.output
+    assert "audit it when it has ended" in done.output
+
+
+def test_a_market_s_word_starts_no_more_threads_than_there_are(record: JobRecord) -> None:
+    assert choose_thread_count(record) == 1
+    task = record.tasks[0]
+    shown = record.evidence[task.id]
+    ballots = tuple(one.model_copy(update={"determinism_class": "x/threads-200000"}) for one in shown.replicas)
+    told = replace(record, tasks=[task], evidence={task.id: shown.model_copy(update={"replicas": ballots})})
+    assert told.find_class() == "x/threads-200000"
+    assert choose_thread_count(told) is None
 
 
 @pytest.fixture(scope="module")
