@@ -6,7 +6,7 @@ that rows which come later are converted alike.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,8 +50,7 @@ def convert_table(table: pa.Table, target: str | None = None) -> TableColumns:
     """
     index = _index_columns(table.schema)
     names = [name for name in table.column_names if name not in index]
-    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
-        raise Refused(f"two columns are named {twice!r}: rename one")
+    _check_names(names, names)
     words = {name: _list_words(name, table.column(name)) for name in names if _has_words(table.column(name).type)}
     labels = target if target is not None else TARGET
     arrays = {
@@ -66,13 +65,17 @@ def convert_table(table: pa.Table, target: str | None = None) -> TableColumns:
 def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns the inputs' columns as they were converted before training, those of `y` only where the table has them.
 
-    A word that training had not becomes 0 in all of its columns. Raises Refused for a missing column, and for a new
-    word of y.
+    A word that training had not becomes 0 in all of its columns. Raises Refused for a column that is missing, there
+    twice, or of another type than the words it had, and for a new word of y.
     """
     wanted = [name for kind, names in encoding.inputs.items() for name in names if kind != TARGET]
     labels = [name for name in encoding.inputs.get(TARGET, ()) if name in table.column_names]
     if missing := [name for name in wanted if name not in table.column_names]:
         raise Refused(f"there is no column {', '.join(missing)[:200]}: the model was trained with it")
+    _check_names((*wanted, *labels), table.column_names)
+    for name in (*wanted, *labels):
+        if name in encoding.categories:
+            _check_type(name, table.column(name), encoding.categories[name])
     return {
         name: _encode_words(name, table.column(name), encoding.categories[name], as_label=name in labels)
         if name in encoding.categories
@@ -88,6 +91,32 @@ def build_encoding(inputs: Mapping[str, Sequence[str]], categories: Mapping[str,
         inputs={name: tuple(columns) for name, columns in inputs.items()},
         categories={name: words for name, words in categories.items() if name in used},
     )
+
+
+def _check_names(wanted: Iterable[str], names: Sequence[str]) -> None:
+    if (twice := next((name for name in wanted if names.count(name) > 1), None)) is not None:
+        raise Refused(f"two columns are named {twice!r}: rename one")
+
+
+def _check_type(name: str, column: pa.ChunkedArray, words: Sequence[str]) -> None:
+    """Raises Refused for a type that writes no value like any of `words`: all of its rows would silently be zeros.
+
+    So 1.0 is written "1.0" and is no row of "1"; whole numbers are those of a category of whole numbers.
+    """
+    if column.null_count:
+        raise Refused(f"column {name!r} has {column.null_count} missing values: fill or drop them first")
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_boolean(kind):
+        fits = not {"True", "False"}.isdisjoint(words)
+    elif pa.types.is_integer(kind):
+        fits = any(word.removeprefix("-").isdecimal() and str(int(word)) == word for word in words)
+    elif pa.types.is_floating(kind):
+        fits = any(_is_number(word) and str(float(word)) == word for word in words)
+    else:
+        fits = _has_words(column.type)
+    if not fits:
+        told = f"column {name!r} is {str(column.type)[:80]}: training had words there, {', '.join(words)[:200]}"
+        raise Refused(f"{told}; write it as they are")
 
 
 def _has_words(kind: pa.DataType) -> bool:
@@ -118,9 +147,10 @@ def _list_words(name: str, column: pa.ChunkedArray) -> tuple[str, ...]:
 
 
 def _encode_words(name: str, column: pa.ChunkedArray, words: Sequence[str], as_label: bool) -> np.ndarray:
-    """Returns one column of 0 and 1 for each word, float32; of labels the number of the word, int64."""
-    if column.null_count:
-        raise Refused(f"column {name!r} has {column.null_count} missing values: fill or drop them first")
+    """Returns one column of 0 and 1 for each word, float32; of labels the number of the word, int64.
+
+    No value is missing.
+    """
     codes = {word: number for number, word in enumerate(words)}
     encoded = column.dictionary_encode().combine_chunks() if not pa.types.is_dictionary(column.type) else column
     if isinstance(encoded, pa.ChunkedArray):

@@ -82,6 +82,63 @@ def test_rows_that_do_not_fit_are_refused_in_a_sentence(later: Any, why: str) ->
         encoded(pa.table(later), known())
 
 
+ROW = pa.table({name: values[:1] for name, values in FIELDS.items()})
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (pa.array([1.0]), "column 'city' is double: training had words there, Bern, Oslo, Rome"),
+        (pa.array([True]), "column 'city' is bool: training had words there"),
+        (pa.array([["Oslo"]]), "column 'city' is list<.*>: training had words there"),
+        (pa.array([{"a": 1}]), "column 'city' is struct<.*>: training had words there"),
+        (pa.array([None]), "column 'city' has 1 missing values"),
+        (pa.array([7]), "column 'city' is int64: training had words there"),
+        (pa.array([0], pa.timestamp("s")), "column 'city' is timestamp.*: training had words there"),
+        (pa.array([1.0]).dictionary_encode(), "column 'city' is dictionary<values=double.*: training had words there"),
+    ],
+)
+def test_a_column_of_words_that_comes_back_as_another_type_is_refused(column: pa.Array, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        encoded(ROW.set_column(ROW.column_names.index("city"), "city", column), known())
+
+
+def test_no_rows_of_no_type_are_refused_and_no_rows_of_words_are_none() -> None:
+    with pytest.raises(Refused, match="column 'city' is null: training had words there"):
+        encoded(ROW.slice(0, 0).set_column(ROW.column_names.index("city"), "city", pa.array([], pa.null())), known())
+    assert encoded(ROW.slice(0, 0), known())["city"].shape == (0, 3)
+
+
+def test_whole_numbers_are_the_words_of_a_category_of_numbers() -> None:
+    trained = convert_table(pa.table({"zip": pa.array([150, 8001]).dictionary_encode()}))
+    encoding = build_encoding({"x": ["zip"]}, trained.categories)
+    for later in (pa.array([8001, 1]), pa.array(["8001", "new"]), pa.array([8001, 1]).dictionary_encode()):
+        assert encode_table(pa.table({"zip": later}), encoding)["zip"].tolist() == [[0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.bool_()])
+def test_a_category_of_another_type_than_whole_numbers_comes_back_as_it_was(kind: pa.DataType) -> None:
+    column = pa.array([0, 1]).cast(kind).dictionary_encode()
+    trained = convert_table(pa.table({"c": column}))
+    encoding = build_encoding({"x": ["c"]}, trained.categories)
+    assert encode_table(pa.table({"c": column}), encoding)["c"].tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_column_named_twice_is_refused_and_one_that_is_not_read_may_be() -> None:
+    with pytest.raises(Refused, match="two columns are named 'city': rename one"):
+        encoded(ROW.append_column("city", ROW.column("city")), known())
+    with pytest.raises(Refused, match="two columns are named 'bought': rename one"):
+        encoded(ROW.append_column("bought", ROW.column("bought")), known())
+    more = ROW.append_column("more", ROW.column("age")).append_column("more", ROW.column("age"))
+    assert encoded(more, known())["age"].tolist() == [31.0]
+
+
+@pytest.mark.parametrize("column", [pa.array([None]), pa.array([{"a": 1}]), pa.array([0], pa.timestamp("s"))])
+def test_a_column_of_numbers_that_comes_back_as_another_type_is_refused(column: pa.Array) -> None:
+    with pytest.raises(Refused, match="column 'age'"):
+        encoded(ROW.set_column(0, "age", column), known())
+
+
 @pytest.mark.parametrize(
     ("column", "why"),
     [
