@@ -5,13 +5,15 @@ auditor of another class audits nothing: it computes and sketches audited tasks,
 sketches. If a job's answers are scored, a machine of any class may audit, and it is given the accepted answer.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.addresses import REACH
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
@@ -38,6 +40,14 @@ from graphdoc.encoding import Bytes
 
 TRIES: Final = 3
 """Runs of one task. If no two of them agree, the machine is not fit to audit."""
+
+
+REFUSALS: Final = (401, 403)
+"""Statuses of the claim's door that say of the token alone: it is not valid, or not of a role that audits."""
+
+
+class TokenRefused(Refused):
+    """The service refuses this auditor's token."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +94,16 @@ class Auditor:
         """What its owner must hear: that its card computes nothing."""
 
     def turn(self) -> Done | None:
-        """Runs one task; returns None if none is due for this class. Raises Refused if no two runs agree."""
-        work = self._market.claim_audit(AuditRequest(auditor=self._name, determinism_class=self.determinism_class))
+        """Runs one task; returns None if none is due for this class.
+
+        Raises Refused if no two runs agree, TokenRefused where the service takes no claim under this token.
+        """
+        try:
+            work = self._market.claim_audit(AuditRequest(auditor=self._name, determinism_class=self.determinism_class))
+        except ServiceProblem as error:
+            if error.status in REFUSALS:
+                raise TokenRefused(error.detail, "give a live token of the role audit") from error
+            raise
         return None if work is None else self._run_until_settled(work)
 
     def _run_until_settled(self, work: AuditWork) -> Done:
@@ -171,15 +189,28 @@ def open_machine(machine: Machine) -> Iterator[OpenMachine]:
         yield OpenMachine(mine.runner, limits, mine.warning)
 
 
-@dataclass(frozen=True, slots=True)
-class Rota:
-    """Auditors of one machine, each of a class of its own, which take turns."""
+class Turning(Protocol):
+    def turn(self) -> Done | None: ...
 
-    auditors: Sequence[Auditor]
+
+class Rota:
+    """Auditors of one machine, each of a class of its own, which take turns.
+
+    With n classes each asks for work at least once in n tasks: a class that asks for none is taken for one without
+    auditor.
+    """
+
+    def __init__(self, auditors: Sequence[Turning]) -> None:
+        self._auditors = deque(auditors)
 
     def turn(self) -> Done | None:
-        """Runs one task, of the first class that has one; returns None if none is due."""
-        return next((done for auditor in self.auditors if (done := auditor.turn()) is not None), None)
+        """Runs one task, of the first class that has one after the last one served; returns None if none is due."""
+        for _ in range(len(self._auditors)):
+            auditor = self._auditors[0]
+            self._auditors.rotate(-1)
+            if (done := auditor.turn()) is not None:
+                return done
+        return None
 
 
 @contextmanager
@@ -202,17 +233,18 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
         yield auditor
 
 
-def run_due_tasks(
-    auditor: Auditor | Rota, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]
-) -> None:
+def run_due_tasks(auditor: Turning, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
     """Runs due tasks until `pause` returns True; `pause` gets whether nothing is due, and may wait in that case.
 
     Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to whoever asks next.
+    Raises TokenRefused, which no retry mends.
     """
     done: Done | MarketError | None = None
     while not pause(not isinstance(done, Done)):
         try:
             done = auditor.turn()
+        except TokenRefused:
+            raise
         except MarketError as error:
             done = error
         if done is not None:

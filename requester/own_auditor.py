@@ -1,7 +1,8 @@
 """The auditor of the service's own machine: a process beside the service, one for all that share the database.
 
 It has an API token of its own (role audit), and computes in the confined runner, as any auditor. The service starts it
-again where it ends, and ends it when it stops; it ends by itself where the service is killed.
+again where it ends, and ends it when it stops; it ends by itself where the service is killed, and where its token is
+refused. Each data folder has its own secret, and the service that starts the auditor makes its own the live one.
 """
 
 import os
@@ -19,6 +20,7 @@ from contracts.processes import own_name
 from gradmarket.market.terms import Role
 from requester import keys
 from requester.context import Context
+from requester.settings import RequesterSettings
 from requester.store import audits, leader_leases, tokens
 from requester.store.retries import retry_on_conflict
 
@@ -27,7 +29,6 @@ NAME: Final = "this service"
 PREFIX: Final = "GRADMARKET_"
 """Of the variables of the service, which hold its keys and its own token."""
 NONE: Final = "none"
-DUTY: Final = "auditor"
 DUTY_S: Final = 30.0
 LOOK_S: Final = 1.0
 AGAIN_S: Final = 10.0
@@ -64,7 +65,7 @@ class OwnAuditor:
         while not self._stopping.wait(wait):
             wait = self.look()
         self.end()
-        leader_leases.release_lease(self._context.begin, DUTY, self._holder)
+        leader_leases.release_lease(self._context.begin, leader_leases.AUDITOR, self._holder)
 
     def look(self) -> float:
         """Starts the process where it is this service's to run; returns the seconds until the next look."""
@@ -84,12 +85,11 @@ class OwnAuditor:
         return LOOK_S
 
     def _has_duty(self) -> bool:
-        context = self._context
-        return leader_leases.renew_lease(context.begin, context.reading, DUTY, self._holder, context.clock(), DUTY_S)
+        context, duty = self._context, leader_leases.AUDITOR
+        return leader_leases.renew_lease(context.begin, context.reading, duty, self._holder, context.clock(), DUTY_S)
 
     def _start(self) -> None:
-        with self._context.begin() as work:
-            audits.release_claims(work, NAME)
+        self._take_over()
         without_secrets = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
@@ -100,6 +100,15 @@ class OwnAuditor:
                 env=without_secrets,
                 start_new_session=True,  # Ctrl-C is for the service, which ends it
             )
+
+    @retry_on_conflict
+    def _take_over(self) -> None:
+        """Frees what the auditor before had in hand, and makes this service's token the live one."""
+        context = self._context
+        secret = keys.load_or_create_secret(None, token_path(context.settings))
+        with context.begin() as work:
+            audits.release_claims(work, NAME)
+            tokens.keep_own(work, secret, context.clock(), Role.AUDIT, tokens.AUDITOR)
 
     def end(self) -> None:
         process, self.process = self.process, None
@@ -115,25 +124,27 @@ class OwnAuditor:
             process.stdin.close()
 
     def _read_last_line(self) -> str:
-        lines = self._said.read_text(errors="replace").strip().splitlines()
+        said = self._said.read_text(errors="replace").strip().splitlines()
+        lines = [line for line in said if not line.startswith("fix: ")]  # what is wrong comes before it
         return lines[-1][:500] if lines else ""
 
 
-@retry_on_conflict
+def token_path(settings: RequesterSettings) -> Path:
+    return settings.data / "keys" / "auditor"
+
+
 def build_command(context: Context, url: str) -> list[str] | None:
-    """Returns the command of the service's own auditor, its token made; None where there is to be none.
+    """Returns the command of the service's own auditor, None where there is to be none.
 
     `url` is the address under which this machine reaches the service.
     """
     settings = context.settings
     if settings.auditor == NONE or find_spec("torch") is None:
         return None
-    path = settings.data / "keys" / "auditor"
-    with context.begin() as work:
-        tokens.keep_own(work, keys.load_or_create_secret(None, path), context.clock(), Role.AUDIT, tokens.AUDITOR)
     stores = {str(one) for one in (settings.s3_endpoint, settings.s3_public_endpoint) if one is not None}
     reach = [word for store in sorted(stores) for word in ("--reach", store.rstrip("/"))]
-    own = ["--market", url, "--token-file", str(path), "--cache", str(settings.data / "auditor" / "own")]
+    token, cache = token_path(settings), settings.data / "auditor" / "own"
+    own = ["--market", url, "--token-file", str(token), "--cache", str(cache)]
     run = [sys.executable, "-m", "gradmarket", "auditor", "run", "--name", NAME, "--with-parent"]
     return [*run, *own, "--device", settings.auditor, *reach]
 

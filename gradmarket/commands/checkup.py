@@ -152,6 +152,7 @@ def check_auditor(settings: RequesterSettings, folder: Path) -> Iterator[CheckRe
     if settings.auditor == "none":
         yield CheckResult("auditor", "the service runs none (GRADMARKET_AUDITOR)")
     elif said.exists():
-        last = (said.read_text(errors="replace").strip().splitlines() or ["it starts"])[-1]
+        lines = said.read_text(errors="replace").strip().splitlines()
+        last = ([line for line in lines if not line.startswith("fix: ")] or ["it starts"])[-1]
         wrong = "look into " + str(said) if "rror" in last else ""
         yield CheckResult("auditor", last[:300], wrong)

@@ -63,6 +63,6 @@ def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100
 @retry_on_conflict
 def revoke(context: Here, _who: Admin, name: NamePath) -> Response:
     with context.begin() as work:
-        if not tokens.revoke_token(work, name):
+        if not tokens.revoke_token(work, name, context.clock()):
             raise NotFound(f"no token {name}")
     return Response(status_code=204)

@@ -6,7 +6,7 @@ on the same machine continues at once.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from sqlalchemy import CursorResult, or_, update
 from sqlalchemy.exc import IntegrityError
@@ -17,6 +17,9 @@ from requester.store.work import RowReader, Work
 
 Begin = Callable[[], AbstractContextManager[Work]]
 Reading = Callable[[], AbstractContextManager[RowReader]]
+
+AUDITOR: Final = "auditor"
+"""The duty to run the service's own auditor."""
 
 
 def renew_lease(begin: Begin, reading: Reading, name: str, holder: str, now: float, seconds: float) -> bool:
@@ -38,6 +41,11 @@ def renew_lease(begin: Begin, reading: Reading, name: str, holder: str, now: flo
     except IntegrityError:
         return False
     return True
+
+
+def is_held(reader: RowReader, name: str, now: float) -> bool:
+    held = reader.get(LeaderLease, name)
+    return held is not None and held.until >= now and not known_ended(held.holder)
 
 
 def release_lease(begin: Begin, name: str, holder: str) -> None:

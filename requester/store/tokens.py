@@ -7,7 +7,7 @@ from sqlalchemy import CursorResult, Select, delete, select
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Role
-from requester.store import identities
+from requester.store import identities, leader_leases
 from requester.store.tables import ApiToken
 from requester.store.work import Work
 
@@ -15,7 +15,7 @@ OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""
 
 
-AUDITOR: Final = "own auditor"
+AUDITOR: Final = "own-auditor"
 """The name of the token of the auditor that the service runs itself."""
 
 
@@ -33,10 +33,15 @@ def create_token(work: Work, name: str, role: Role, until: float | None, now: fl
     return secret, work.get_one(ApiToken, identities.hash_of(secret))
 
 
-def revoke_token(work: Work, name: str) -> bool:
-    """Ends the token with this transaction; returns whether there was one. Raises Conflict for the service's own."""
+def revoke_token(work: Work, name: str, now: float) -> bool:
+    """Ends the token with this transaction; returns whether there was one.
+
+    Raises Conflict for the service's own, and for its auditor's while a service runs one.
+    """
     if name == OWN:
         raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
+    if name == AUDITOR and leader_leases.is_held(work, leader_leases.AUDITOR, now):
+        raise Conflict("this is the token of the service's own auditor: start the service with --auditor none first")
     named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
     return cast(CursorResult[Any], work.session.execute(named)).rowcount > 0
 

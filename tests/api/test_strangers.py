@@ -1,6 +1,7 @@
 """What one address without a paid worker can cost: its requests, bodies, connections and streams are bound."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -102,7 +103,7 @@ def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_p
         client = service.client(named["token"])
         assert statuses(client, 30) == [200] * 30
         with service.context.begin() as work:  # as another process does
-            assert tokens.revoke_token(work, "ci")
+            assert tokens.revoke_token(work, "ci", time.time())
         assert statuses(client, 21) == [200] * 20 + [429]
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from contracts import deployment as deployments
 from gradmarket.cli import app as command
 from requester.settings import RequesterSettings
+from requester.store import leader_leases
 from requester.store.tables import ApiToken
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import DIGEST, JOB
@@ -112,11 +113,20 @@ def test_a_list_tells_no_secret_and_the_database_has_none(service: Service) -> N
     assert all(token.encode() not in each.hash and token not in each.subject for each in rows)
 
 
-@pytest.mark.parametrize("body", [{"name": "requester", "role": "read"}, {"name": "twice", "role": "read"}])
-def test_a_name_is_taken_once(service: Service, body: dict[str, str]) -> None:
-    if body["name"] == "twice":
+@pytest.mark.parametrize("name", ["requester", "own-auditor", "twice"])
+def test_a_name_is_taken_once(service: Service, name: str) -> None:
+    if name == "twice":
         made(service, "twice", "read")
-    assert service.requester.post("/v1/tokens", json=body).status_code == 409
+    assert service.requester.post("/v1/tokens", json={"name": name, "role": "read"}).status_code == 409
+
+
+def test_the_own_auditor_s_token_is_not_revoked_while_a_service_runs_it(service: Service) -> None:
+    context = service.context
+    leader_leases.renew_lease(context.begin, context.reading, leader_leases.AUDITOR, "first", context.clock(), 30.0)
+    refused = service.requester.delete("/v1/tokens/own-auditor")
+    leader_leases.release_lease(context.begin, leader_leases.AUDITOR, "first")
+    assert (refused.status_code, "--auditor none" in refused.json()["detail"]) == (409, True)
+    assert service.requester.delete("/v1/tokens/own-auditor").status_code == 404
 
 
 def test_the_service_s_own_token_is_not_revoked_but_replaced(anvil: Any, deployment: Any, tmp_path: Path) -> None:

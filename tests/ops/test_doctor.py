@@ -124,7 +124,7 @@ def test_the_services_own_auditor_is_told_by_its_last_word(tmp_path: Path) -> No
     (tmp_path / "auditor.log").write_text("Auditing for http://here in class cpu.\n")
     (sound,) = checkup.check_auditor(own, tmp_path)
     assert ("in class cpu" in sound.told, sound.fix) == (True, "")
-    (tmp_path / "auditor.log").write_text("error: no runner\n")
+    (tmp_path / "auditor.log").write_text("error: no runner\nfix: get one\n")
     (ill,) = checkup.check_auditor(own, tmp_path)
     assert str(tmp_path / "auditor.log") in ill.fix
     (none,) = checkup.check_auditor(RequesterSettings(auditor="none"), tmp_path)

@@ -2,11 +2,18 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from sqlalchemy import delete
+
+from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, TaskState
+from requester.context import Context
 from requester.own_auditor import NAME, OwnAuditor, build_command, describe_own_auditor
-from requester.store import audits, identities
+from requester.store import audits, identities, leader_leases, tokens
+from requester.store.tables import ApiToken
 from tests.patience import wait_until
 from tests.processes import is_running
 from tests.requester.market_auditor import SimAuditor, audits_of
@@ -74,12 +81,72 @@ def test_what_it_had_in_hand_is_free_at_its_next_start(new_floor: NewFloor) -> N
 def test_its_token_may_audit_and_no_more(new_floor: NewFloor, tmp_path: Path) -> None:
     market = new_floor(settings={"auditor": "cpu"})
     command = build_command(market.context, "http://127.0.0.1:1") or []
+    keeper = OwnAuditor(market.context, STAYS, tmp_path / "said")
+    keeper.look()
+    keeper.end()
     token = Path(command[command.index("--token-file") + 1]).read_text().strip()
+    assert token not in command
     with market.context.reading() as reader:
         row = identities.find_token(reader, token, market.clock())
     assert row is not None
     assert row.role == "audit"
-    assert token not in command
+
+
+def test_of_two_data_folders_the_holder_of_the_duty_has_the_live_token(new_floor: NewFloor, tmp_path: Path) -> None:
+    market = new_floor(settings={"auditor": "cpu"})
+    first, second = market.context, with_data(market.another(), tmp_path / "second")
+    for context in (first, second):
+        build_command(context, "http://127.0.0.1:1")
+    one = OwnAuditor(first, STAYS, tmp_path / "1", "first")
+    other = OwnAuditor(second, STAYS, tmp_path / "2", "second")
+    one.look()
+    other.look()
+    assert (is_live(first), is_live(second)) == (True, False)
+    one.end()
+    leader_leases.release_lease(first.begin, leader_leases.AUDITOR, "first")
+    other.look()
+    assert (is_live(first), is_live(second)) == (False, True)
+    other.end()
+
+
+def test_each_start_makes_its_token_live(new_floor: NewFloor, tmp_path: Path) -> None:
+    context = new_floor().context
+    keeper = OwnAuditor(context, STAYS, tmp_path / "said")
+    keeper.look()
+    with context.begin() as work:
+        work.session.execute(delete(ApiToken))
+    assert not is_live(context)
+    keeper.end()
+    keeper.look()
+    assert is_live(context)
+    keeper.end()
+
+
+def test_its_token_is_revoked_only_where_no_service_runs_it(new_floor: NewFloor, tmp_path: Path) -> None:
+    market = new_floor()
+    context = market.context
+    keeper = OwnAuditor(context, STAYS, tmp_path / "said", "first")
+    keeper.look()
+    with context.begin() as work, pytest.raises(Conflict, match="--auditor none"):
+        tokens.revoke_token(work, tokens.AUDITOR, market.clock())
+    assert is_live(context)
+    keeper.end()
+    leader_leases.release_lease(context.begin, leader_leases.AUDITOR, "first")
+    with context.begin() as work:
+        assert tokens.revoke_token(work, tokens.AUDITOR, market.clock())
+    assert not is_live(context)
+
+
+def with_data(context: Context, data: Path) -> Context:
+    """The context as of a service with another data folder."""
+    return replace(context, settings=context.settings.model_copy(update={"data": data}))
+
+
+def is_live(context: Context) -> bool:
+    path = context.settings.data / "keys" / "auditor"
+    token = path.read_text().strip() if path.exists() else ""
+    with context.reading() as reader:
+        return identities.find_token(reader, token, context.clock()) is not None
 
 
 def test_without_one_it_says_so(new_floor: NewFloor) -> None:

@@ -1,6 +1,7 @@
 """The auditor beside a served market: it computes the bits that the worker did, from what is published alone."""
 
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,16 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from gradmarket import Market
-from gradmarket.auditor import Done, Machine, open_auditor, run_due_tasks
+from gradmarket.auditor import Done, Machine, Rota, TokenRefused, open_auditor, run_due_tasks
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.terms import Role
 from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.mistakes import describe_error
 from requester.ready_data.digits import load_table
 from tests.lanes import FULL
 from tests.patience import dawdle
@@ -119,6 +122,66 @@ def test_what_an_auditor_may_take_is_its_owner_s_to_say(
         done = CliRunner().invoke(app, [*words, *more])
         assert done.exit_code == 2, done.output
     assert given == [Machine(tmp_path), Machine(tmp_path, memory=2**30, disk=2**25)]
+
+
+@pytest.mark.parametrize("role", [None, Role.READ])
+def test_an_auditor_whose_token_is_refused_ends(served: Service, tmp_path: Path, role: Role | None) -> None:
+    """Its parent starts it again with a live token; a token does not come back to life by itself."""
+    token = "nobody's"
+    if role is not None:
+        with Requester(served.place.url, served.place.token) as owner:
+            token = owner.create_token("no-auditor", role, None).token
+    found: list[Done | MarketError] = []
+    with (
+        Requester(served.place.url, token) as there,
+        open_auditor("test", there, token, Machine(tmp_path)) as made,
+        pytest.raises(TokenRefused) as refused,
+    ):
+        run_due_tasks(made, lambda _idle: len(found) == 2, found.append)
+    assert found == []
+    assert ("role audit" in describe_error(refused.value, "").fix, "\n" in str(refused.value)) == (True, False)
+
+
+@dataclass
+class Queue:
+    """A class's due tasks, by number; it records when it was asked, and raises where it is broken."""
+
+    name: str
+    asked: list[str]
+    due: int = 1000
+    broken: bool = False
+
+    def turn(self) -> Done | None:
+        self.asked.append(self.name)
+        if self.broken:
+            raise Refused("no runner")
+        self.due -= 1
+        return Done(self.name, "blake3:0", 1, 0.5) if self.due >= 0 else None
+
+
+def test_classes_of_one_machine_take_turns() -> None:
+    """The class that is never asked is taken for one without auditor, and its referrals lapse."""
+    asked: list[str] = []
+    rota = Rota((Queue("all", asked), Queue("single", asked)))
+    done = [rota.turn() for _ in range(6)]
+    assert [one.task for one in done if one is not None] == ["all", "single"] * 3
+    assert asked == ["all", "single"] * 3
+
+
+def test_a_class_without_work_is_asked_at_every_second_task() -> None:
+    asked: list[str] = []
+    rota = Rota((Queue("all", asked), Queue("single", asked, due=0)))
+    assert [one.task for one in (rota.turn() for _ in range(3)) if one is not None] == ["all"] * 3
+    assert asked == ["all", "single", "all", "single", "all"]
+    assert Rota((Queue("all", asked, due=0), Queue("single", asked, due=0))).turn() is None
+
+
+def test_a_broken_class_does_not_keep_the_other_from_its_turn() -> None:
+    asked: list[str] = []
+    found: list[Done | MarketError] = []
+    rota = Rota((Queue("all", asked, broken=True), Queue("single", asked)))
+    run_due_tasks(rota, lambda _idle: len(found) == 4, found.append)
+    assert asked == ["all", "single"] * 2
 
 
 def test_an_error_that_stays_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
