@@ -103,7 +103,7 @@ class Ledger:
             return _decode_account(bytes(self.web3.eth.call(call, _choose_block_identifier(at))))
 
     def accounts(self, job_id: int, workers: Sequence[Address], at: int) -> dict[Address, AccountOnChain]:
-        """Returns the workers' accounts as of block `at`, about a hundred in each request."""
+        """Returns the workers' accounts as of block `at`, rpc.BATCH in each request."""
         data = [_ACCOUNT + encode_word(job_id) + encode_word(worker) for worker in workers]
         answers = call_views(self.web3, self.deployment.contract, data, at)
         return {worker: _decode_account(words) for worker, words in zip(workers, answers, strict=True)}

@@ -31,8 +31,8 @@ from gradmarket.network.environment import find_authorities, is_address, proxy_o
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """The ids of chains on one machine, whose money is worth nothing."""
-BATCH: Final = 100
-"""Calls in one batch, at most: what public nodes allow."""
+BATCH: Final = 20
+"""Calls in one batch, at most: what public nodes and a service's /chain allow."""
 LOG_SPAN: Final = 5_000
 """Blocks in one request for logs, until a node refuses so many."""
 OUT_OF_RANGE_TRIES: Final = 10

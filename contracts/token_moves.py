@@ -31,7 +31,7 @@ def _assemble_balance_call(of: str, at: str) -> str:
     return f"{asked}602060{at}60245f{_TOKEN}5afa50"
 
 
-_PROBE: Final = "0x" + "".join(
+PROBE: Final = "0x" + "".join(
     (
         _assemble_balance_call("30", "80"),
         _assemble_balance_call(_TO, "a0"),
@@ -72,7 +72,7 @@ def token_move(web3: Web3, token: Address, holder: Address, to: Address) -> Toke
             told = int(token_at(web3, token).functions.balanceOf(to_checksum_address(holder)).call()) // 2
             if told == 0 or holder == to:
                 return None
-            override: StateOverride = {to_checksum_address(holder): {"code": _PROBE}}  # type: ignore[typeddict-item]
+            override: StateOverride = {to_checksum_address(holder): {"code": PROBE}}  # type: ignore[typeddict-item]
             asked = HexBytes(encode_word(token) + encode_word(to) + encode_word(told))
             answer = bytes(web3.eth.call({"to": to_checksum_address(holder), "data": asked}, "latest", override))
     except (ChainError, Web3Exception):
