@@ -31,6 +31,7 @@ class SeatPool(CandidatePool):
         self._standings = seats.load_standings(reader, free, now)
         self._proof, self._now = self._spec.proof or 0, now
         self._present = seats.list_proven_parties(reader, job, mixable, self._proof, now)
+        self._seated = seats.list_seated_operators(reader, job)
         self._alone: dict[int, int] = {}
         self._queue: list[Newcomer] | None = None
 
@@ -62,10 +63,15 @@ class SeatPool(CandidatePool):
         plan = self._plan_vote(task)
         places = plan.first_wave if fresh else places
         crew = self._choose_crew(task, replicas, opening)
-        drawn = assignment.draw_candidates(seed, (one for one in able if one.party.worker in crew), opening, places)
+        free = [one for one in able if one.party.worker in crew and one.party.operator not in self._seated]
+        drawn = assignment.draw_candidates(seed, free, opening, places)
         if len(drawn) < places and (fresh or not drawn):
             return NOBODY
         return drawn, plan if fresh else None
+
+    def lease(self, candidate: Candidate, task: Task) -> None:
+        super().lease(candidate, task)
+        self._seated.add(candidate.party.operator)
 
     def _is_proven(self, worker: Address) -> bool:
         return identities.is_proven(self._standings.get(worker, 0.0), self._proof)

@@ -112,7 +112,7 @@ COVERED: Final = exists().where(
     Account.worker == Worker.address,
     or_(Account.earned > 0, Account.reserved >= workers.PRICE),
 )
-_RECORDED: Final = exists().where(
+RECORDED: Final = exists().where(
     Reputation.operator == Worker.operator,
     Reputation.determinism_class == Worker.determinism_class,
     Reputation.evidence >= bindparam("least"),
@@ -127,6 +127,6 @@ _ASKING: Final = (
     )
     .outerjoin(_OWN, and_(_OWN.job_id == bindparam("job"), _OWN.worker == Worker.address))
     .where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~workers.BUSY)
-    .order_by(_RECORDED, TURN, func.random())
+    .order_by(RECORDED, TURN, func.random())
     .limit(SAMPLE)
 )

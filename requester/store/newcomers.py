@@ -1,16 +1,17 @@
 """Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
 
 from secrets import randbelow
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, select
+from sqlalchemy.orm import aliased
 
-from gradmarket.market.rules import assignment, newcomers
+from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from requester.store import ballots, holders, jobs, joining, progress, tasks, workers
+from requester.store import ballots, holders, jobs, joining, lead_candidates, progress, tasks, workers
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
@@ -92,15 +93,21 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
 
 
 def _list_next_in_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address]:
-    """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes."""
+    """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes.
+
+    A record tells who is proven, and of each operator one wallet is due: it has one seat.
+    """
     queue = joining.list_queue(reader, job, mixable, now)
-    unproven = {one.party.worker for one in queue}
     ahead = [one.party.worker for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
     chosen: list[Address] = []
+    served: set[str] = set()
     for known in (True, False):
-        drawn = _draw_uncovered_workers(reader, job, mixable, known, now)
-        due = [one for one in drawn if one not in unproven] + ([] if known else ahead)
-        chosen += due[: max(0, _count_by_money(reader, job, known))]
+        due = []
+        for party in _draw_proven_parties(reader, job, mixable, known, now):
+            if party.operator not in served:
+                served.add(party.operator)
+                due.append(party.worker)
+        chosen += [*due, *([] if known else ahead)][: max(0, _count_by_money(reader, job, known))]
     return chosen
 
 
@@ -178,15 +185,50 @@ def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[
 
 def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
     """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
-    asked = workers.asked_of(job, now, assignment.list_comparable_classes(job.determinism_class or "", mixable))
-    turns = _DRAWN[known], asked | {"digit": 3 + randbelow(joining.DIGITS)}
-    rows = reader.session.scalars(*turns)
-    content = [row for row in rows if workers.is_serving_job(row, job.id) and workers.asks_of(row, job) <= job.price]
-    return [party.worker for party in newcomers.in_turn(map(workers.build_party, content))]
+    rows = _load_content_workers(reader, job, _DRAWN[known], _ask_in_turn(job, mixable, now))
+    return [party.worker for party in newcomers.in_turn(map(workers.build_party, rows))]
+
+
+def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
+    """Returns the proven ones of the same whose operators hold no money for a wallet that earned nothing."""
+    proof = jobs.load_spec(job).proof or 0
+    asked = _ask_in_turn(job, mixable, now) | {"least": identities.LEFT * proof}
+    rows = _load_content_workers(reader, job, _RECORDED[known], asked)
+    records = lead_candidates.load_standings(reader, {row.operator for row in rows}, now)
+    return newcomers.in_turn(
+        workers.build_party(row)
+        for row in rows
+        if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof)
+    )
+
+
+def _ask_in_turn(job: Job, mixable: Mixable, now: float) -> dict[str, Any]:
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
+    return workers.asked_of(job, now, beside) | {"digit": 3 + randbelow(joining.DIGITS)}
+
+
+def _load_content_workers(
+    reader: RowReader, job: Job, statement: Select[Worker], asked: dict[str, Any]
+) -> list[Worker]:
+    rows = reader.session.scalars(statement, asked)
+    return [row for row in rows if workers.is_serving_job(row, job.id) and workers.asks_of(row, job) <= job.price]
 
 
 _ASKS: Final = select(Worker).where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~joining.COVERED)
 _DRAWN: Final = {
     known: _ASKS.where(~NEW if known else NEW).order_by(joining.TURN, func.random()).limit(SAMPLE)
+    for known in (True, False)
+}
+_OTHER: Final = aliased(Worker)
+_HOLDERS: Final = (
+    select(_OTHER.operator)
+    .join(Account, Account.worker == _OTHER.address)
+    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved >= workers.PRICE)
+)
+"""The operators of the workers that have money reserved in the job and have earned nothing there."""
+_RECORDED: Final = {
+    known: _ASKS.where(~NEW if known else NEW, joining.RECORDED, Worker.operator.not_in(_HOLDERS))
+    .order_by(joining.TURN, func.random())
+    .limit(SAMPLE)
     for known in (True, False)
 }

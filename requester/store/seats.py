@@ -27,7 +27,7 @@ def load_standings(reader: RowReader, candidates: Iterable[Candidate], now: floa
 
 
 def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: int, now: float) -> list[Party]:
-    """Returns the proven workers of the job's classes that have money reserved and are there for it.
+    """Returns a worker of each proven operator of the job's classes that has money reserved and is there for it.
 
     Such a worker asks for work, or had a seat not longer ago than a lease lasts: one that is there and never takes a
     seat keeps none from others.
@@ -36,11 +36,11 @@ def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: in
     since = {"since": now - jobs.load_spec(job).deadlines.lease_s}
     rows = reader.session.execute(_PRESENT, workers.asked_of(job, now, beside) | since).all()
     records = lead_candidates.load_standings(reader, {row.operator for row in rows}, now)
-    return [
+    return identities.list_operators(
         workers.build_party(row)
         for row in rows
         if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof)
-    ]
+    )
 
 
 _RECORDED: Final = exists().where(
@@ -52,6 +52,14 @@ _SEATED_LATELY: Final = exists().where(
 _PRESENT: Final = workers.PRESENT.where(
     or_(and_(workers.HERE, or_(Worker.capacity > 0, _SEATED_LATELY)), workers.BUSY), workers.COVERED, _RECORDED
 )
+
+
+def list_seated_operators(reader: RowReader, job: Job) -> set[str]:
+    """Returns the operators that have a seat of the job, also those whose worker is not there for it any more."""
+    return set(reader.session.scalars(_SEATED, {"job": job.id}))
+
+
+_SEATED: Final = select(Replica.operator).where(Replica.job_id == bindparam("job"), Replica.state.in_(SEATED))
 
 
 def list_waiting_workers(reader: RowReader, job: Job, candidates: Iterable[Candidate], now: float) -> set[Address]:

@@ -169,6 +169,28 @@ class TestCrew:
         present = [party(name, "0xone") for name in names(20)] + [party(f"0x{name}") for name in "abcd"]
         assert len([worker for worker in self.crew(0, present, tasks=1) if len(worker) == 42]) == 1
 
+    def test_an_operator_has_one_seat_whatever_number_of_wallets_it_has(self) -> None:
+        """Three operators of forty wallets each, beside nine that have one."""
+        farms = [
+            Party(Address(f"0x{farm}{name[3:]}"), farm, Address(farm), None) for farm in "abc" for name in names(40)
+        ]
+        present = farms + [party(f"single {number}") for number in range(9)]
+        shares = []
+        for number in range(0, 400 * identities.TERM, identities.TERM):
+            crew = self.crew(number, present)
+            seated = [one.operator for one in present if one.worker in crew]
+            assert len(seated) == len(set(seated)) == 6
+            shares.append(len([one for one in seated if one in "abc"]))
+        assert sum(shares) / len(shares) == pytest.approx(3 * 6 / 12, rel=0.1)
+
+    def test_another_wallet_of_an_operator_is_no_other_draw(self) -> None:
+        first, second = (
+            [Party(Address(f"{wallet}{number}"), f"{number}", Address(f"{number}"), None) for number in range(20)]
+            for wallet in "ab"
+        )
+        crews = [self.crew(0, present) for present in (first, second)]
+        assert {worker[1:] for worker in crews[0]} == {worker[1:] for worker in crews[1]}
+
     def test_nobody_chooses_its_own_number(self) -> None:
         other = Hash(b"\x01" * 32)
         one = [identities.compute_crew_number(secret, Address("0x1"), 0) for secret in (SECRET, other)]

@@ -4,15 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
-from requester.store import newcomers
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address
+from requester.store import newcomers, reputations
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
-from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_workers import SimWorker
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker, key_of
 from tests.requester.test_proven import open_job, prove
 
 NewFloor = Callable[..., MarketFixture]
@@ -42,6 +45,28 @@ def reserve(market: MarketFixture) -> list[str]:
         for address in due:
             work.get_one(Account, (market.job, address)).reserved += PRICE
     return list(due)
+
+
+def join_at_once(market: MarketFixture, like: SimWorker, count: int) -> set[str]:
+    """Further newcomers that ask as this one does, each of a payout address and a network of its own."""
+    names = [address_of(key_of(f"flood {number}")) for number in range(count)]
+    with market.context.begin() as work:
+        row = work.get_one(Worker, like.address)
+        kept = {column.key: getattr(row, column.key) for column in inspect(Worker).column_attrs}
+        for name in names:
+            work.add(Worker(**kept | {"address": name, "payout": name, "operator": name, "network": name}))
+    return set(names)
+
+
+def prove_operators(market: MarketFixture, *operators: Address) -> None:
+    with market.context.begin() as work:
+        for _ in range(16):
+            reputations.record_passed_audit(work, operators, CLASS, market.clock())
+
+
+def list_due(market: MarketFixture) -> list[str]:
+    with market.reading() as reader:
+        return list(newcomers.next_covered(reader, reader.get_one(Job, market.job), market.clock()))
 
 
 def play(market: MarketFixture, auditor: SimAuditor, rounds: int, *, done: Callable[[], object] = bool) -> None:
@@ -77,6 +102,47 @@ def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor
     assert len(reserve(market)) == 2
     market.gather()
     assert len(reserve(market)) <= 1, "who has a seat has left the queue"
+
+
+def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_floor: NewFloor) -> None:
+    """Two samples of it differ: who is in one of them alone is a newcomer as well, and a proven one is found."""
+    market, _ = open_proven(new_floor)
+    first, proven = join(market, "a network"), join(market, "another")
+    prove(market, proven)
+    market.gather()
+    flood = join_at_once(market, first, 3 * newcomers.SAMPLE)
+    due = list_due(market)
+    assert proven.address in due
+    assert len(set(due) & (flood | {first.address})) <= 2
+
+
+def test_a_proven_operator_has_money_for_one_wallet_that_earned_nothing(new_floor: NewFloor) -> None:
+    market, _ = open_proven(new_floor)
+    key = Address("0x" + "11" * 20)
+    wallets = [market.worker(reserved=0, payout=key, consent=number) for number in range(1, 6)]
+    single, newcomer = join(market, "its own"), join(market, "a third")
+    prove_operators(market, key, single.address)
+    market.gather(*wallets, single, newcomer)
+    due = reserve(market)
+    assert len(set(due) & {one.address for one in wallets}) == 1
+    assert {single.address, newcomer.address} <= set(due)
+    assert list_due(market) == []
+
+
+def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_floor: NewFloor) -> None:
+    """The wallet that has the seat wants more than the job pays from then on: it is there no more, and holds it."""
+    market, _ = open_job(new_floor, tasks_per_round=8)
+    key = Address("0x" + "11" * 20)
+    first, second = [market.worker(payout=key, consent=number) for number in (1, 2)]
+    singles = [market.worker() for _ in range(5)]
+    prove_operators(market, key, *(one.address for one in singles))
+    market.gather(first, *singles[:2])
+    assert [len(one.held) for one in (first, *singles[:2])] == [1, 1, 1]
+    first.say(min_price=2 * PRICE)
+    market.gather(second, *singles[2:4])
+    assert [len(one.held) for one in (second, *singles[2:4])] == [0, 0, 0]
+    market.gather(*singles[2:])
+    assert [len(one.held) for one in singles] == [1] * 5
 
 
 def test_a_newcomer_is_told_its_place_and_when_it_may_expect_its_pay(new_floor: NewFloor) -> None:

@@ -12,11 +12,12 @@
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
 5. Equal wrong answers of two, or a wrong accepted answer, convict. A lone wrong answer costs its pay and the standing:
    a machine may err, two do not err alike.
-6. The voted seats of a round go to a *crew*: as many proven ones present as it has seats, with the lowest numbers.
+6. The voted seats of a round go to a *crew*: as many proven operators present as it has seats, with the lowest numbers.
    Each one's number is drawn anew every TERM rounds, at an offset of its own. So a ring that never leaves does not
    gather, and one conviction takes out a large part of the ring that is at work.
-7. One seat at a time per identity, and the next not before an honest machine of the class could have finished. What a
-   worker says of its own capacity counts for nothing.
+7. One seat at a time per wallet, of those that vote per operator, and the next not before an honest machine of the
+   class could have finished. What a worker says of its own capacity counts for nothing, and a proven operator has
+   money reserved for one wallet at a time that earned nothing.
 
 A ring of any size whose members return under fresh identities has at most (1 - p) / p * 1 / (SHARE * R * PROOF) of all
 tasks wrong at the end, 1.04 % by these constants: each lie of R proven ones is found with probability p, and costs
@@ -130,11 +131,16 @@ def count_rounds_until_seat(queue: Sequence[Newcomer], worker: Address, tasks: i
     return math.ceil((len(ahead) + 1) * share * (1 + begun) * (1 + backed) / tasks)
 
 
-def compute_crew_number(secret: Hash, worker: Address, number: int) -> Hash:
-    """Returns a worker's number in round `number`, by the job's secret: nobody can choose its own."""
-    offset = int.from_bytes(domain_hash("crew offset", secret, worker.encode())[:8], "big") % TERM
+def compute_crew_number(secret: Hash, operator: str, number: int) -> Hash:
+    """Returns an operator's number in round `number`, by the job's secret: nobody can choose its own."""
+    offset = int.from_bytes(domain_hash("crew offset", secret, operator.encode())[:8], "big") % TERM
     term = (number + offset) // TERM
-    return domain_hash("crew", secret, term.to_bytes(8, "big"), worker.encode())
+    return domain_hash("crew", secret, term.to_bytes(8, "big"), operator.encode())
+
+
+def list_operators(parties: Iterable[Party]) -> list[Party]:
+    """Returns one wallet of each operator, the first by address: further ones under one record cost nothing."""
+    return list({one.operator: one for one in sorted(parties, key=lambda one: one.worker, reverse=True)}.values())
 
 
 def choose_crew(
@@ -142,10 +148,11 @@ def choose_crew(
 ) -> frozenset[Address]:
     """Returns the proven workers that vote in round `number`, which has `tasks` tasks of `replicas` votes.
 
-    Of one party there are at most `tasks`, so that separate ones can fill each task.
+    An operator has one seat, whatever number of wallets it has. Of one party there are at most `tasks`, so that
+    separate ones can fill each task.
     """
     crew: list[Party] = []
-    for party in sorted(present, key=lambda one: compute_crew_number(secret, one.worker, number)):
+    for party in sorted(list_operators(present), key=lambda one: compute_crew_number(secret, one.operator, number)):
         if len(crew) >= tasks * replicas:
             break
         if sum(is_same_party(party, other, separation) for other in crew) < tasks:
