@@ -23,6 +23,8 @@ from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
 from requester.join_command import build_join_command
 from requester.settings import RequesterSettings
+from requester.store import audited_classes
+from requester.store.retries import retry_on_conflict
 from requester.wiring import open_context, open_relay
 
 COLLECT: Final = (20_000, 20, 100)
@@ -84,12 +86,20 @@ class Server(uvicorn.Server):
 @contextmanager
 def _run_beside(context: Context, here: str) -> Iterator[None]:
     """Runs the stages, unless Celery does, and the service's own auditor; `here` is its address on this machine."""
+    _await_auditors(context)
     with ExitStack() as stack:
         if context.settings.stages == "embedded":
             stack.enter_context(StageEngine(context, tuple(stages_with(features_of(context)).values())))
         if command := own_auditor.build_command(context, here):
             stack.enter_context(own_auditor.OwnAuditor(context, command, context.settings.data / "auditor.log"))
         yield
+
+
+@retry_on_conflict
+def _await_auditors(context: Context) -> None:
+    """Keeps a class from counting as one without auditor because no auditor could ask while the service was away."""
+    with context.begin() as work:
+        audited_classes.renew_classes(work, context.clock())
 
 
 def write_address(path: Path, url: str) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, classes
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead
@@ -29,12 +29,15 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     exclude the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate
     ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
     Those that ask are looked at first: they are at hand. Classes that no auditor can check are left out, where they
-    must not decide (store.audited_classes), and come last in any audited job.
+    must not decide (store.audited_classes), and come last in any audited job. Where a plain vote decides, those with an
+    auditor are left out instead: of them only workers without room are there.
     """
     spec = jobs.load_spec(job)
-    servable = _list_servable_classes(work, job, now, asking)
-    plan = spec.plan() if servable is not None or spec.unaudited_plan is None else spec.unaudited_plan
-    if servable is not None and job.determinism_class not in servable:
+    servable = audited_classes.list_servable_classes(work, job, now)
+    plan, idle = spec.plan(), frozenset[str]()
+    if spec.unaudited_plan is not None and servable is not None and _may_vote_plainly(work, job, servable, now, asking):
+        plan, idle, servable = spec.unaudited_plan, servable, None
+    if job.determinism_class in idle or (servable is not None and job.determinism_class not in servable):
         job.determinism_class = None
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.private is None:
@@ -46,7 +49,8 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
         if job.determinism_class is not None and _has_quorum(own, spec, plan.quorum, mixable):
             return True
         for names in dict.fromkeys((_list_preferred_classes(work, job), servable)):
-            present = workers.list_deciding_workers(work, job, now, names, known)
+            rows = workers.list_deciding_workers(work, job, now, names, known)
+            present = [row for row in rows if row.determinism_class not in idle]
             leading, most = _find_leading_class(present, spec.separation, mixable)
             if most >= plan.first_wave:
                 job.determinism_class = leading
@@ -54,21 +58,23 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     return job.determinism_class is not None
 
 
-def _list_servable_classes(reader: RowReader, job: Job, now: float, asking: Sequence[Worker]) -> frozenset[str] | None:
-    """Returns the classes that may decide; None for all.
+def _may_vote_plainly(
+    reader: RowReader, job: Job, servable: frozenset[str], now: float, asking: Sequence[Worker]
+) -> bool:
+    """Returns whether a plain vote may decide, in a class without auditor, where audits settle what is accepted.
 
-    Where audits settle what is accepted, a plain vote decides in a class without auditor: while no worker of another
-    class is there, and once the job has waited for one.
+    It may while no worker of the servable classes can be drawn, and once a task has waited for one and none of them
+    answered meanwhile; in a job that settled on a class without auditor at once.
     """
-    servable = audited_classes.list_servable_classes(reader, job, now)
-    if servable is None or jobs.load_spec(job).unaudited_plan is None:
-        return servable
     if any(worker.determinism_class in servable for worker in asking):
-        return servable
-    if servable and workers.list_deciding_workers(reader, job, now, servable, most=1):
-        return servable
-    goes_on = job.determinism_class is not None and job.determinism_class not in servable
-    return None if goes_on or tasks.has_waiting_task(reader, job.id, now - classes.UNAUDITED_S) else servable
+        return False
+    if servable and workers.has_drawable_worker(reader, job, now, servable):
+        return False
+    if job.determinism_class is not None and job.determinism_class not in servable:
+        return True
+    since = now - audited_classes.compute_wait_for_audited(reader, job, servable)
+    waited = tasks.has_waiting_task(reader, job.id, since)
+    return waited and not (servable and audited_classes.has_answered_since(reader, job, servable, since))
 
 
 def _list_preferred_classes(reader: RowReader, job: Job) -> frozenset[str] | None:

@@ -1,11 +1,14 @@
 """The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
 
-from sqlalchemy import Select, exists, select
+from typing import Final
+
+from sqlalchemy import Select, bindparam, exists, func, select, update
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState
 from requester.store import jobs
-from requester.store.tables import Audit, AuditedClass, Job
+from requester.store.among import is_in_bound_list
+from requester.store.tables import Audit, AuditedClass, Job, Replica, Worker
 from requester.store.work import RowReader, Work
 
 
@@ -16,6 +19,20 @@ def record_asking_auditor(work: Work, determinism_class: str, now: float) -> Non
         work.add(AuditedClass(determinism_class=determinism_class, asked_at=now))
     elif now - row.asked_at > classes.RECORDED_EVERY_S:
         row.asked_at = now
+
+
+def renew_classes(work: Work, now: float) -> None:
+    """Gives the auditors that were there when the service stopped GRACE_S from `now`, its start, to come back.
+
+    It last ran, as far as its rows show, when a worker was heard of or a job made; whose auditor had been gone by then
+    gets no grace.
+    """
+    signs = (select(func.max(Worker.seen_at)), select(func.max(Job.created_at)))
+    stopped = max(work.session.scalar(sign) or 0.0 for sign in signs)
+    there = list(work.session.scalars(select_classes_there(stopped)))
+    renewed = now - classes.UNHEARD_S + classes.GRACE_S
+    late = update(AuditedClass).where(AuditedClass.determinism_class.in_(there), AuditedClass.asked_at < renewed)
+    work.session.execute(late.values(asked_at=renewed))
 
 
 def select_classes_there(now: float) -> Select[tuple[str]]:
@@ -39,6 +56,31 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
         return None
     return list_heard_classes(reader, job)
+
+
+def compute_wait_for_audited(reader: RowReader, job: Job, servable: frozenset[str]) -> float:
+    """Returns the seconds that a task waits for a worker of the servable classes before a plain vote decides."""
+    passed = exists().where(Audit.job_id == job.id, Audit.state == AuditState.PASSED)
+    return classes.UNHEARD_S if servable and reader.session.scalar(select(passed)) else classes.UNAUDITED_S
+
+
+def has_answered_since(reader: RowReader, job: Job, servable: frozenset[str], since: float) -> bool:
+    """Returns whether a worker of these classes committed to an answer of the job after `since`."""
+    return reader.session.scalar(_ANSWERED, {"job": job.id, "classes": servable, "since": since}) is not None
+
+
+_ANSWERED: Final = (
+    select(Replica.id)
+    .join(Worker, Worker.address == Replica.worker)
+    .where(
+        Worker.seen_at > bindparam("since"),
+        Replica.job_id == bindparam("job"),
+        Replica.committed_at > bindparam("since"),
+        is_in_bound_list(Replica.determinism_class, "classes"),
+    )
+    .limit(1)
+)
+"""The worker was seen when it committed: so its index keeps the older replicas of a long job out."""
 
 
 def needs_no_auditor(reader: RowReader, job: Job, now: float) -> bool:

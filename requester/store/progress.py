@@ -68,7 +68,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
     unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
-    if unserved and (unchecked := _describe_unchecked(job, open_task, present, now)):
+    if unserved and (unchecked := _describe_unchecked(reader, job, open_task, present, now)):
         return unchecked
     least = _count_least_workers(spec, unserved, job.determinism_class is not None)
     if have < least and spec.private is not None:
@@ -116,9 +116,12 @@ def _is_nobody_audited(reader: RowReader, job: Job, names: Sequence[str], now: f
     return servable is not None and bool(names) and servable.isdisjoint(names)
 
 
-def _describe_unchecked(job: Job, task: Task, present: Sequence[tuple[str, object]], now: float) -> str:
+def _describe_unchecked(
+    reader: RowReader, job: Job, task: Task, present: Sequence[tuple[str, object]], now: float
+) -> str:
     """Returns which auditor the job waits for; empty where it does not, or no longer."""
-    plain, wait = jobs.load_spec(job).unaudited_plan, task.created_at + classes.UNAUDITED_S - now
+    plain, there = jobs.load_spec(job).unaudited_plan, audited_classes.list_servable_classes(reader, job, now)
+    wait = task.created_at + audited_classes.compute_wait_for_audited(reader, job, there or frozenset()) - now
     if job.determinism_class is not None or (plain is not None and wait <= 0):
         return ""
     said = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])

@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 
+import pytest
+from sqlalchemy import select
+
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from requester.store import progress
-from requester.store.tables import Job
+from requester.store import audited_classes, progress, workers
+from requester.store.tables import AuditedClass, Job, Task, Worker
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
 from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import prove
 from tests.requester.test_verdicts_replayed import found, shown
@@ -92,6 +96,117 @@ def test_a_class_with_an_auditor_takes_the_job_back(new_floor: NewFloor) -> None
     assert {task.determinism_class for task in market.tasks() if task.round > 2} == {"cpu"}
     assert market.earned()[honest.address] > 0
     assert ring
+
+
+def poll_for(market: MarketFixture, seconds: float, *asking: SimWorker) -> None:
+    """They ask every two seconds, for so long."""
+    end = market.clock() + seconds
+    while market.clock() < end:
+        market.gather(*asking)
+        market.lapse(2.0)
+
+
+def work_until_an_audit_passed(market: MarketFixture) -> SimWorker:
+    """One worker of the auditor's class and the auditor, until an audit found the same; the worker goes silent then."""
+    auditor, honest = SimAuditor(market), market.worker()
+    while AuditState.PASSED not in {audit.state for audit in audits_of(market)}:
+        honest.turn()
+        market.lapse(1.0)
+        auditor.work()
+    return honest
+
+
+def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=6, **PROVEN)
+    work_until_an_audit_passed(market)
+    ring = [market.worker(determinism_class="made up") for _ in range(3)]
+    market.lapse(workers.LIVE_S)
+    poll_for(market, 2 * classes.UNAUDITED_S, *ring)
+    assert not any(market.replicas(one) for one in ring)
+    assert market.the_job().determinism_class == "cpu"
+    SimAuditor(market).claim()
+    market.lapse(classes.UNHEARD_S - 60.0)
+    SimAuditor(market).claim()
+    poll_for(market, 60.0, *ring)
+    assert all(market.replicas(one) for one in ring), "nobody else came"
+
+
+def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=6, tasks_per_round=4, **PROVEN)
+    honest = work_until_an_audit_passed(market)
+    with market.context.begin() as work:
+        for task in work.session.scalars(select(Task)):
+            task.created_at -= 2 * classes.UNHEARD_S
+    ring = [market.worker(determinism_class="made up") for _ in range(3)]
+    market.lapse(workers.LIVE_S)
+    poll_for(market, 60.0, *ring)
+    assert not any(market.replicas(one) for one in ring)
+    assert market.replicas(honest)
+
+
+@pytest.mark.parametrize("idle", [1, 3])
+def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewFloor, idle: int) -> None:
+    """They poll for ever: one is no reason to wait for its class, nor are three for the job to settle on it."""
+    market = new_floor(rounds=2, **PROVEN)
+    SimAuditor(market).claim()
+    squatters = [market.worker() for _ in range(idle)]
+    for squatter in squatters:
+        squatter.capacity = 0
+    with market.context.begin() as work:
+        for row in work.session.scalars(select(Worker)):
+            row.accepted_at = market.clock()
+    honest = [market.worker(determinism_class="gpu") for _ in range(3)]
+    wait_for_an_auditor(market)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert set(market.earned()) == {worker.address for worker in honest}
+    check_books(market)
+
+
+def test_an_idle_class_gives_a_running_job_up(new_floor: NewFloor) -> None:
+    """Three of the class that the job settled on stay without room."""
+    market = new_floor(rounds=6, **PROVEN)
+    honest = work_until_an_audit_passed(market)
+    idle = [honest, market.worker(), market.worker()]
+    for worker in idle:
+        worker.capacity = 0
+    with market.context.begin() as work:
+        for row in work.session.scalars(select(Worker)):
+            row.accepted_at = market.clock()
+    others = [market.worker(determinism_class="gpu") for _ in range(3)]
+    for _ in range(4):
+        SimAuditor(market).claim()
+        market.lapse(classes.UNHEARD_S / 3)
+    poll_for(market, 10.0, *idle, *others)
+    assert market.the_job().determinism_class == "gpu"
+    assert all(market.replicas(one) for one in others)
+
+
+def test_after_an_outage_auditors_have_a_while_to_come_back(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, **PROVEN)
+    ring = [market.worker(LIE) for _ in range(3)]
+    for one in ring:
+        one.say()
+    market.clock.now += 20 * classes.UNHEARD_S
+    with market.context.begin() as work:
+        audited_classes.renew_classes(work, market.clock())
+    poll_for(market, 2 * classes.UNAUDITED_S, *ring)
+    assert {task.plan.first_wave for task in market.tasks() if task.determinism_class} == {1}
+    assert market.earned() == {}
+    market.lapse(classes.GRACE_S)
+    market.until(lambda: market.tasks()[-1].plan.first_wave == 3)
+
+
+def test_a_start_renews_no_class_whose_auditor_was_gone_before(new_floor: NewFloor) -> None:
+    market = new_floor(**PROVEN)
+    worker = market.worker()
+    asked = market.all(AuditedClass)[0].asked_at
+    market.clock.now += classes.UNHEARD_S + 1.0
+    worker.say()
+    market.clock.now += classes.UNHEARD_S
+    with market.context.begin() as work:
+        audited_classes.renew_classes(work, market.clock())
+    assert [row.asked_at for row in market.all(AuditedClass)] == [asked]
 
 
 def test_an_infinite_answer_of_a_plain_vote_is_asked_of_others_and_waits_for_no_audit(new_floor: NewFloor) -> None:

@@ -16,7 +16,9 @@ the job settles on classes with an auditor alone. This stops the *made-up class*
 would have the job wait for ever for an audit that nobody can run.
 
 Where an audit settles what is accepted (rules.identities), a class without auditor has no such audit: there a plain
-majority decides, and nothing is audited, after UNAUDITED_S without any worker of another class.
+majority decides, and nothing is audited, after UNAUDITED_S without any worker of a class with one that has room. A job
+in which an audit passed has seen such workers, and a gap between two of them is usual: it waits UNHEARD_S, so that
+three wallets of a made-up class need not only wait for the gap.
 """
 
 from collections.abc import Iterable
@@ -31,6 +33,11 @@ UNHEARD_S: Final = 600.0
 """After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
 UNAUDITED_S: Final = 30.0
 """So long a task waits for a worker of a class with an auditor before a plain vote decides in a class without one."""
+GRACE_S: Final = 120.0
+"""So long an auditor counts as there after a service's start if it was there when the service stopped.
+
+Its computing child imports torch and its loop tries again with growing pauses; workers come back with their next polls.
+"""
 RECORDED_EVERY_S: Final = 15.0
 """How often it is written down that an auditor asks for work."""
 
