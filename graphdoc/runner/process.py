@@ -20,7 +20,7 @@ from graphdoc.errors import GraphdocError, RunnerCrashed, RunnerTimeout
 from graphdoc.runner import frames
 from graphdoc.runner.allowance import OVERDRAWN
 from graphdoc.runner.arena import Arena
-from graphdoc.runner.settings import RunnerSettings, build_child_environment
+from graphdoc.runner.settings import UMASK, RunnerSettings, build_child_environment
 from graphdoc.runner.warm_start import ForkedProcess, fork_child
 
 RUN_MODULE: Final = (sys.executable, "-I", "-m")
@@ -137,6 +137,7 @@ class ChildProcess:
             stderr=self._diagnostics,
             pass_fds=(requests, answers, self.arena.descriptor),
             start_new_session=True,
+            umask=UMASK,
         )
 
     def _receive_answer(self, deadline: float) -> Any:

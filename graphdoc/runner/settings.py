@@ -6,6 +6,8 @@ from typing import Final
 
 DEVICE: Final = r"^cpu$|^cuda(:[0-9]{1,3})?$"
 """What may compute; cuda is the first card."""
+UMASK: Final = 0o077
+"""Of every child, however its parent's is set meanwhile."""
 CARRIED: Final = ("LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
 HEAP: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(2**20),

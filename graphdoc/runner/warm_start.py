@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from graphdoc.runner.forking import MESSAGE_LIMIT
 from graphdoc.runner.frames import FrameTimeout
+from graphdoc.runner.settings import UMASK
 
 AVAILABLE: Final = sys.platform == "linux" and hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.forking")
@@ -72,6 +73,7 @@ class WarmProcess:
                 stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                umask=UMASK,
             )
 
     @property

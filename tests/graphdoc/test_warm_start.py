@@ -86,11 +86,13 @@ def test_a_forked_child_is_confined_as_one_that_is_started(start: Start, monkeyp
     documents = (*RUN_MODULE, "graphdoc.runner.child")
     secret = os.open(__file__, os.O_RDONLY)
     os.set_inheritable(secret, True)
+    first, second = start(command=documents), start(command=documents)
+    mask = os.umask(0o027)  # set since the warm process began
     try:
-        first, second = start(command=documents), start(command=documents)
         monkeypatch.setattr(warm_start, "AVAILABLE", False)
         alone = start(command=documents)
     finally:
+        os.umask(mask)
         os.close(secret)
     assert psutil.Process(alone.pid).ppid() == os.getpid()
     assert psutil.Process(first.pid).ppid() == psutil.Process(second.pid).ppid() != os.getpid()

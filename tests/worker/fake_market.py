@@ -437,7 +437,11 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
     @app.get("/v1/jobs/{job_id}/payments")
     def payments(job_id: str) -> dict[str, Any]:
         paid = [row for row in fake_market.rows.values() if row.state in PAID and row.id not in fake_market.unlisted]
-        return {"items": [{"replica": row.id, "worker": row.worker} for row in paid], "next": None}
+        items = [
+            {"id": at, "task": "t", "replica": row.id, "worker": row.worker, "amount": "7"}
+            for at, row in enumerate(paid)
+        ]
+        return {"items": items, "next": None}
 
     @app.get("/v1/workers/{address}")
     def worker(address: str) -> WorkerView:
