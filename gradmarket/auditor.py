@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.compute.addresses import REACH
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -35,6 +34,7 @@ from gradmarket.market.wire.audits import (
     SketchAnswer,
 )
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.network.addresses import REACH
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import Bytes
 

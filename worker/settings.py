@@ -8,12 +8,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, HttpUrl, SecretStr,
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts import keystore
-from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
 from gradmarket.market.wire.poll import MAX_WAIT_S
+from gradmarket.network.addresses import server_origin
 
 GIB = 2**30
 

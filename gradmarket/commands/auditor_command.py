@@ -15,12 +15,12 @@ import typer
 
 from gradmarket.auditor import Done, Machine, Rota, open_auditor, run_due_tasks
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
-from gradmarket.compute.addresses import server_origin
 from gradmarket.compute.own_machine import AUTO, CPU, device_name
 from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.release import find_release_difference
 from gradmarket.mistakes import print_error
+from gradmarket.network.addresses import server_origin
 from gradmarket.terminal import echo_text
 
 PAUSE_S = 0.5

@@ -11,9 +11,9 @@ from typing import BinaryIO, Final
 
 from blake3 import blake3
 
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 
 LOCK: Final = ".lock"

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import Effort, MachineLimits, Unfit, find_device_unfit, too_heavy
 from gradmarket.compute.own_rows import OwnRows
@@ -29,6 +28,7 @@ from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
+from gradmarket.network.download_errors import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.cost import Cost
 from graphdoc.encoding import Bytes

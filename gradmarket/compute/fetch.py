@@ -15,13 +15,13 @@ from urllib.parse import urljoin
 import httpx
 from blake3 import blake3
 
-from gradmarket.compute.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, check_link_target, resolve_host
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing, piece_digests
 from gradmarket.market.wire.poll import ANSWER_WITHIN, hash_of
+from gradmarket.network.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, check_link_target, resolve_host
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 
 REDIRECTS: Final = 4

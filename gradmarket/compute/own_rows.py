@@ -5,7 +5,6 @@ from pathlib import Path
 from secrets import token_bytes
 
 from gradmarket.compute.control_rounds import RoundsInMemory, RoundStore
-from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.row_uses import NO_BUDGET, CountedRows, RowBudget, RowUsesStore, UsesInMemory
 from gradmarket.compute.task_run import Arrays
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parse_manifest
@@ -14,6 +13,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.model import sampling
+from gradmarket.network.download_errors import PartitionUnfit
 from gradmarket.runner import Runner
 from graphdoc.figures import Range
 

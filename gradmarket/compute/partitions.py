@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 
 from gradmarket.compute.control_rounds import ControlRound, control_round
-from gradmarket.compute.download_errors import PartitionUnfit
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.prefetch import Prefetch
@@ -18,6 +17,7 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.model.drawn_rows import build_drawn_counts
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.terms import Digest
+from gradmarket.network.download_errors import PartitionUnfit
 from gradmarket.runner import Runner
 
 Arrays = Mapping[str, np.ndarray]

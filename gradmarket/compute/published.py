@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import ValidationError
 
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
@@ -18,6 +17,7 @@ from gradmarket.market.rules.overlap import BEFORE
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.runner import DocumentInfo
 from graphdoc.encoding import Bytes
 from graphdoc.tensors import HEADER_LIMIT, view_tensors

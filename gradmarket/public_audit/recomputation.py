@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.task_run import layout_of
@@ -32,6 +31,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.runner import DocumentInfo, Runner

@@ -12,12 +12,12 @@ from contracts.rpc import call_json_rpc, connect_to_node
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import CertificateRefused, ServiceUnreachable
 from gradmarket.client.transport import Patience, ServiceTransport
-from gradmarket.compute.addresses import PublicOnly
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest
+from gradmarket.network.addresses import PublicOnly
 from gradmarket.network.chain_errors import ChainUnreachable
 from gradmarket.network.clocked import UntrustedCertificate
 from gradmarket.network.environment import is_loopback, proxy_of

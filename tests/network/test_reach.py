@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.compute.addresses import DATA_SERVERS, REACH, STORES
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
+from gradmarket.network.addresses import DATA_SERVERS, REACH, STORES
+from gradmarket.network.download_errors import DownloadRefused
 from tests.network.servers import serving
 from worker.settings import WorkerSettings
 

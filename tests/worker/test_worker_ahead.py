@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.compute.download_errors import DownloadFailed
 from gradmarket.compute.prefetch import Prefetch
+from gradmarket.network.download_errors import DownloadFailed
 from tests.patience import wait_for, wait_until
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Amount, Digest
+from gradmarket.network.download_errors import DownloadRefused
 from tests.handmade import encoded, node, value, with_nodes
 from tests.worker.conftest import MakeBench, offer
 from worker.protocol.policy import WorkLimits

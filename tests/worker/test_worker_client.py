@@ -19,7 +19,6 @@ from siwe import SiweMessage
 from gradmarket.client import transport
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
@@ -27,6 +26,7 @@ from gradmarket.market.views.job_views import JobView, ListedJob
 from gradmarket.market.wire.framing import PIECE
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import SignInNonce
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from tests.patience import dawdle
 from tests.shown import shown_job
 from tests.worker.fake_market import Server
@@ -137,7 +137,7 @@ def test_an_answer_that_drips_outside_of_its_body_is_given_up(
     monkeypatch: pytest.MonkeyPatch, where: str, public_only: bool
 ) -> None:
     monkeypatch.setattr(transport, "ANSWER_S", 0.3)
-    monkeypatch.setattr("gradmarket.compute.addresses.is_public", lambda _address: True)
+    monkeypatch.setattr("gradmarket.network.addresses.is_public", lambda _address: True)
     market = MarketClient(dripping(*DRIPS[where]), keep_trying=lambda _seconds: False, public_only=public_only)
     with pytest.raises(ServiceUnreachable):
         market.facts()

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.compute import fetch
-from gradmarket.compute.addresses import check_link_target, is_public
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
+from gradmarket.network.addresses import check_link_target, is_public
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from gradmarket.compute.cache import Cache
-from gradmarket.compute.download_errors import DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import fetch_parameters
 from gradmarket.market.digests import blob_digest
@@ -26,6 +25,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.network.download_errors import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, unpack_tensors
 

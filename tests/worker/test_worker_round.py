@@ -19,7 +19,6 @@ from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.compute.addresses import PublicOnly
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
@@ -27,6 +26,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire.poll import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.network.addresses import PublicOnly
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other

@@ -3,7 +3,6 @@
 import re
 from typing import Final
 
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
 from gradmarket.market.errors import (
     DocumentRefused,
     MarketError,
@@ -15,6 +14,7 @@ from gradmarket.market.errors import (
 from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
 from worker.markets.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
 from gradmarket.market.errors import NotFound, Refused
@@ -19,6 +18,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount

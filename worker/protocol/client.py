@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
-from gradmarket.compute.addresses import PublicOnly
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
@@ -35,6 +34,7 @@ from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.market.wire.sum_steps import StepTold
 from gradmarket.market.wire.uploads import MissingParts, PartAddress, ReceivedBytes
+from gradmarket.network.addresses import PublicOnly
 from worker.journal import Journal
 from worker.protocol.outgoing import FramedPayloads, Payload
 from worker.protocol.signin import Credentials, sign_in

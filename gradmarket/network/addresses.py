@@ -1,4 +1,4 @@
-"""Decides which addresses a download may go to: a market's links must not reach into this machine's own network."""
+"""Decides which addresses a request may go to: links of strangers must not reach into this machine's own network."""
 
 import ipaddress
 import socket
@@ -10,8 +10,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
-from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.network.environment import PORTS
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
@@ -20,7 +20,8 @@ STORES: Final = "if it is your market's store, name its origin in GRADMARKET_WOR
 DATA_SERVERS: Final = "if it is your own server of datasets, name its origin in GRADMARKET_WORKER_DATA_SERVERS"
 REACH: Final = "if it is your own server, name its origin with --reach"
 UNNAMED: Final = "if it is a market of your own, name it with --market"
-"""What to do about an address that is not public: the market's own links lead to stores, a dataset's to servers."""
+HOOK_SERVERS: Final = "its operator may name that origin in GRADMARKET_WEBHOOK_SERVERS"
+"""What to do about an address that is not public: a market's own links lead to stores, a dataset's to servers."""
 Resolve = Callable[[str, int], list[str]]
 """Returns all IP addresses of a host, given its name and port."""
 
@@ -46,16 +47,23 @@ def resolve_host(host: str, port: int) -> list[str]:
 
 
 class PublicOnly(ClockedTransport):
-    """Sends requests to public addresses only, checked per request; for markets that the owner did not name."""
+    """Sends requests to public addresses only, checked per request; for markets that the owner did not name.
 
-    def __init__(self, look_up: Resolve = resolve_host) -> None:
+    The origins in `allowed` may have any address; a refusal ends with `remedy`.
+    """
+
+    def __init__(
+        self, look_up: Resolve = resolve_host, allowed: frozenset[str] = frozenset(), remedy: str = UNNAMED
+    ) -> None:
         super().__init__()
-        self._look_up = look_up
+        self._look_up, self._allowed, self._remedy = look_up, allowed, remedy
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Raises httpx.ConnectError where `place` raises DownloadRefused or DownloadFailed."""
         try:
-            checked = check_link_target(str(request.url), "", self._look_up, own=False, remedy=UNNAMED)
+            checked = check_link_target(
+                str(request.url), "", self._look_up, own=False, allowed=self._allowed, remedy=self._remedy
+            )
         except (DownloadRefused, DownloadFailed) as error:
             raise httpx.ConnectError(str(error), request=request) from error
         request.extensions = {**request.extensions, HOST_NAMED: request.url.host}
