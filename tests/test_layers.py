@@ -76,7 +76,7 @@ WORKER: Final = {
 MARKET_RULES: Final = "gradmarket.market"
 MARKET_LAYERS: Final = (
     (
-        "terms errors printable fields digests signing messages task_plan money release sign_in_message "
+        "terms errors printable fields digests merkle signing messages task_plan money release sign_in_message "
         "data.inputs gradient.arrays"
     ),
     "wire",
