@@ -33,7 +33,7 @@ NO_AGREEMENT: Final = (
 )
 FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
-"""Seconds after which a task that nobody asks for, and nobody of the job works beside, is told of."""
+"""Seconds without a lease or commitment after which a task is told of that nobody asks for, nor works beside."""
 LOOKED_AT: Final = 200
 """Most workers whose reasons are computed: with more, the answer would be the same and take longer."""
 
@@ -100,7 +100,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return job.reason
     if Reason.AT_CAPACITY in reasons:
         at_work = tasks.any_in_flight(reader, [worker.address for worker in alive])
-        idle = now - open_task.created_at > IDLE_S and not at_work
+        idle = now - tasks.load_last_answer(reader, open_task) > IDLE_S and not at_work
         asking = [
             ASKS_NOTHING if reason is Reason.AT_CAPACITY else text for reason, text in zip(reasons, texts, strict=True)
         ]

@@ -28,6 +28,18 @@ def any_in_flight(reader: RowReader, workers: Collection[str]) -> bool:
     return reader.session.scalar(_ANY_IN_FLIGHT, {"workers": workers}) is not None
 
 
+def load_last_answer(reader: RowReader, task: Task) -> float:
+    """Returns when a worker last took or answered one of the task's attempts, or when the first attempt was made."""
+    attempts = {"job": task.job_id, "round": task.round, "index": task.index}
+    made, taken = reader.session.execute(_LAST_ANSWER, attempts).one()
+    return float(max(made, taken or 0.0))
+
+
+_LAST_ANSWER: Final = (
+    select(func.min(Task.created_at), func.max(func.coalesce(Replica.committed_at, Replica.leased_at)))
+    .outerjoin(Replica, Replica.task_id == Task.id)
+    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), Task.index == bindparam("index"))
+)
 _ANY_IN_FLIGHT: Final = (
     select(Replica.id).where(is_in_bound_list(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
 )

@@ -11,7 +11,7 @@ from gradmarket.market.rules.shortage import ASKS_NOTHING
 from gradmarket.market.terms import JobState
 from tests.requester.books import check_books
 
-STEPS = ("nothing", "leased", "committed")
+STEPS = ("nothing", "leased", "committed", "revealed")
 
 
 def copy_database(source: Path, target: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_p
     market = new_floor(rounds=3)
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)
-    for move in (market.gather, market.commit)[: STEPS.index(step)]:
+    for move in (market.gather, market.commit, market.reveal)[: STEPS.index(step)]:
         move(*known)
     place = Path(market._database.url.removeprefix("sqlite:///"))
     copy_database(place, tmp_path / "backup.sqlite")
@@ -33,11 +33,14 @@ def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_p
     copy_database(tmp_path / "backup.sqlite", place)
     market.crash()
     assert len(market.rounds()) == 2
+    told = list[str]()
     for _ in range(40):
         for worker in known:
             worker.say(capacity=0)
         market.lapse(2.0)
-    assert ASKS_NOTHING in market.why_waiting()
+        told.append(market.why_waiting())
+    assert all(told[20:]), "a further attempt at the task is not news of its workers"
+    assert ASKS_NOTHING in told[-1]
     market.workers.clear()  # a scripted worker asks on for what the copy does not know
     market.play(*(market.worker() for _ in range(3)))
     assert market.state() == JobState.FINISHED
