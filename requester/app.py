@@ -33,7 +33,6 @@ from requester.api import (
     problems,
     response_cache,
     round_routes,
-    secure_routes,
     sign_in_routes,
     token_routes,
     worker_routes,
@@ -57,7 +56,7 @@ ROUTERS: Final = tuple(
         *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
         *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
         *(token_routes, chain_routes, metric_routes),
-        *(holder_routes, secure_routes),
+        holder_routes,
     )
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""

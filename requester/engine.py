@@ -24,7 +24,6 @@ from requester.stages import (
     rollback,
     settle,
     sweep,
-    unmask,
 )
 from requester.stages.stage import Stage
 from requester.store.retries import retry_on_conflict
@@ -34,7 +33,7 @@ STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
     for stage in (
         *(publish, plan, assign, close, judge, expire, aggregate),
-        *(audit, rollback, unmask, collect, settle, sweep),
+        *(audit, rollback, collect, settle, sweep),
     )
 }
 

@@ -23,6 +23,7 @@ from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
 from requester.store.in_hand import TaskInHand
+from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
 from requester.store.tables import Audit, Base, Job, Round, Task
 from requester.store.work import RowReader, Work
@@ -79,6 +80,15 @@ class Feature:
 
     claimed_tables: ClassVar[tuple[type[Base], ...]] = ()
     """Tables whose rows are claimed for a task's lease (`task_id`, `claimed_until`), as audits are."""
+
+    round_sum: ClassVar[RoundSum | None] = None
+
+    def bound_times(self, work: Work, now: float) -> int:
+        """Called once the clock was set back; brings the feature's stored times back (store.stored_times).
+
+        Returns how many rows had a time that is further ahead than its rule gives.
+        """
+        return 0
 
     def open_relay(self, settings: RequesterSettings) -> Relay | None:
         """Called where other processes run the stages, before the context is made; returns what notifies them."""

@@ -77,7 +77,7 @@ LONGEST = (
     "requester/test_audits.py",
     "requester/test_assigning.py",
     "requester/test_disclosure.py",
-    "requester/test_secure_sums.py",
+    "features/secure_sums/test_secure_sums.py",
 )
 
 

@@ -9,6 +9,7 @@ import typer
 
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
+from worker.markets.background import LeaseComputation
 from worker.markets.market_session import SessionPart, Shared
 from worker.markets.scheduler import MarketSource
 from worker.markets.worker_context import WorkerContext
@@ -57,6 +58,10 @@ class WorkerFeature:
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None:
         """Called when a market was signed in to; returns what runs beside its loop."""
+        return None
+
+    def open_computation(self, context: WorkerContext, replica_files: InFlightFolder) -> LeaseComputation | None:
+        """Called when a market was signed in to; returns what computes some jobs' leases in its place."""
         return None
 
     def count_accusations(self, settings: WorkerSettings) -> int:

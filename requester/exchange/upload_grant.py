@@ -13,9 +13,10 @@ from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskSta
 from gradmarket.market.wire.poll import Answer
 from requester.context import Context
 from requester.exchange.commitments import TooLate, check_own_replica, check_signature
-from requester.store import in_hand, jobs, secure_sums
+from requester.store import in_hand, jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import OwnReplica
+from requester.store.round_sum import find_round_sum
 from requester.store.work import RowReader
 
 
@@ -89,6 +90,7 @@ def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, cl
     if task.state == TaskState.UPLOADING and task.uploader != replica.id:
         raise Conflict("another replica was asked for this payload")
     spec, layout = jobs.load_spec(job), layout_of(job)
+    summed = find_round_sum(reader, spec)
     return UploadGrant(
         replica=replica.id,
         task=task.id,
@@ -103,7 +105,7 @@ def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, cl
         sketch=_build_revealed_sketch(known) if spec.verifier.sketched else None,
         paid=paid,
         answer=early,
-        receipt=None if spec.secure is None else secure_sums.find_receipt(reader, job, task.round, claim.worker),
+        receipt=None if summed is None else summed.find_receipt(reader, job, task.round, claim.worker),
     )
 
 

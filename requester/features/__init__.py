@@ -15,6 +15,7 @@ from requester.features.many_machines import ManyMachinesFeature
 from requester.features.owner_key import OwnerKeyFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
+from requester.features.secure_sums import SecureSumsFeature
 from requester.features.stakes import StakesFeature
 from requester.features.tolerance import ToleranceFeature
 from requester.features.windows import WindowsFeature
@@ -29,6 +30,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LateFeature(),
     FaultReportsFeature(),
     OwnerKeyFeature(),
+    SecureSumsFeature(),
     CoverageFeature(),
     ConsentsFeature(),
     LedgerFeature(),

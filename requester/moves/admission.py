@@ -55,6 +55,7 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
         "loss_change": ("verifier", spec.verifier.scored),
         "tolerance": ("verifier", spec.verifier.sketched),
         "late": ("min_tasks", spec.leaves_tasks),
+        "secure_sums": ("data.secure_aggregation", spec.secure is not None),
         "stakes": ("stake", spec.stake is not None),
     }
     for name, (field, needed) in needs.items():

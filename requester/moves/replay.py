@@ -86,7 +86,7 @@ def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | No
     """`used`: the tasks whose answers are merged in the round, where the caller has them."""
     spec, tasks = jobs.load_spec(job), merges.used_tasks(reader, job.id, row.number) if used is None else used
     if spec.secure is not None:
-        tasks = tasks[:1]  # all have one payload, the mean (moves.secure_steps)
+        tasks = tasks[:1]  # all have one payload, the mean (store.round_sum)
     answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)
     noise = _build_noise(spec, job, row.number, sorted(blob for blob, _ in answers))
     return MergeInputs(

@@ -22,15 +22,15 @@ from requester.moves import (
     merge_trouble,
     next_round,
     replay,
-    secure_steps,
     snapshots,
     worth_pay,
 )
 from requester.moves.replay import MergedRound, MergeInputs
-from requester.store import jobs, merges, secure_sums
+from requester.store import jobs, merges
 from requester.store.event_log import record_event
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.ready_rows import limited
+from requester.store.round_sum import find_round_sum
 from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader
 from requester.tracing import record_span
@@ -60,8 +60,8 @@ _UNCLOSED: Final = (
 
 def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
     """Returns whether the round's tasks are accepted and it is the next to merge, of a job that is not over."""
-    if jobs.load_spec(job).secure is not None:
-        return secure_sums.may_merge(reader, job, row.number)
+    if (summed := find_round_sum(reader, jobs.load_spec(job))) is not None:
+        return summed.may_merge(reader, job, row.number)
     if job.rewind_to is not None or merges.count_missing_answers(reader, job, row.number) > 0:
         return False
     if not jobs.load_spec(job).overlap:
@@ -220,11 +220,13 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
             if (wait := lateness_in(work).compute_wait(work, job, row, context.clock())) > 0.0:
                 return wait
             chosen = merges.accepted_tasks(work, job_id, row.number)
-            if len(chosen) < jobs.load_spec(job).needed_in(row.number) and jobs.load_spec(job).secure is None:
+            summed = find_round_sum(work, jobs.load_spec(job))
+            if len(chosen) < jobs.load_spec(job).needed_in(row.number) and summed is None:
                 return None
             for task in chosen:
                 task.used = True
-            secure_steps.replace_receipts_by_mean(work, job, row.number, chosen, context.clock())
+            if summed is not None:
+                summed.replace_receipts(work, job, row.number, chosen, context.clock())
             work.set_state_now(row, RoundState.MERGING)
             left_tasks.leave_unfinished_tasks(context, work, job, row.number)
         _let_go_of_ended(context, work, job_id)

@@ -8,8 +8,9 @@ from sqlalchemy import and_, bindparam, or_, select
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
-from requester.store import jobs, secure_sums, set_aside
+from requester.store import jobs, set_aside
 from requester.store.among import is_in_bound_list
+from requester.store.round_sum import find_round_sum
 from requester.store.tables import Holder, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
@@ -55,7 +56,8 @@ def list_unavailable_by_round(reader: RowReader, job: Job, tasks: Sequence[Task]
         return dict.fromkeys(rounds, frozenset[Address]()) | aside
     rows = reader.session.execute(_BUSY, {"job": job.id, "rounds": list(rounds)}).all()
     refused = {worker for worker, _, state in rows if state == ReplicaState.REJECTED}
-    refused |= {worker for number in rounds for worker in secure_sums.too_late(reader, job, number)}
+    if (summed := find_round_sum(reader, jobs.load_spec(job))) is not None:
+        refused |= {worker for number in rounds for worker in summed.list_shut_out(reader, job, number)}
     return {number: frozenset(refused | {worker for worker, of, _ in rows if of == number}) for number in rounds}
 
 

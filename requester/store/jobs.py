@@ -13,8 +13,8 @@ from gradmarket.market.rules.stopping import StopAtSpent
 from gradmarket.market.terms import JobState, RoundState, Units
 from gradmarket.market.wire.poll import digest_of
 from requester.store.among import is_in_bound_list
-from requester.store.noised_rounds import count_noised_rounds
 from requester.store.remembered import Remembered
+from requester.store.round_sum import count_noised_rounds
 from requester.store.tables import Account, Job, Round, Task
 from requester.store.work import RowReader, Work
 

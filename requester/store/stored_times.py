@@ -11,15 +11,13 @@ from sqlalchemy.orm import InstrumentedAttribute
 from gradmarket.market.rules import upload_time
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.store import jobs, leftovers
+from requester.store import leftovers
 from requester.store.tables import (
     Account,
     Audit,
-    Job,
     LeaderLease,
     Replica,
     Reputation,
-    SecureSum,
     Strike,
     Task,
     Worker,
@@ -53,7 +51,8 @@ def bring_back(work: Work, now: float) -> int:
     changed += sum(
         _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
     )
-    changed += _bound_sum_times(work, now) + _bound_claim_times(work, now)
+    changed += _bound_claim_times(work, now)
+    changed += sum(feature.bound_times(work, now) for feature in work.session.info["features"])
     work.flush()
     return changed
 
@@ -86,19 +85,11 @@ def _bound_task_times(work: Work, task: Task, now: float) -> int:
         "due_most": upload_time.compute_latest_end(now, offer.upload_seconds),
         "window_opened": now,
     }
-    changed = _bound_times(task, longest)
+    changed = bound_row_times(task, longest)
     leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
     return changed + sum(
-        _bound_times(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
+        bound_row_times(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
     )
-
-
-def _bound_sum_times(work: Work, now: float) -> int:
-    changed = 0
-    for row in work.session.scalars(select(SecureSum).where(SecureSum.due_at > now)):
-        deadlines = jobs.load_spec(work.session.get_one(Job, row.job_id)).deadlines
-        changed += _bound_times(row, {"due_at": now + max(deadlines.upload_s, deadlines.wave_s)})
-    return changed
 
 
 def _bound_claim_times(work: Work, now: float) -> int:
@@ -107,11 +98,11 @@ def _bound_claim_times(work: Work, now: float) -> int:
     for kind in (Audit, *(table for feature in work.session.info["features"] for table in feature.claimed_tables)):
         claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
         for row, task in work.session.execute(claimed):
-            changed += _bound_times(row, {"claimed_until": now + task.offer.lease_seconds})
+            changed += bound_row_times(row, {"claimed_until": now + task.offer.lease_seconds})
     return changed
 
 
-def _bound_times(row: Any, longest: dict[str, float]) -> int:
+def bound_row_times(row: Any, longest: dict[str, float]) -> int:
     ahead = {name: most for name, most in longest.items() if (getattr(row, name) or 0.0) > most + SLACK_S}
     for name, most in ahead.items():
         setattr(row, name, most)

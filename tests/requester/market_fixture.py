@@ -38,7 +38,7 @@ from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
-from requester.stages import aggregate, assign, audit, close, collect, expire, judge, plan, rollback, unmask
+from requester.stages import aggregate, assign, audit, close, collect, expire, judge, plan, rollback
 from requester.stages.stage import Stage
 from requester.store import earned_rows, identities, progress, strikes
 from requester.store.facts import Facts, as_json, layout_facts
@@ -56,7 +56,10 @@ from tests.requester.market_workers import SimWorker, key_of
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradient"), LayoutEntry("m", (2,), "buffer")))
 COUNTER = "n"
 PRICE = 10
-STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire, audit, rollback, collect, unmask)
+STAGES: tuple[Stage, ...] = (
+    *(plan, assign, close, judge, aggregate, expire, audit, rollback, collect),
+    *(stage for feature in FEATURES for stage in feature.stages),
+)
 CLASS = "cpu"
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
 

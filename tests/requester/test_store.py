@@ -11,8 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.errors import IllegalTransition
-from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
-from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
 from requester.context import Context
 from requester.engine import StageEngine
@@ -21,7 +20,7 @@ from requester.stages import close, judge
 from requester.store import earned_rows, identities, schema
 from requester.store.locks import lock_row
 from requester.store.session import open_engine, sessions_of
-from requester.store.tables import Earned, Job, SecureSum, Task, Wave
+from requester.store.tables import Earned, Job, Task, Wave
 from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase, Postgres
 from tests.patience import PATIENCE_S, wait_until
@@ -43,31 +42,6 @@ def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewD
         connection.execute(text("CREATE TABLE waves (task_id VARCHAR NOT NULL PRIMARY KEY, number INTEGER NOT NULL)"))
     assert ("primary_key", Wave.__table__) in schema.list_schema_differences(database), "alembic compares no keys"
     database.dispose()
-
-
-def test_sums_from_before_have_the_parameters_of_their_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
-    row = market.rounds()[0]
-    with begin_work(market.context.sessions) as work:
-        work.add(
-            SecureSum(
-                id=f"{market.job}-0",
-                job_id=market.job,
-                round=row.number,
-                attempt=0,
-                step=1,
-                start=hash_of(row.parameters),
-                beacon=Hash(b"b" * 32),
-                expected=3,
-            )
-        )
-    with open_reader(market.context.sessions) as reader:
-        database = reader.session.get_bind()
-    schema.downgrade_schema(database, "0020")
-    schema.upgrade_schema(database)
-    (found,) = market.all(SecureSum)
-    assert found.start == hash_of(row.parameters)
-    assert schema.list_schema_differences(database) == []
 
 
 def test_replicas_and_what_they_earned_outlive_a_change_of_their_table(new_floor) -> None:  # type: ignore[no-untyped-def]

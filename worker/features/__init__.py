@@ -6,6 +6,7 @@ from worker.feature import WorkerFeature
 from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
 from worker.features.owner_page import OwnerPageFeature
+from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
 from worker.features.windows import WindowStatesFeature
 
@@ -15,5 +16,6 @@ FEATURES: Final[tuple[WorkerFeature, ...]] = (
     DiscoveryFeature(),
     PayoutConsentsFeature(),
     WindowStatesFeature(),
+    MaskedAnswersFeature(),
 )
 """In the order in which they are asked (worker.feature). Imported by worker.run and the commands alone."""

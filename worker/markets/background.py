@@ -4,15 +4,25 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from gradmarket.market.wire.poll import PollAnswer, PollRequest
+from gradmarket.market.job import JobSpec
+from gradmarket.market.wire.poll import Lease, PollAnswer, PollRequest
 from graphdoc.encoding import Bytes
 from worker.protocol.in_flight import InFlight
 
 Result = TypeVar("Result")
 Computed = tuple[Bytes, float]
 """A payload, and the seconds that its step took."""
+
+
+class LeaseComputation(Protocol):
+    """Computes the leases of some jobs otherwise than a gradient from the job's own rows."""
+
+    def takes(self, spec: JobSpec) -> bool: ...
+
+    def compute(self, lease: Lease) -> Computed:
+        """Called in the thread in which leases are computed; may wait for others. Raises as WorkerContext.compute."""
 
 
 def in_thread(name: str, function: Callable[[], Result]) -> "Future[Result]":

@@ -1,7 +1,7 @@
 """Leases: accepted if policy allows, computed, sealed and put on disk; or given back with a reason."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,14 +12,12 @@ from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.poll import Lease, LeaseReturn
 from gradmarket.market.wire.step_fault import StepFault
 from gradmarket.network.chain_errors import ChainUnreachable
-from worker.markets.background import Computed, Step, in_thread
-from worker.markets.secure_rounds import SecureRounds
+from worker.markets.background import Computed, LeaseComputation, Step, in_thread
 from worker.markets.step_faults import fault_of, on_own_rows
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import JobAccount
 from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
 from worker.protocol.policy import Guard
-from worker.protocol.secure_state import SecureFolder
 
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
@@ -33,11 +31,15 @@ class Leasing:
     """`given_up` holds the leases that the next poll gives back."""
 
     def __init__(
-        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+        self,
+        context: WorkerContext,
+        replica_files: InFlightFolder,
+        clock: Callable[[], float] = time.time,
+        computations: Sequence[LeaseComputation] = (),
     ) -> None:
         self._context = context
         self._replica_files = replica_files
-        self._secure = SecureRounds(context, SecureFolder(replica_files.folder / "secure"))
+        self._computations = computations
         self._clock = clock
         self.given_up: dict[ReplicaId, LeaseReturn] = {}
         self.step: Step | None = None
@@ -148,9 +150,10 @@ class Leasing:
         return bool(todo)
 
     def _choose_computation(self, lease: Lease) -> Callable[[], Computed]:
-        """Returns what gives the lease's payload: where a round is summed under masks, a receipt for its vector."""
+        """Returns what gives the lease's payload: a feature's computation where it takes the job."""
         spec = self._context.spec(lease.job)
-        return partial((self._secure if spec is not None and spec.secure else self._context).compute, lease)
+        other = (one for one in self._computations if spec is not None and one.takes(spec))
+        return partial(next(other, self._context).compute, lease)
 
     def compute_beside(self) -> bool:
         """Seals what a thread has computed, and has it compute the next; returns False if nothing was computed."""

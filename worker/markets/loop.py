@@ -17,7 +17,7 @@ from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.base import SKETCH_TENSORS
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
-from worker.markets.background import WaitingPoll, first_of, in_thread, list_request_entries
+from worker.markets.background import LeaseComputation, WaitingPoll, first_of, in_thread, list_request_entries
 from worker.markets.leasing import FIRST_REST_S, Leasing
 from worker.markets.sending import Sending
 from worker.markets.verdict_log import VerdictLog
@@ -50,12 +50,13 @@ class Loop:
         replica_files: InFlightFolder,
         clock: Callable[[], float] = time.time,
         beside: bool = False,
+        computations: Sequence[LeaseComputation] = (),
     ) -> None:
         self._context = context
         self._replica_files = replica_files
         self._verdict_log = VerdictLog(context, replica_files, clock)
         self._clock = clock
-        self._leasing = Leasing(context, replica_files, clock)
+        self._leasing = Leasing(context, replica_files, clock, computations)
         self._beside = beside
         self._waiting: WaitingPoll | None = None
         self._sending = Sending(context, replica_files, self._leasing, clock)

@@ -23,6 +23,7 @@ from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
 from worker.journal import Journal
+from worker.markets.background import LeaseComputation
 from worker.markets.expected_pay import estimate_best_prospect
 from worker.markets.loop import Loop
 from worker.markets.taking_part import ASK_S, TakingPart
@@ -65,6 +66,8 @@ class SessionHooks(Protocol):
     ) -> ConsentRequest | None: ...
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None: ...
+
+    def open_computation(self, context: WorkerContext, replica_files: InFlightFolder) -> LeaseComputation | None: ...
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,9 @@ class MarketSession:
         self._replica_files = InFlightFolder(
             context.settings.data / "held" / f"{context.domain.instance.hex()[:16]}-{context.signer[2:]}"
         )
-        self._loop = Loop(context, self._replica_files, beside=alone)
+        found = [feature.open_computation(context, self._replica_files) for feature in features]
+        computations = [one for one in found if one is not None]
+        self._loop = Loop(context, self._replica_files, beside=alone, computations=computations)
         self._upkeep = Upkeep(context, redeemer, self._replica_files)
         parts = (feature.open_session_part(context, self._replica_files) for feature in features)
         self._parts = [part for part in parts if part is not None]

@@ -181,6 +181,8 @@ class WorkerContext:
         publication = self.view(lease.job).publication
         if publication is None:
             raise NotFound(f"job {lease.job} has no publication")
+        if publication.spec.secure is not None:
+            raise Refused("its answers are summed under masks, which this worker is built without")
         payload, seconds = self.bench.work(publication, lease.offer.struct())
         self._step_seconds[lease.job] = seconds
         return payload, seconds

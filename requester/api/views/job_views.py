@@ -19,7 +19,7 @@ from gradmarket.market.views.job_views import (
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import audits, jobs, progress, tasks
-from requester.store.noised_rounds import count_noised_rounds
+from requester.store.round_sum import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
@@ -43,7 +43,7 @@ class Standing:
     """What is counted over all rows of a job; `reason` as progress.why_waiting.
 
     parts: fields of its JobView that features give. noised_rounds: the merged rounds that its privacy counts
-    (store.noised_rounds).
+    (store.round_sum).
     """
 
     earned: int

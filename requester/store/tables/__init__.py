@@ -25,7 +25,6 @@ from requester.store.tables.job_tables import (
     UploadedBlob,
 )
 from requester.store.tables.money_tables import Account, Batch, Earned, Transaction
-from requester.store.tables.secure_tables import SecureMessage, SecureSum
 from requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from requester.store.tables.trust_tables import (
     Audit,
@@ -54,8 +53,6 @@ __all__ = [
     "Replica",
     "Reputation",
     "Round",
-    "SecureMessage",
-    "SecureSum",
     "Strike",
     "Task",
     "Transaction",

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 from gradmarket.market.terms import RoundState
 from requester.context import Context
-from requester.moves import secure_steps
-from requester.store import jobs, secure_sums
+from requester.features.secure_sums import secure_steps, sum_rows
+from requester.features.secure_sums.sum_rows import SUMMED
+from requester.store import jobs
 from requester.store.locks import hold_named_lock
 from requester.store.ready_rows import limited
-from requester.store.secure_sums import SUMMED
 from requester.store.work import RowReader
 
 TOPIC = "unmask"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return limited(list(dict.fromkeys([*secure_sums.list_due_jobs(reader, now), *secure_sums.jobs_over(reader)])))
+    return limited(list(dict.fromkeys([*sum_rows.list_due_jobs(reader, now), *sum_rows.jobs_over(reader)])))
 
 
 def run(context: Context, job_id: str) -> float | None:
@@ -29,9 +29,9 @@ def run(context: Context, job_id: str) -> float | None:
 def _go_on(context: Context, job_id: str) -> float | None:
     """Ends the open step of the round under way; returns in how many seconds to begin its aggregation."""
     with context.reading() as reader:
-        due = job_id in secure_sums.list_due_jobs(reader, context.clock())
+        due = job_id in sum_rows.list_due_jobs(reader, context.clock())
         row = jobs.first_under_way(reader, job_id)
-        begun = None if row is None else secure_sums.of_round(reader, job_id, row.number)
+        begun = None if row is None else sum_rows.of_round(reader, job_id, row.number)
     if not due or row is None or row.state != RoundState.OPEN:
         return None
     if begun is None:

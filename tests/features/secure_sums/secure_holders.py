@@ -22,8 +22,8 @@ from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.market.wire.sum_steps import StepTold
 from graphdoc import tensors
-from requester.exchange import secure_messages
-from requester.exchange.secure_messages import StepAsked
+from requester.features.secure_sums import secure_messages
+from requester.features.secure_sums.secure_messages import StepAsked
 from tests.kit.scripted import Held
 from tests.requester.market_workers import SimWorker, honest_answer
 

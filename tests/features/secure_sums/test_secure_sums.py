@@ -13,14 +13,14 @@ from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
 from gradmarket.market.wire.sum_messages import RevealedShare, SharesMessage
 from graphdoc import tensors
 from requester.exchange.commitments import TooEarly, TooLate
+from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
 from requester.store import holders
-from requester.store.noised_rounds import count_noised_rounds
-from requester.store.tables import SecureMessage, SecureSum
+from requester.store.round_sum import count_noised_rounds
+from tests.features.secure_sums.secure_holders import SecureHolder, Staller, mean_of
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import OpenJob
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.market_holders import SecureHolder, Staller, mean_of
 from tests.requester.market_workers import key_of
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}

@@ -30,8 +30,8 @@ from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.poll import Lease, hash_of
 from gradmarket.market.wire.sum_steps import StepTold
+from worker.features.secure_sums.secure_state import SecureFolder, SecureRecord, record_of
 from worker.markets.worker_context import WorkerContext
-from worker.protocol.secure_state import SecureFolder, SecureRecord, record_of
 
 WAIT_S: Final = 20.0
 BREATH_S: Final = 0.2
@@ -47,6 +47,9 @@ class SecureRounds:
 
     context: WorkerContext
     folder: SecureFolder
+
+    def takes(self, spec: JobSpec) -> bool:
+        return spec.secure is not None
 
     def compute(self, lease: Lease) -> tuple[bytes, float]:
         """Returns the receipt, and the step's seconds; 0 where a restarted worker needs no step any more.

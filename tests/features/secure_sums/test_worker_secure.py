@@ -18,13 +18,13 @@ from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Digest, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.poll import Lease, OfferFields, hash_of
+from tests.features.secure_sums.lying_sums import Attempt, Colluder, Floor, LyingServer, sum_of
 from tests.onchain import OpenedJob
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket
-from tests.worker.lying_sums import Attempt, Colluder, Floor, LyingServer, sum_of
-from worker.markets.secure_rounds import SecureRound, compute_start_digest
+from worker.features.secure_sums.secure_rounds import SecureRound, compute_start_digest
+from worker.features.secure_sums.secure_state import SecureFolder
 from worker.markets.worker_context import WorkerContext
-from worker.protocol.secure_state import SecureFolder
 from worker.wallet import Wallet
 
 COUNT, COLLUDE, DROP, SIZE = 8, 3, 2, 6

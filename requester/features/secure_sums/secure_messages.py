@@ -30,13 +30,15 @@ from gradmarket.market.wire.sum_steps import StepTold
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.commitments import TooEarly, TooLate
+from requester.features.secure_sums import sum_rows
+from requester.features.secure_sums.secure_steps import TAG
+from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
+from requester.features.secure_sums.sum_rows import MASKED, SUMMED
 from requester.moves import blob_cleanup
-from requester.moves.secure_steps import TAG
-from requester.store import in_hand, jobs, secure_sums
+from requester.store import in_hand, jobs
 from requester.store.in_hand import OwnReplica, ReplicaInHand
 from requester.store.locks import lock_row
-from requester.store.secure_sums import MASKED, SUMMED
-from requester.store.tables import Job, Replica, SecureMessage, SecureSum, Task
+from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 TOLD: Final[dict[int, tuple[str, type[Any]]]] = {
@@ -77,12 +79,12 @@ def find_step_grant(context: Context, asked: StepAsked) -> StepDoor:
     """
     with context.reading() as reader:
         own = _check_own_replica(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
-        data, row = jobs.load_spec(own.job).private, secure_sums.of_round(reader, own.job.id, own.task.round)
+        data, row = jobs.load_spec(own.job).private, sum_rows.of_round(reader, own.job.id, own.task.round)
         found = StepDoor(asked, own.job.id, most_json(len(data.holders) if data else 0))
         if row is None or asked.step != MASKED:
             return found
-        members = secure_sums.build_current_attempt(own.job, row)
-        mine = secure_sums.find_message(reader, row, MASKED, number_of(members.holders, asked.worker))
+        members = sum_rows.build_current_attempt(own.job, row)
+        mine = sum_rows.find_message(reader, row, MASKED, number_of(members.holders, asked.worker))
         known = mine is not None or (row.attempt, row.step) != (asked.attempt, asked.step)
         return replace(found, vector=members.size * members.ring.dtype.itemsize, known=known)
 
@@ -110,16 +112,16 @@ def take_message(context: Context, asked: StepAsked, body: bytes, incoming: Inco
     said = parse_step_message(asked.step, body)
     with context.reading() as reader:
         own = _check_own_replica(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
-        row = secure_sums.of_round(reader, own.job.id, own.task.round)
+        row = sum_rows.of_round(reader, own.job.id, own.task.round)
         if row is None:
             return _renew_lease(context, own.replica, own.task, StepTold(attempt=0, step=0))
-        members = secure_sums.build_current_attempt(own.job, row)
+        members = sum_rows.build_current_attempt(own.job, row)
         if said.holder != number_of(members.holders, asked.worker):
             raise Refused(f"this worker is holder {number_of(members.holders, asked.worker)}, not {said.holder}")
         told = _find_answer_for(reader, row, members, asked, said)
         if told is None and asked.step == MASKED:
             _check_vector(context, members, row, said, incoming)
-        waits = row.step < SUMMED and secure_sums.find_message(reader, row, row.step, said.holder) is not None
+        waits = row.step < SUMMED and sum_rows.find_message(reader, row, row.step, said.holder) is not None
     if told is not None:
         return _renew_lease(context, own.replica, own.task, told) if waits else told
     return _take_message_in_tx(context, asked, said, _store_vector(context, own.job, asked, incoming))
@@ -134,7 +136,7 @@ def _find_answer_for(
         return here
     if asked.step > row.step:
         raise TooEarly(f"step {row.step} is open, and not {asked.step} yet")
-    known = secure_sums.find_message(reader, row, asked.step, said.holder)
+    known = sum_rows.find_message(reader, row, asked.step, said.holder)
     _check_same(known, said)
     if row.survivors is not None and members.members(row.survivors)[said.holder]:
         if row.step == SUMMED:
@@ -190,7 +192,7 @@ def _take_message_in_tx(context: Context, asked: StepAsked, said: Said, vector: 
         with context.begin() as work:
             own = in_hand.of_replicas(work, [asked.worker], [asked.replica])[asked.replica]
             _check_leased(own.replica)
-            row = lock_row(work, SecureSum, secure_sums.name_of(own.hand.job.id, own.hand.task.round))
+            row = lock_row(work, SecureSum, sum_rows.name_of(own.hand.job.id, own.hand.task.round))
             taken = (row.attempt, row.step) == (asked.attempt, asked.step)
             if taken:
                 _record_message(context, work, own, row, said, vector)
@@ -198,7 +200,7 @@ def _take_message_in_tx(context: Context, asked: StepAsked, said: Said, vector: 
     finally:
         if vector is not None:
             blob_cleanup.drop_blob_if_unneeded(
-                context, vector, lambda reader: secure_sums.is_vector_needed(reader, vector)
+                context, vector, lambda reader: sum_rows.is_vector_needed(reader, vector)
             )
     return told
 
@@ -207,11 +209,11 @@ def _record_message(
     context: Context, work: Work, own: ReplicaInHand, row: SecureSum, said: Said, vector: Digest | None
 ) -> None:
     """Checks the message against what others said, and writes it."""
-    known = secure_sums.find_message(work, row, row.step, said.holder)
+    known = sum_rows.find_message(work, row, row.step, said.holder)
     _check_same(known, said)
     if known is not None:
         return
-    _check_message(context, work, secure_sums.build_current_attempt(own.hand.job, row), row, said)
+    _check_message(context, work, sum_rows.build_current_attempt(own.hand.job, row), row, said)
     body, now = said.model_dump_json().encode(), context.clock()
     work.add(
         SecureMessage(
@@ -222,7 +224,7 @@ def _record_message(
     if row.due_at is None:
         row.due_at = now + jobs.load_spec(own.hand.job).deadlines.wave_s
     own.replica.lease_until = now + own.hand.task.offer.lease_seconds
-    if secure_sums.count_messages(work, row) >= row.expected:
+    if sum_rows.count_messages(work, row) >= row.expected:
         work.notify("unmask")
 
 
@@ -230,7 +232,7 @@ def _check_message(context: Context, reader: RowReader, members: Aggregation, ro
     """Raises Refused where the message breaks a rule of the protocol; a vector was checked before."""
     survivors = row.survivors or b""
     if isinstance(said, HolderKeysMessage):
-        known = secure_sums.parse_messages(reader, row, row.step, HolderKeysMessage)
+        known = sum_rows.parse_messages(reader, row, row.step, HolderKeysMessage)
         collector.admit_keys(members, context.domain, known, said)
     elif isinstance(said, SharesMessage):
         mine = HolderKeysMessage.model_validate_json(_load_earlier_message(reader, row, 1, said.holder).said)
@@ -246,7 +248,7 @@ def _check_message(context: Context, reader: RowReader, members: Aggregation, ro
 
 
 def _load_earlier_message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage:
-    found = secure_sums.find_message(reader, row, step, holder)
+    found = sum_rows.find_message(reader, row, step, holder)
     if found is None:
         raise TooLate(f"step {step} went on without this holder")
     return found

@@ -13,7 +13,7 @@ import pytest
 
 from gradmarket.market.rules.job_sum import most_json
 from gradmarket.market.terms import ReplicaState
-from requester.exchange import secure_messages
+from requester.features.secure_sums import secure_messages
 from requester.features.windows import state_upload
 from requester.store.tables import Replica
 from tests.api.api_service import Service

@@ -13,9 +13,11 @@ from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaStat
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sum_messages import MaskedMessage
+from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
 from requester.store import jobs
 from requester.store.facts import layout_of
-from requester.store.tables import Job, Replica, Round, SecureMessage, SecureSum, Task
+from requester.store.stored_times import bound_row_times
+from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
 
 SUMMED: Final = 6
@@ -89,10 +91,10 @@ def find_message(reader: RowReader, row: SecureSum, step: int, holder: int) -> S
     return reader.get(SecureMessage, (row.id, row.attempt, step, holder))
 
 
-def too_late(reader: RowReader, job: Job, number: int) -> Collection[Address]:
+def list_shut_out(reader: RowReader, job: Job, number: int) -> Collection[Address]:
     """Returns the holders that get no task of a round any more: all once the first step of its aggregation is over, but
     for survivors that are still asked for something: their signatures, their shares, and at last their receipts."""
-    row = None if jobs.load_spec(job).secure is None else of_round(reader, job.id, number)
+    row = of_round(reader, job.id, number)
     if row is None or row.step == 1:
         return ()
     holders, there = build_current_attempt(job, row).holders, list_survivors(job, row)
@@ -213,3 +215,12 @@ def build_first_attempt(reader: RowReader, job: Job, row: Round, beacon: Hash) -
     return SecureSum(
         id=name, job_id=job.id, round=row.number, attempt=0, step=1, start=start, beacon=beacon, expected=expected
     )
+
+
+def bound_times(work: Work, now: float) -> int:
+    """Brings steps' ends back that are later than their rule gives; returns how many were."""
+    changed = 0
+    for row in work.session.scalars(select(SecureSum).where(SecureSum.due_at > now)):
+        deadlines = jobs.load_spec(work.session.get_one(Job, row.job_id)).deadlines
+        changed += bound_row_times(row, {"due_at": now + max(deadlines.upload_s, deadlines.wave_s)})
+    return changed

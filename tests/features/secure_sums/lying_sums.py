@@ -15,7 +15,7 @@ from gradmarket.market.secagg.ring import Elements, Integers
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.wire.sum_messages import Said, SurvivorsProposed, parse_step_message
 from gradmarket.market.wire.sum_steps import StepTold
-from worker.markets.secure_rounds import SecureRound
+from worker.features.secure_sums.secure_rounds import SecureRound
 
 STEPS = 5
 

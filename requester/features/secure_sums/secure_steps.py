@@ -28,14 +28,16 @@ from gradmarket.market.wire.sum_messages import (
     UnmaskAnswer,
 )
 from requester.context import Context
+from requester.features.secure_sums import sum_rows
+from requester.features.secure_sums.secure_tables import SecureSum
+from requester.features.secure_sums.sum_rows import MASKED, SUMMED
 from requester.moves import blob_cleanup
 from requester.notifier import sum_topic
-from requester.store import jobs, secure_sums, unneeded
+from requester.store import jobs, unneeded
 from requester.store.event_log import record_event
 from requester.store.facts import layout_of
 from requester.store.locks import lock_row
-from requester.store.secure_sums import MASKED, SUMMED
-from requester.store.tables import Job, SecureSum, Task
+from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
 
 TAG: Final = 32
@@ -57,8 +59,8 @@ def begin_aggregation(context: Context, job_id: str) -> bool:
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
         row = jobs.first_under_way(work, job_id)
-        if row is not None and secure_sums.of_round(work, job_id, row.number) is None:
-            work.add(secure_sums.build_first_attempt(work, job, row, drawn))
+        if row is not None and sum_rows.of_round(work, job_id, row.number) is None:
+            work.add(sum_rows.build_first_attempt(work, job, row, drawn))
             work.notify(sum_topic(job_id))
     return True
 
@@ -91,15 +93,15 @@ def _open_next_step(context: Context, job: Job, row: SecureSum, expected: int) -
 
 def _end_keys_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
     """Ends step 1; returns when to look again where others may still come."""
-    members, now, spec = secure_sums.build_current_attempt(job, row), context.clock(), jobs.load_spec(job)
-    keys = secure_sums.parse_messages(work, row, row.step, HolderKeysMessage)
+    members, now, spec = sum_rows.build_current_attempt(job, row), context.clock(), jobs.load_spec(job)
+    keys = sum_rows.parse_messages(work, row, row.step, HolderKeysMessage)
     if len(keys) < members.plan.least:
         return now + spec.deadlines.wave_s
-    if len(keys) < row.expected and secure_sums.missing_leases(work, row, members.holders, now):
+    if len(keys) < row.expected and sum_rows.missing_leases(work, row, members.holders, now):
         return now + context.settings.sweep_s
     told = collector.neighbour_keys(members, keys)
     row.key_list = key_list(members, keys)
-    secure_sums.store_replies(
+    sum_rows.store_replies(
         work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in told.items()}
     )
     _open_next_step(context, job, row, len(keys))
@@ -107,28 +109,28 @@ def _end_keys_step(context: Context, work: Work, job: Job, row: SecureSum) -> fl
 
 
 def _end_shares_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members = secure_sums.build_current_attempt(job, row)
-    shares = secure_sums.parse_messages(work, row, row.step, SharesMessage)
+    members = sum_rows.build_current_attempt(job, row)
+    shares = sum_rows.parse_messages(work, row, row.step, SharesMessage)
     row.sharers, told = collector.shares_for_holders(members, shares)
-    secure_sums.store_replies(work, row, told)
+    sum_rows.store_replies(work, row, told)
     _open_next_step(context, job, row, len(shares))
     return None
 
 
 def _end_masks_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members, found = secure_sums.build_current_attempt(job, row), secure_sums.list_messages(work, row, row.step)
+    members, found = sum_rows.build_current_attempt(job, row), sum_rows.list_messages(work, row, row.step)
     row.survivors = collector.pack_survivors(members, row.sharers or b"", [one.holder for one in found])
     told = SurvivorsProposed(survivors=row.survivors)
-    secure_sums.store_replies(work, row, {one.holder: told for one in found})
+    sum_rows.store_replies(work, row, {one.holder: told for one in found})
     _open_next_step(context, job, row, len(found))
     return None
 
 
 def _end_signatures_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members = secure_sums.build_current_attempt(job, row)
-    signatures = secure_sums.parse_messages(work, row, row.step, SurvivorsSigned)
-    masked = secure_sums.parse_messages(work, row, MASKED, MaskedMessage)
-    secure_sums.store_replies(work, row, collector.unmask_requests(members, row.survivors or b"", signatures, masked))
+    members = sum_rows.build_current_attempt(job, row)
+    signatures = sum_rows.parse_messages(work, row, row.step, SurvivorsSigned)
+    masked = sum_rows.parse_messages(work, row, MASKED, MaskedMessage)
+    sum_rows.store_replies(work, row, collector.unmask_requests(members, row.survivors or b"", signatures, masked))
     _open_next_step(context, job, row, len(signatures))
     return None
 
@@ -145,7 +147,7 @@ def _restart_attempt(context: Context, work: Work, job: Job, row: SecureSum, why
     _let_go(work, row, now)
     row.attempt += 1
     row.step, row.due_at, row.key_list, row.sharers, row.survivors = 1, None, None, None, None
-    row.expected = len(secure_sums.build_current_attempt(job, row).holders)
+    row.expected = len(sum_rows.build_current_attempt(job, row).holders)
     record_event(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
     if row.attempt % context.settings.max_attempts == 0:
         _pause_job(work, job, reason, now)
@@ -158,13 +160,13 @@ def _pause_job(work: Work, job: Job, reason: str, now: float) -> None:
 
 
 def _let_go(work: Work, row: SecureSum, now: float) -> None:
-    unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, secure_sums.delete_messages(work, row.id), now)
+    unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, sum_rows.delete_messages(work, row.id), now)
 
 
 def forget_closed_sums(context: Context, job_id: str) -> None:
     """Forgets what was said in sums of closed rounds, and in those of a job that is over."""
     with context.begin() as work:
-        for sum_id in secure_sums.list_closed_sums(work, job_id):
+        for sum_id in sum_rows.list_closed_sums(work, job_id):
             row = lock_row(work, SecureSum, sum_id)
             _let_go(work, row, context.clock())
             unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, [row.total], context.clock())
@@ -191,7 +193,7 @@ def unmask_sum(context: Context, job_id: str, sum_id: str) -> None:
         blob_cleanup.lock_and_restore_blobs(context, work, {kept: partial(context.blobs.put, mean)})
         row.total, row.step, row.due_at = kept, SUMMED, None
         _drop_vectors(work, row, context.clock())
-        count = int(secure_sums.build_current_attempt(job, row).members(row.survivors or b"").sum())
+        count = int(sum_rows.build_current_attempt(job, row).members(row.survivors or b"").sum())
         record_event(work, job_id, "summed", context.clock(), round=row.round, holders=count)
         work.notify(sum_topic(job_id), "aggregate", "assign")
     blob_cleanup.drop_unneeded(context, job_id)
@@ -199,7 +201,7 @@ def unmask_sum(context: Context, job_id: str, sum_id: str) -> None:
 
 def replace_receipts_by_mean(work: Work, job: Job, number: int, chosen: Sequence[Task], now: float) -> None:
     """Puts the round's mean, where it is summed so, in place of what its holders are paid for, their receipts."""
-    total = secure_sums.find_mean_blob(work, job.id, number) if jobs.load_spec(job).secure else None
+    total = sum_rows.find_mean_blob(work, job.id, number) if jobs.load_spec(job).secure else None
     if total is not None:
         unneeded.release_blobs(work, job.id, blob_cleanup.PAYLOAD, [task.payload for task in chosen], now)
         for task in chosen:
@@ -211,13 +213,13 @@ def _compute_mean(context: Context, reader: RowReader, job: Job, row: SecureSum)
 
     Raises Refused where a mask cannot be taken off.
     """
-    members, layout = secure_sums.build_current_attempt(job, row), layout_of(job)
-    keys = secure_sums.parse_messages(reader, row, 1, HolderKeysMessage)
-    answers = secure_sums.parse_messages(reader, row, SUMMED - 1, UnmaskAnswer).values()
+    members, layout = sum_rows.build_current_attempt(job, row), layout_of(job)
+    keys = sum_rows.parse_messages(reader, row, 1, HolderKeysMessage)
+    answers = sum_rows.parse_messages(reader, row, SUMMED - 1, UnmaskAnswer).values()
     survivors = row.survivors or b""
     left = collector.masks_left(members, keys, row.sharers or b"", survivors, answers)
     total = np.zeros(members.size, members.ring.dtype)
-    for one in secure_sums.list_messages(reader, row, MASKED):
+    for one in sum_rows.list_messages(reader, row, MASKED):
         _add_vector(context, members, total, Digest(one.vector or ""))
     flat = np.zeros(layout.size, np.float32)
     count = int(members.members(survivors).sum())
@@ -234,7 +236,7 @@ def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: 
     """Waits for those that may still answer. Where none may, the job is paused: another attempt would tell the
     difference of two sums. Once it is resumed, the next that comes back is waited for."""
     now = context.clock()
-    if secure_sums.is_answer_awaited(work, row, secure_sums.build_current_attempt(job, row).holders, now):
+    if sum_rows.is_answer_awaited(work, row, sum_rows.build_current_attempt(job, row).holders, now):
         row.due_at = now + jobs.load_spec(job).deadlines.wave_s
     else:
         row.due_at = None
@@ -242,7 +244,7 @@ def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: 
 
 
 def _drop_vectors(work: Work, row: SecureSum, now: float) -> None:
-    found = secure_sums.list_messages(work, row, MASKED)
+    found = sum_rows.list_messages(work, row, MASKED)
     unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, [one.vector for one in found], now)
     for one in found:
         one.vector = None

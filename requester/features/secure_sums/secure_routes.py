@@ -17,8 +17,8 @@ from requester.api.state import Here
 from requester.api.streams import Parts, consume_stream
 from requester.blobs.disk import Incoming
 from requester.context import Context
-from requester.exchange import secure_messages
-from requester.exchange.secure_messages import StepAsked, StepDoor
+from requester.features.secure_sums import secure_messages
+from requester.features.secure_sums.secure_messages import StepAsked, StepDoor
 from requester.notifier import rung_within, sum_topic
 
 router = APIRouter(prefix="/v1/work/aggregations", tags=["work"])

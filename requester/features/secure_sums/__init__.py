@@ -1,0 +1,52 @@
+"""Rounds of private jobs that are summed under masks, so that the service sees a sum and no answer (market.secagg)."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from sqlalchemy import bindparam, select
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import secure_sums
+from gradmarket.market.terms import Address
+from requester.feature import Feature
+from requester.features.secure_sums import secure_routes, secure_steps, sum_rows, unmask
+from requester.features.secure_sums.secure_tables import SecureSum
+from requester.store.round_sum import RoundSum
+from requester.store.tables import Job, Task
+from requester.store.work import RowReader, Work
+
+
+class MaskedSum(RoundSum):
+    def list_shut_out(self, reader: RowReader, job: Job, number: int) -> Collection[Address]:
+        return sum_rows.list_shut_out(reader, job, number)
+
+    def find_receipt(self, reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
+        return sum_rows.find_receipt(reader, job, number, worker)
+
+    def may_merge(self, reader: RowReader, job: Job, number: int) -> bool:
+        return sum_rows.may_merge(reader, job, number)
+
+    def replace_receipts(self, work: Work, job: Job, number: int, tasks: Sequence[Task], now: float) -> None:
+        secure_steps.replace_receipts_by_mean(work, job, number, tasks, now)
+
+    def count_noised_rounds(self, reader: RowReader, job_id: str, spec: JobSpec, merged: int) -> float:
+        """Each survivor has added its noise."""
+        sums = reader.session.scalars(_SURVIVORS, {"job": job_id, "merged": merged})
+        survivors = [int.from_bytes(packed, "big").bit_count() for packed in sums if packed]
+        asked, holders = spec.sum_terms.asked, len(spec.sum_terms.holders)
+        return secure_sums.rounds_spent(asked, holders, survivors) + merged - len(survivors)
+
+
+_SURVIVORS: Final = select(SecureSum.survivors).where(
+    SecureSum.job_id == bindparam("job"), SecureSum.round < bindparam("merged")
+)
+
+
+class SecureSumsFeature(Feature):
+    name = "secure_sums"
+    stages = (unmask,)
+    routers = (secure_routes.router,)
+    round_sum = MaskedSum()
+
+    def bound_times(self, work: Work, now: float) -> int:
+        return sum_rows.bound_times(work, now)
