@@ -115,9 +115,12 @@ def a_label_that_the_model_does_not_take(scene: Scene) -> str:
 
 
 def _classes(scene: Scene, label: int) -> dict[str, Any]:
-    """What a job's spec says of a model of four classes, and of rows that all have this label."""
+    """What a job's spec says of a model of four classes, and of rows that all have this label but for the first.
+
+    The service computes its check before posting on the first rows.
+    """
     weights = tensors.pack_tensors({"b": np.zeros(4, np.float32), "w": np.ones((4, 3), np.float32)})
-    data = tensors.pack_tensors({"x": scene.rows["x"], "y": np.full(ROWS, label, np.int64)})
+    data = tensors.pack_tensors({"x": scene.rows["x"], "y": np.where(np.arange(ROWS) < ROWS // 2, 0, label)})
     link = f"/v1/blobs/{scene.put(data)}"
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="int64", shape=())}
     partition = Partition(name="train", link=link, digest=blob_digest(data), bytes=len(data), rows=ROWS)
