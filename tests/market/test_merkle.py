@@ -1,10 +1,22 @@
 """Merkle trees as RFC 9162 defines them: against its recursion, and the vectors of Certificate Transparency."""
 
 import hashlib
+from collections.abc import Callable
 
 import pytest
 
-from gradmarket.market.merkle import MerkleTree, count_children, count_levels, hash_leaf, is_included, join_children
+from gradmarket.market.errors import Refused
+from gradmarket.market.merkle import (
+    EMPTY,
+    GrowingTree,
+    MerkleTree,
+    count_children,
+    count_levels,
+    hash_leaf,
+    is_consistent,
+    is_included,
+    join_children,
+)
 
 INPUTS = [
     bytes.fromhex(text)
@@ -69,3 +81,81 @@ def test_from_the_root_down_every_leaf_is_found(count: int) -> None:
 
 def test_a_tree_of_nothing_has_the_root_of_the_rfc() -> None:
     assert MerkleTree([]).root == hashlib.sha256().digest()
+
+
+def path(m: int, data: list[bytes]) -> list[bytes]:
+    """RFC 9162, section 2.1.3.1, word for word."""
+    if len(data) == 1:
+        return []
+    k = 1 << ((len(data) - 1).bit_length() - 1)
+    if m < k:
+        return [*path(m, data[:k]), recursive(data[k:])]
+    return [*path(m - k, data[k:]), recursive(data[:k])]
+
+
+def subproof(m: int, data: list[bytes], whole: bool) -> list[bytes]:
+    """RFC 9162, section 2.1.4.1, word for word."""
+    if m == len(data):
+        return [] if whole else [recursive(data)]
+    k = 1 << ((len(data) - 1).bit_length() - 1)
+    if m <= k:
+        return [*subproof(m, data[:k], whole), recursive(data[k:])]
+    return [*subproof(m - k, data[k:], False), recursive(data[:k])]
+
+
+SIZES = range(1, 34)
+DATA = [number.to_bytes(2, "big") for number in range(max(SIZES))]
+
+
+def grow(data: list[bytes]) -> GrowingTree:
+    return GrowingTree(map(hash_leaf, data))
+
+
+def test_a_growing_tree_has_the_roots_and_proofs_of_the_definitions_at_every_size() -> None:
+    tree = grow(DATA)
+    assert tree.compute_root(0) == EMPTY
+    for size in SIZES:
+        assert tree.compute_root(size) == recursive(DATA[:size]) == MerkleTree(DATA[:size]).root
+        for at in range(size):
+            proof = tree.prove_inclusion(at, size)
+            assert list(proof) == path(at, DATA[:size])
+            assert is_included(DATA[at], at, size, proof, tree.compute_root(size))
+        for old in range(1, size):
+            assert list(tree.prove_consistency(old, size)) == subproof(old, DATA[:size], True)
+
+
+def test_a_later_tree_has_the_earlier_one_as_its_prefix_or_the_proof_fails() -> None:
+    tree = grow(DATA)
+    for size in SIZES:
+        root = tree.compute_root(size)
+        for old in range(size + 1):
+            proof, before = tree.prove_consistency(old, size), tree.compute_root(old)
+            assert is_consistent(before, old, root, size, proof)
+            assert not is_consistent(before, old, root, size, [*proof, root])
+            assert not is_consistent(hash_leaf(b"another"), old, root, size, proof)
+            assert old == 0 or not is_consistent(before, old, hash_leaf(b"another"), size, proof)
+            assert not proof or not is_consistent(before, old, root, size, proof[:-1])
+            assert not is_consistent(before, old + 1, root, size, proof)
+    assert not is_consistent(root, 3, EMPTY, 2, [])
+
+
+def test_no_proof_makes_another_past_of_a_later_tree() -> None:
+    honest, forked = grow(DATA[:20]), grow([*DATA[:7], b"another", *DATA[8:30]])
+    for old in range(8, 21):
+        proof = forked.prove_consistency(old)
+        assert not is_consistent(honest.compute_root(old), old, forked.compute_root(), 30, proof)
+        assert is_consistent(forked.compute_root(old), old, forked.compute_root(), 30, proof)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda tree: tree.prove_inclusion(5, 5),
+        lambda tree: tree.prove_inclusion(-1),
+        lambda tree: tree.prove_consistency(9, 8),
+        lambda tree: tree.compute_root(len(tree) + 1),
+    ],
+)
+def test_what_a_growing_tree_never_had_is_refused(ask: Callable[[GrowingTree], object]) -> None:
+    with pytest.raises(Refused):
+        ask(grow(DATA))
