@@ -39,10 +39,12 @@ IN_FLIGHT = (
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
-    accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
-    concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted)).order_by(Job.created_at)
-    audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.load_spec(job).audited]
+    audited_jobs = [job for job in reader.session.scalars(_CONCERNED) if jobs.load_spec(job).audited]
     return limited([job.id for job in audited_jobs if _may_rewind(reader, job) or _has_final_tasks(reader, job)])
+
+
+_ACCEPTED: Final = Job.id.in_(select(Task.job_id).where(Task.state == TaskState.ACCEPTED))
+_CONCERNED: Final = select(Job).where(or_(Job.rewind_to.is_not(None), _ACCEPTED)).order_by(Job.created_at)
 
 
 def run(context: Context, job_id: str) -> None:

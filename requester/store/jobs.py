@@ -29,7 +29,7 @@ def load_spec(job: Job) -> JobSpec:
 
 
 class RunningJob(NamedTuple):
-    """Of a running job, what stages look at in each sweep. `under_way`: a round of it is open or being merged."""
+    """Of a running job, what stages look at in a sweep. `under_way`: a round of it is open or being merged."""
 
     id: str
     spec: JobSpec
@@ -37,7 +37,9 @@ class RunningJob(NamedTuple):
 
 
 def running(reader: RowReader) -> list[RunningJob]:
-    """Returns the running jobs, the oldest first; in one snapshot it asks for them once.
+    """Returns the running jobs that a sweep looks at, the oldest first; in one snapshot it asks for them once.
+
+    While a round is under way, these are the jobs that are swept (tables.Job).
 
     A row is read whole only where its spec is not cached.
     """
@@ -56,13 +58,10 @@ def running(reader: RowReader) -> list[RunningJob]:
 
 _SEEN: Final = "running jobs"
 _SPEC: Final = select(Job.spec).where(Job.id == bindparam("job"))
+_UNDER_WAY: Final = exists().where(Round.job_id == Job.id, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
 _RUNNING: Final = (
-    select(
-        Job.id,
-        Job.spec_digest,
-        exists().where(Round.job_id == Job.id, Round.state.in_([RoundState.OPEN, RoundState.MERGING])),
-    )
-    .where(Job.state == JobState.RUNNING)
+    select(Job.id, Job.spec_digest, _UNDER_WAY)
+    .where(Job.state == JobState.RUNNING, or_(Job.swept, ~_UNDER_WAY))
     .order_by(Job.created_at)
 )
 

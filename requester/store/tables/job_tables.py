@@ -28,6 +28,9 @@ class Job(Base):
     spec: Mapped[dict[str, Any]]
     visibility: Mapped[str] = mapped_column(default="workers", server_default="workers")
     """The spec's visibility, for queries."""
+    swept: Mapped[bool] = mapped_column(default=True, server_default="1")
+    """Whether a sweep looks at the job while a round of it is under way: a date may end it, or it opens rounds ahead,
+    or sums them under masks."""
     publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """Large, like `facts`: loaded only when it is accessed, within the row's transaction."""
     spec_digest: Mapped[Digest | None]
@@ -69,6 +72,9 @@ class Job(Base):
         for part in NAMED_IN[field]:
             holder = (said or {}).get("model", {}) if field == "spec" else said or {}
             self._name(f"{field}.{part}", holder.get(part))
+        if field == "spec" and said is not None:
+            dated = said.get("stop") or said.get("deadlines", {}).get("end")
+            self.swept = bool(dated or said.get("overlap") or said.get("data", {}).get("secure_aggregation"))
         return said
 
     def _name(self, part: str, digest: str | None) -> None:
