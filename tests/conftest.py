@@ -70,7 +70,7 @@ LONGEST = (
     "e2e/test_page_wallet.py",
     "worker/test_worker_process.py",
     "contracts/test_forge.py",
-    "market/test_secagg_round.py",
+    "features/secure_sums/test_secagg_round.py",
     "graphdoc/test_runner_failures.py",
     "fuzz/test_corpus.py",
     "requester/test_any_order.py",

@@ -42,12 +42,12 @@ NEEDS = {
             "graphdoc.formats.parquet", "graphdoc.document.publish"],
     "worker": [*BASE, "worker.run", "worker.cli.worker_commands", "gradmarket.runner.step_child",
                "gradmarket.commands.auditor_command", "gradmarket.market.gradient.codecs.two_bit",
-               "graphdoc.formats.parquet", "gradmarket.market.secagg.holder"],
+               "graphdoc.formats.parquet", "gradmarket.market.features.secure_sums.holder"],
     "service": [*BASE, "requester.cli", "requester.features.many_machines.queue", "requester.wiring",
                 "requester.stages.aggregate", "gradmarket.runner.publishing", "gradmarket.commands.features.backup",
                 "gradmarket.commands.doctor", "gradmarket.commands.chain", "requester.ready_data.digits",
                 "gradmarket.commands.settings", "gradmarket.commands.errors", "gradmarket.commands.migrate",
-                "gradmarket.market.secagg.collector"],
+                "gradmarket.market.features.secure_sums.collector"],
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gradmarket.market import signing
-from gradmarket.market.secagg import collector, holder, signed
+from gradmarket.market.features.secure_sums import collector, holder, signed
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (
     MaskedMessage,
@@ -19,7 +19,7 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskRequest,
 )
-from gradmarket.simulation.aggregation_play import DOMAIN, AggregationPlay
+from tests.kit.aggregation_play import DOMAIN, AggregationPlay
 
 
 @dataclass

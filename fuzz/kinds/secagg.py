@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from fuzz.case import Case
 from fuzz.values import changed, dumped, misspelt
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import collector, holder
+from gradmarket.market.features.secure_sums import collector, holder
 from gradmarket.market.wire.sum_messages import SurvivorsProposed, parse_step_message
 from gradmarket.market.wire.sum_steps import StepTold
-from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
+from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 REFUSED: Final = Refused
 _PLAY: Final = AggregationPlay(5, 8, 100, 1, 1, seed=3)

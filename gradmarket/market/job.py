@@ -9,26 +9,23 @@ from pydantic import Field, model_validator
 
 from gradmarket.market import private_steps
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import Refused
+from gradmarket.market.features import SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.job_parts import OnFailure, PrivateData
+from gradmarket.market.job_parts import OnFailure, PrivateData, SecureAggregation
 from gradmarket.market.rules import (
     growth,
     identities,
     private_jobs,
     replication,
-    secure_sums,
     shapley,
     task_windows,
     verifiers,
 )
 from gradmarket.market.rules.growth import RoundSizes
-from gradmarket.market.rules.job_sum import SumTerms
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed
 from gradmarket.market.rules.row_spending import RowSpending
-from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.rules.stopping import Ending, StopAtMetric
 from gradmarket.market.rules.task_proof import JobChecks
 from gradmarket.market.step import GradientStep, LocalStep
@@ -98,15 +95,9 @@ class JobSpec(JobFields):
             raise ValueError(why)
         if self.by_worth and (why := self._not_by_worth(self.by_worth)):
             raise ValueError(f"price: worth {why}")
-        if self.private and self.secure and (why := self._not_summed(self.private, self.secure)):
+        if why := next(filter(None, (find_fault(self) for find_fault in SPEC_FAULTS)), ""):
             raise ValueError(why)
         return self
-
-    def _not_summed(self, data: PrivateData, asked: SecureAggregation) -> str:
-        """Returns why this job's rounds cannot be summed under masks; empty where they can."""
-        tasks, grows, codec = self.tasks_per_round, bool(self.growth), self.uplink.codec
-        settings = self.min_tasks, self.overlap, self.aggregator.name, data.rows_cap is not None
-        return secure_sums.find_secure_sum_fault(asked, len(data.holders), tasks, grows, *settings, codec)
 
     def _not_noised(self) -> str:
         """Returns why this job's merges cannot be noised; empty where they can."""
@@ -164,15 +155,6 @@ class JobSpec(JobFields):
     def secure(self) -> SecureAggregation | None:
         """Who may collude and drop out, where its rounds are summed under masks."""
         return None if self.private is None else self.private.secure_aggregation
-
-    @property
-    def sum_terms(self) -> SumTerms:
-        """What holders and requester agree on of its rounds' sums. Raises Refused where they are not summed so."""
-        if self.private is None or self.secure is None:
-            raise Refused("the job's rounds are not summed by secure aggregation")
-        noise = self.privacy.noise_multiplier if self.privacy else 0.0
-        corrected = isinstance(self.step, LocalStep) and self.step.control_variates
-        return SumTerms(self.private.holders, self.secure, self.norm_bound, noise, corrected)
 
     @property
     def row_spending(self) -> RowSpending | None:

@@ -17,7 +17,6 @@ from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
-from gradmarket.market.rules.secure_sums import SecureAggregation
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtSpent
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.wire.sum_messages import MOST_HOLDERS
@@ -49,6 +48,17 @@ class LinkedData(Part):
 
 def _is_none(value: Any) -> bool:
     return value is None
+
+
+class SecureAggregation(Part):
+    """How many of the holders are taken to collude with the requester, and how many may drop out of a round."""
+
+    may_collude: Count
+    may_drop: int = Field(default=0, ge=0, le=1000)
+
+    def honest(self, holders: int) -> int:
+        """Returns how many of a sum's holders add their noise at least."""
+        return holders - self.may_drop - self.may_collude
 
 
 class PrivateData(Part):

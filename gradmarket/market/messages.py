@@ -165,7 +165,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class HolderKeys:
-    """A holder's public keys for one aggregation. `keys` is their digest (secagg.signed)."""
+    """A holder's public keys for one aggregation. `keys` is their digest (secure_sums.signed)."""
 
     TYPE: ClassVar[str] = "HolderKeys(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys)"
     aggregation: Hash

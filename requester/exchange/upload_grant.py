@@ -8,9 +8,9 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.rules.job_sum import RECEIPT
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer
+from gradmarket.market.wire.sum_messages import RECEIPT
 from requester.context import Context
 from requester.exchange.commitments import TooLate, check_own_replica, check_signature
 from requester.store import in_hand, jobs

@@ -20,7 +20,7 @@ class RoundSum(ABC):
     def find_receipt(self, reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
         """Called before an upload; returns what the payload must be, None where the worker is in no sum that is there.
 
-        It has job_sum.RECEIPT bytes.
+        It has sum_messages.RECEIPT bytes.
         """
 
     @abstractmethod

@@ -69,6 +69,7 @@ def copy_without(names: set[str], target: Path) -> None:
             shutil.copy(ROOT / path, target / path)
     for feature in (one for one in ALL if one.name in names):
         remove_lines(target / type(feature).__module__.partition(".")[0] / "features/__init__.py", feature)
+    remove_faults(target / "gradmarket/market/features/__init__.py", names)
 
 
 def remove_lines(registry: Path, feature: Feature | WorkerFeature) -> None:
@@ -77,6 +78,18 @@ def remove_lines(registry: Path, feature: Feature | WorkerFeature) -> None:
     kept, count = re.subn(rf"^(from \S+ import {name}|    {name}\(\),)\n", "", registry.read_text(), flags=re.M)
     assert count == 2
     registry.write_text(kept)
+
+
+def remove_faults(registry: Path, names: set[str]) -> None:
+    """Removes the imports of the features' faults, and their lines in the tuple."""
+    text = registry.read_text()
+    for name in names:
+        found = rf"^from gradmarket\.market\.features\.{name}\.\S+ import (\w+)\n"
+        for fault in re.findall(found, text, flags=re.M):
+            text, count = re.subn(rf"^    {fault},\n", "", text, flags=re.M)
+            assert count == 1
+        text = re.sub(found, "", text, flags=re.M)
+    registry.write_text(text)
 
 
 def run(tree: Path, *arguments: str) -> str:

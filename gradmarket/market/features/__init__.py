@@ -1,1 +1,12 @@
-"""The features' rules: one folder for each feature that has some."""
+"""The features' rules: one folder for each feature that has some. Delete it and its lines here, and it is gone."""
+
+from collections.abc import Callable
+from typing import Final
+
+from gradmarket.market.features.secure_sums.sum_units import find_secure_sum_fault
+from gradmarket.market.job_fields import JobFields
+
+SPEC_FAULTS: Final[tuple[Callable[[JobFields], str], ...]] = (
+    find_secure_sum_fault,
+)  # fmt: skip
+"""Each returns why its feature cannot serve the job, the field first; empty where it can. Imported by market.job."""

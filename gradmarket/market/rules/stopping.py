@@ -46,7 +46,7 @@ def find_stop_reason(
     """Returns why the job is over after this round; empty where it is not.
 
     `metrics` are the round's, `spent` is in smallest token units. noised_rounds: the rounds that privacy counts, where
-    they had more noise than it needs (secure_sums.rounds_spent).
+    they had more noise than it needs (sum_units.rounds_spent).
     """
     for rule in ending.rules:
         if isinstance(rule, StopAtMetric) and _is_metric_passed(rule, metrics.get(rule.metric)):

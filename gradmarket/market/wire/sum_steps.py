@@ -1,4 +1,4 @@
-"""What a holder hears of a step of a secure aggregation (market.secagg); what it says is in wire.sum_messages."""
+"""What a holder hears of a step of a secure aggregation; what it says is in wire.sum_messages."""
 
 from pydantic import Field
 

@@ -1,12 +1,13 @@
-"""Rounds of private jobs that are summed under masks, so that the service sees a sum and no answer (market.secagg)."""
+"""Rounds of private jobs that are summed under masks, so that the service sees a sum and no answer."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, select
 
+from gradmarket.market.features.secure_sums import sum_units
+from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import secure_sums
 from gradmarket.market.terms import Address
 from requester.feature import Feature
 from requester.features.secure_sums import secure_routes, secure_steps, sum_rows, unmask
@@ -33,8 +34,8 @@ class MaskedSum(RoundSum):
         """Each survivor has added its noise."""
         sums = reader.session.scalars(_SURVIVORS, {"job": job_id, "merged": merged})
         survivors = [int.from_bytes(packed, "big").bit_count() for packed in sums if packed]
-        asked, holders = spec.sum_terms.asked, len(spec.sum_terms.holders)
-        return secure_sums.rounds_spent(asked, holders, survivors) + merged - len(survivors)
+        terms = build_sum_terms(spec)
+        return sum_units.rounds_spent(terms.asked, len(terms.holders), survivors) + merged - len(survivors)
 
 
 _SURVIVORS: Final = select(SecureSum.survivors).where(

@@ -1,4 +1,4 @@
-"""Takes what holders say in the steps of a round's secure aggregation, and answers what each is told (market.secagg).
+"""Takes what holders say in the steps of a round's secure aggregation, and answers what each is told.
 
 Each message is checked completely and written once: another one of the same step is refused. Who has said what the open
 step asks keeps its lease while it waits for the others; whoever is waited for has the time that its lease has left.
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules.job_sum import most_json, number_of
-from gradmarket.market.secagg import collector
-from gradmarket.market.secagg.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import collector
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.job_sum import most_json, number_of
 from gradmarket.market.terms import Address, Digest, ReplicaState
 from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,

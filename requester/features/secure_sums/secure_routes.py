@@ -1,4 +1,4 @@
-"""The route by which a holder goes through a round's secure aggregation (market.secagg)."""
+"""The route by which a holder goes through a round's secure aggregation (market.features.secure_sums)."""
 
 import asyncio
 from contextlib import ExitStack

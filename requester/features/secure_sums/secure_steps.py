@@ -1,4 +1,4 @@
-"""Ends the steps of a round's secure aggregation, and takes the masks off its sum. The rules are in market.secagg.
+"""Ends the steps of a round's secure aggregation, and takes the masks off its sum (rules: market.features.secure_sums).
 
 A step ends when all have said what it asks for, or when its time is over: who is missing then has dropped out. A round
 whose sum cannot be had begins anew as long as holders were told of no survivors, and never after that: each signs one
@@ -13,11 +13,12 @@ import numpy as np
 
 from contracts.events import beacon, opened_job
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.secure_sums import collector
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
+from gradmarket.market.features.secure_sums.signed import key_list
 from gradmarket.market.gradient.codecs import fp32
 from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
-from gradmarket.market.secagg import collector
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.signed import key_list
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
@@ -223,7 +224,7 @@ def _compute_mean(context: Context, reader: RowReader, job: Job, row: SecureSum)
         _add_vector(context, members, total, Digest(one.vector or ""))
     flat = np.zeros(layout.size, np.float32)
     count = int(members.members(survivors).sum())
-    flat[layout.gradient] = jobs.load_spec(job).sum_terms.units.mean(left.taken_off(members, total), count)
+    flat[layout.gradient] = build_sum_terms(jobs.load_spec(job)).units.mean(left.taken_off(members, total), count)
     return bytes(encode_payload(layout, unflatten_vector(layout, flat), fp32, bytes(32)))
 
 

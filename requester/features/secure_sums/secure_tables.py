@@ -8,7 +8,7 @@ from requester.store.tables.base import Base
 
 
 class SecureSum(Base):
-    """The sum of a round of a private job, of which nobody sees the parts (market.secagg)."""
+    """The sum of a round of a private job, of which nobody sees the parts (market.features.secure_sums)."""
 
     __tablename__ = "secure_sums"
 
@@ -20,7 +20,7 @@ class SecureSum(Base):
     step: Mapped[int] = mapped_column(default=1)
     """The step that is open, 1 to 5; 6 once the sum is there."""
     start: Mapped[Hash]
-    """Digest of what the round's vectors follow from (rules.job_sum.start_of)."""
+    """Digest of what the round's vectors follow from (secure_sums.job_sum.start_of)."""
     beacon: Mapped[Hash]
     """The hash of the block that draws who masks with whom."""
     expected: Mapped[int]
@@ -28,7 +28,7 @@ class SecureSum(Base):
     due_at: Mapped[float | None]
     """When the step is looked at though messages are missing; None while nobody has said anything."""
     key_list: Mapped[bytes | None]
-    """The digests of all holders' keys (secagg.signed.key_list); set when step 1 ends."""
+    """The digests of all holders' keys (secure_sums.signed.key_list); set when step 1 ends."""
     sharers: Mapped[bytes | None]
     """The set of holders that shared their secrets, as bits; set when step 2 ends."""
     survivors: Mapped[bytes | None]

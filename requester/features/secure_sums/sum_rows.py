@@ -1,14 +1,14 @@
-"""The secure aggregations of jobs' rounds, and what holders said in them (rules: market.secagg)."""
+"""The secure aggregations of jobs' rounds, and what holders said in them (rules: market.features.secure_sums)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
 from sqlalchemy import bindparam, delete, exists, func, or_, select
 
-from gradmarket.market.rules.job_sum import build_receipt as receipt_of
-from gradmarket.market.rules.job_sum import build_round_aggregation, number_of, start_of
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.job_sum import build_receipt as receipt_of
+from gradmarket.market.features.secure_sums.job_sum import build_round_aggregation, build_sum_terms, number_of, start_of
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
-from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import hash_of
@@ -40,7 +40,7 @@ def build_current_attempt(job: Job, row: SecureSum) -> Aggregation:
     digest, size = hash_of(Digest(job.spec_digest or "")), sum(entry.size for entry in layout_of(job).of("gradient"))
     number, drawn = job.chain_job or 0, row.beacon
     return build_round_aggregation(
-        jobs.load_spec(job).sum_terms, digest, row.start, number, row.round, row.attempt, drawn, size
+        build_sum_terms(jobs.load_spec(job)), digest, row.start, number, row.round, row.attempt, drawn, size
     )
 
 
@@ -210,7 +210,7 @@ def store_replies(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -
 def build_first_attempt(reader: RowReader, job: Job, row: Round, beacon: Hash) -> SecureSum:
     """Returns the first attempt at the sum of a round."""
     spec, before = jobs.load_spec(job), of_round(reader, job.id, row.number - 1)
-    start = start_of(spec.sum_terms, hash_of(row.parameters), None if before is None else before.start)
+    start = start_of(build_sum_terms(spec), hash_of(row.parameters), None if before is None else before.start)
     expected, name = len(spec.private.holders) if spec.private else 0, name_of(job.id, row.number)
     return SecureSum(
         id=name, job_id=job.id, round=row.number, attempt=0, step=1, start=start, beacon=beacon, expected=expected

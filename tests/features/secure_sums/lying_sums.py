@@ -8,10 +8,10 @@ from blake3 import blake3
 
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import collector, holder
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.holder import HolderState
-from gradmarket.market.secagg.ring import Elements, Integers
+from gradmarket.market.features.secure_sums import collector, holder
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.holder import HolderState
+from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.wire.sum_messages import Said, SurvivorsProposed, parse_step_message
 from gradmarket.market.wire.sum_steps import StepTold

@@ -11,13 +11,18 @@ from blake3 import blake3
 from contracts.events import beacon, opened_job
 from gradmarket.market import signing
 from gradmarket.market.errors import MarketError
+from gradmarket.market.features.secure_sums import holder, sum_units
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep
+from gradmarket.market.features.secure_sums.job_sum import (
+    build_receipt,
+    build_round_aggregation,
+    build_sum_terms,
+    number_of,
+    start_of,
+)
+from gradmarket.market.features.secure_sums.ring import Integers
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import secure_sums
-from gradmarket.market.rules.job_sum import build_receipt, build_round_aggregation, number_of, start_of
-from gradmarket.market.secagg import holder
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.holder import HolderState, HolderStep
-from gradmarket.market.secagg.ring import Integers
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.market.wire.sum_steps import StepTold
@@ -148,20 +153,20 @@ class SecureHolder(SimWorker):
             tensors.unpack_tensors(self.market.context.blobs.read(digest_of(offer.parameters))), offer.seed
         )
         seed = blake3(f"noise {self.address} {offer.round}".encode()).digest()
-        spoilt, terms = self.behaviour.spoil(answer, self.address)["w"], spec.sum_terms
-        return secure_sums.convert_to_whole_units(spoilt, terms.norm_bound, terms.units, terms.noise, seed)
+        spoilt, terms = self.behaviour.spoil(answer, self.address)["w"], build_sum_terms(spec)
+        return sum_units.convert_to_whole_units(spoilt, terms.norm_bound, terms.units, terms.noise, seed)
 
     def members(self, number: int, attempt: int) -> Aggregation:
         job = self.market.the_job()
         chain_job, digest = job.chain_job or 0, hash_of(Digest(job.spec_digest or ""))
         start = self.start_of_round(number)
         return build_round_aggregation(
-            self.spec.sum_terms, digest, start, chain_job, number, attempt, drawn(self.market, chain_job), 4
+            build_sum_terms(self.spec), digest, start, chain_job, number, attempt, drawn(self.market, chain_job), 4
         )
 
     def start_of_round(self, number: int) -> Hash:
         before = self.start_of_round(number - 1) if number else None
-        return start_of(self.spec.sum_terms, hash_of(self.market.rounds()[number].parameters), before)
+        return start_of(build_sum_terms(self.spec), hash_of(self.market.rounds()[number].parameters), before)
 
 
 class Staller(SecureHolder):
@@ -197,4 +202,4 @@ def mean_of(market: MarketFixture, holders: list[SecureHolder], number: int) -> 
     """The mean of what these holders kept to themselves in a round, without any mask."""
     spec = JobSpec.model_validate(market.the_job().spec)
     total = np.sum([one.numbers[number] for one in holders], axis=0)
-    return spec.sum_terms.units.mean(total, len(holders))
+    return build_sum_terms(spec).units.mean(total, len(holders))

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.market.rules.job_sum import most_json
+from gradmarket.market.features.secure_sums.job_sum import most_json
 from gradmarket.market.terms import ReplicaState
 from requester.features.secure_sums import secure_messages
 from requester.features.windows import state_upload

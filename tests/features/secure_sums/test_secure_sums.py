@@ -8,6 +8,7 @@ import pytest
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import Conflict, MarketError, NotFound, Refused
+from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
 from gradmarket.market.wire.sum_messages import RevealedShare, SharesMessage
@@ -309,7 +310,7 @@ def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
     assert len(numbers) == 2 * COUNT
     assert any(mean_of(market, six, 0).tobytes() in data for data in seen), "the mean is found so"
     for found in numbers:
-        unit = 2.0 ** six[0].spec.sum_terms.units.exponent
+        unit = 2.0 ** build_sum_terms(six[0].spec).units.exponent
         forms = (found.astype("<i8"), found.astype("<u4"), (found * unit).astype("<f4"), (found * unit).astype("<f8"))
         assert not any(form.tobytes() in data for form in forms for data in seen)
 
@@ -388,4 +389,4 @@ def test_holders_add_the_accounted_noise_by_themselves(floor: Floor) -> None:
     asked = six[0].spec
     with market.context.reading() as reader:  # all stayed: more noise than the fewest add
         assert count_noised_rounds(reader, market.job, asked, 1) == pytest.approx((COUNT - DROP - 1) / (COUNT - 1))
-    assert asked.sum_terms.noise == pytest.approx(2.0 * 100.0 / np.sqrt(COUNT - DROP - 1))
+    assert build_sum_terms(asked).noise == pytest.approx(2.0 * 100.0 / np.sqrt(COUNT - DROP - 1))

@@ -11,9 +11,9 @@ from eth_utils.crypto import keccak
 
 from contracts import events
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.job_sum import build_round_aggregation, build_sum_terms, start_of
 from gradmarket.market.job import Publication
-from gradmarket.market.rules.job_sum import build_round_aggregation, start_of
-from gradmarket.market.secagg.aggregation import Aggregation
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Digest, Hash, JobId, ReplicaId, TaskId
@@ -69,7 +69,9 @@ def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp
         published = fake_market.publication
         digest = hash_of(published.digest)
         start = hash_of(published.parameters)
-        return build_round_aggregation(published.spec.sum_terms, digest, start, chain_job.id, 0, attempt, drawn, SIZE)
+        return build_round_aggregation(
+            build_sum_terms(published.spec), digest, start, chain_job.id, 0, attempt, drawn, SIZE
+        )
 
     def held(number: int, server: LyingServer, **offered: Any) -> SecureRound:
         offer = replace(fake_market.offer(number)[0], **offered)
@@ -178,9 +180,15 @@ def test_with_control_variates_a_vector_follows_from_all_rounds_before(play: Pla
     spec = one.publication.spec.model_copy(update={"step": LocalStep.model_validate(local)})
     lease = one.lease.model_copy(update={"offer": one.lease.offer.model_copy(update={"round": 1})})
     parameters, before = lease.offer.parameters, one.start
-    assert compute_start_digest(one.folder, spec, lease) == start_of(spec.sum_terms, parameters, before) != parameters
-    assert start_of(spec.sum_terms, parameters, Hash(b"2" * 32)) != start_of(spec.sum_terms, parameters, before)
-    assert start_of(one.publication.spec.sum_terms, parameters, before) == parameters
+    assert (
+        compute_start_digest(one.folder, spec, lease)
+        == start_of(build_sum_terms(spec), parameters, before)
+        != parameters
+    )
+    assert start_of(build_sum_terms(spec), parameters, Hash(b"2" * 32)) != start_of(
+        build_sum_terms(spec), parameters, before
+    )
+    assert start_of(build_sum_terms(one.publication.spec), parameters, before) == parameters
     one.folder.forget(lease.job, 0)
     with pytest.raises(Refused, match="computed round 0 from is not here"):
         compute_start_digest(one.folder, spec, lease)

@@ -1,4 +1,4 @@
-"""Private jobs whose rounds are summed under masks: this holder's part in them (market.secagg)."""
+"""Private jobs whose rounds are summed under masks: this holder's part in them (market.features.secure_sums)."""
 
 from worker.feature import WorkerFeature
 from worker.features.secure_sums.secure_rounds import SecureRounds

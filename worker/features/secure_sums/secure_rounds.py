@@ -15,18 +15,18 @@ from pydantic import BaseModel
 from contracts import events
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules import secure_sums
-from gradmarket.market.rules.job_sum import (
+from gradmarket.market.features.secure_sums import holder, sum_units
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep, Seat
+from gradmarket.market.features.secure_sums.job_sum import (
     build_receipt,
     build_round_aggregation,
+    build_sum_terms,
     number_of,
     start_of,
 )
-from gradmarket.market.secagg import holder
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
-from gradmarket.market.secagg.ring import Integers
+from gradmarket.market.features.secure_sums.ring import Integers
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.poll import Lease, hash_of
 from gradmarket.market.wire.sum_steps import StepTold
@@ -68,10 +68,10 @@ class SecureRounds:
 
     def _compute_integers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
         """Returns the answer's gradients in whole units, with this holder's noise, and the step's seconds."""
-        bench, offer, terms = self.context.bench, lease.offer.struct(), publication.spec.sum_terms
+        bench, offer, terms = self.context.bench, lease.offer.struct(), build_sum_terms(publication.spec)
         payload, seconds = bench.work(publication, offer)
         flat = np.concatenate([tensor.reshape(-1) for tensor in bench.gradient(publication, offer, payload).values()])
-        return secure_sums.convert_to_whole_units(
+        return sum_units.convert_to_whole_units(
             flat, terms.norm_bound, terms.units, terms.noise, os.urandom(32)
         ), seconds
 
@@ -87,7 +87,7 @@ def compute_start_digest(folder: SecureFolder, spec: JobSpec, lease: Lease) -> H
         raise Refused(f"round {number} was begun from other parameters than those of this lease")
     if known is not None:
         return known.start
-    start = start_of(spec.sum_terms, parameters, None if before is None else before.start)
+    start = start_of(build_sum_terms(spec), parameters, None if before is None else before.start)
     if number and before is None and start != parameters:
         raise Refused(
             f"what this worker computed round {number - 1} from is not here, and round {number} follows from it"
@@ -208,5 +208,5 @@ class SecureRound:
             raise Refused("the chain has no block yet to draw the round's graph from")
         digest, number = hash_of(self.publication.digest), self.lease.offer.round
         return build_round_aggregation(
-            self.publication.spec.sum_terms, digest, self.start, chain_job, number, attempt, drawn, self.size
+            build_sum_terms(self.publication.spec), digest, self.start, chain_job, number, attempt, drawn, self.size
         )

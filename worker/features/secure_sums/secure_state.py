@@ -13,9 +13,9 @@ from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep, Seat
+from gradmarket.market.features.secure_sums.signed import NO_KEYS
 from gradmarket.market.fields import HashField
-from gradmarket.market.secagg.holder import HolderState, HolderStep, Seat
-from gradmarket.market.secagg.signed import NO_KEYS
 from gradmarket.market.wire.sum_messages import HolderKeysMessage, HolderNumber, SetField
 from graphdoc.encoding import Bytes
 from worker import durable
@@ -32,7 +32,7 @@ class SecureRecord(BaseModel):
     attempt: int
     parameters: HashField
     start: HashField
-    """Of the round's parameters, and of what its vector follows from (rules.job_sum.start_of)."""
+    """Of the round's parameters, and of what its vector follows from (secure_sums.job_sum.start_of)."""
     size: int
     """Numbers of its vector."""
     entropy: HashField
@@ -40,7 +40,7 @@ class SecureRecord(BaseModel):
     said: str
     """What it said last, as JSON."""
     receipt: str = ""
-    """From step 3 on: what it is paid for, in hexadecimal (rules.job_sum.receipt)."""
+    """From step 3 on: what it is paid for, in hexadecimal (secure_sums.job_sum.receipt)."""
     keys: tuple[HolderKeysMessage, ...] = ()
     channels: dict[HolderNumber, HashField] = Field(default_factory=dict)
     shares: dict[HolderNumber, tuple[HashField, HashField]] = Field(default_factory=dict)

@@ -11,8 +11,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.secure_sums.ring import Elements
 from gradmarket.market.gradient.arrays import iterate_chunks
-from gradmarket.market.secagg.ring import Elements
 
 STEP: Final = 2**18
 """Bytes at a time: few enough for a core's second cache."""

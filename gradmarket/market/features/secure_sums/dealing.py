@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import secret_sharing
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.key_agreement import Secrets, ShareChannel, compute_mark
+from gradmarket.market.features.secure_sums import secret_sharing
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.key_agreement import Secrets, ShareChannel, compute_mark
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import SealedShares
 

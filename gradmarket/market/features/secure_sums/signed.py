@@ -7,8 +7,8 @@ from blake3 import blake3
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.secure_sums.aggregation import Aggregation, set_digest
 from gradmarket.market.messages import HolderKeys, MaskedVector, Survivors
-from gradmarket.market.secagg.aggregation import Aggregation, set_digest
 from gradmarket.market.signing import Domain, Struct
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sum_messages import HolderKeysMessage, MaskedMessage

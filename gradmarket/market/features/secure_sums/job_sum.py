@@ -8,15 +8,15 @@ from typing import Final
 from blake3 import blake3
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.rules import secure_sums
-from gradmarket.market.rules.secure_sums import SecureAggregation
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.ring import FixedPoint
+from gradmarket.market.features.secure_sums import sum_units
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.ring import FixedPoint
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import SecureAggregation
+from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sum_messages import MaskedMessage
 
-RECEIPT: Final = 32 + 65
-"""Bytes of a receipt."""
 SHORT: Final = 1 << 11
 EACH: Final = 512
 """Bytes of a message's JSON, at most, and of those in it that each of the job's holders adds."""
@@ -40,14 +40,24 @@ class SumTerms:
         """Returns the deviation of the noise that each holder adds by itself."""
         if not self.noise_multiplier:
             return 0.0
-        return secure_sums.compute_noise_deviation(
-            self.noise_multiplier, self.norm_bound, self.asked, len(self.holders)
-        )
+        return sum_units.compute_noise_deviation(self.noise_multiplier, self.norm_bound, self.asked, len(self.holders))
 
     @property
     def units(self) -> FixedPoint:
         """Returns the units of the sums of a job's rounds."""
-        return secure_sums.choose_sum_units(self.norm_bound, self.noise, len(self.holders))
+        return sum_units.choose_sum_units(self.norm_bound, self.noise, len(self.holders))
+
+
+def build_sum_terms(spec: JobSpec) -> SumTerms:
+    """Returns what holders and requester agree on of the sums of the job's rounds.
+
+    Raises Refused where they are not summed so.
+    """
+    if spec.private is None or spec.secure is None:
+        raise Refused("the job's rounds are not summed by secure aggregation")
+    noise = spec.privacy.noise_multiplier if spec.privacy else 0.0
+    corrected = isinstance(spec.step, LocalStep) and spec.step.control_variates
+    return SumTerms(spec.private.holders, spec.secure, spec.norm_bound, noise, corrected)
 
 
 def build_round_aggregation(

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import dealing, signed
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.dealing import SEED
-from gradmarket.market.secagg.key_agreement import (
+from gradmarket.market.features.secure_sums import dealing, signed
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.dealing import SEED
+from gradmarket.market.features.secure_sums.key_agreement import (
     KEY,
     Secrets,
     check_public,
@@ -24,8 +24,8 @@ from gradmarket.market.secagg.key_agreement import (
     self_mask,
     share_channel,
 )
-from gradmarket.market.secagg.masks import add_masks
-from gradmarket.market.secagg.ring import Integers
+from gradmarket.market.features.secure_sums.masks import add_masks
+from gradmarket.market.features.secure_sums.ring import Integers
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (

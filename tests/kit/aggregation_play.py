@@ -10,10 +10,10 @@ from eth_keys.datatypes import PrivateKey
 from numpy.typing import NDArray
 
 from gradmarket.market import signing
-from gradmarket.market.secagg import collector, holder, signed
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.holder import HolderState, Seat
-from gradmarket.market.secagg.ring import Elements, Integers
+from gradmarket.market.features.secure_sums import collector, holder, signed
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.holder import HolderState, Seat
+from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (

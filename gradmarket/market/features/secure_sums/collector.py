@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import secret_sharing, signed
-from gradmarket.market.secagg.aggregation import Aggregation
-from gradmarket.market.secagg.dealing import MASK, SEED, SELF
-from gradmarket.market.secagg.key_agreement import (
+from gradmarket.market.features.secure_sums import secret_sharing, signed
+from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums.dealing import MASK, SEED, SELF
+from gradmarket.market.features.secure_sums.key_agreement import (
     check_public,
     compute_mark,
     export_public_key,
@@ -19,8 +19,8 @@ from gradmarket.market.secagg.key_agreement import (
     pair_mask,
     self_mask,
 )
-from gradmarket.market.secagg.masks import add_masks
-from gradmarket.market.secagg.ring import Elements, Integers
+from gradmarket.market.features.secure_sums.masks import add_masks
+from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.signing import Domain
 from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused, Refused
-from gradmarket.market.secagg import degree, masks, neighbours, secret_sharing
-from gradmarket.market.secagg.degree import GroupPlan, plan_group
-from gradmarket.market.secagg.ring import Ring, fixed_point, ring_for
-from gradmarket.market.secagg.secret_sharing import PRIME, combine_shares, split_secret
+from gradmarket.market.features.secure_sums import degree, masks, neighbours, secret_sharing
+from gradmarket.market.features.secure_sums.degree import GroupPlan, plan_group
+from gradmarket.market.features.secure_sums.ring import Ring, fixed_point, ring_for
+from gradmarket.market.features.secure_sums.secret_sharing import PRIME, combine_shares, split_secret
 from gradmarket.market.terms import Hash
 
 BEACON = Hash(blake3(b"block").digest())

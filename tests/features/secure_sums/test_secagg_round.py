@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.secure_sums import collector
+from gradmarket.market.features.secure_sums.ring import fixed_point
 from gradmarket.market.gradient.accumulate import Accumulator
-from gradmarket.market.secagg import collector
-from gradmarket.market.secagg.ring import fixed_point
 from gradmarket.market.wire.sum_messages import SurvivorsProposed, parse_step_message
-from gradmarket.simulation.aggregation_play import STEPS, AggregationPlay, Played
+from tests.kit.aggregation_play import STEPS, AggregationPlay, Played
 from tests.lanes import FULL
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg.secret_sharing import PRIME, SECRET, WIDTH
+from gradmarket.market.features.secure_sums.secret_sharing import PRIME, SECRET, WIDTH
 from gradmarket.market.terms import Hash
 
 KEY: Final = 32

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import collector, dealing, holder, key_agreement, secret_sharing
+from gradmarket.market.features.secure_sums import collector, dealing, holder, key_agreement, secret_sharing
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import RevealedShare, UnmaskAnswer
-from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
+from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 COUNT = 9
 PLAY = AggregationPlay(COUNT, 20, 100, 1, 3, seed=5)

@@ -8,9 +8,9 @@ import pytest
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import collector, holder, key_agreement, masks, secret_sharing, signed
-from gradmarket.market.secagg.key_agreement import agree_secret, pair_mask
-from gradmarket.market.secagg.secret_sharing import PRIME
+from gradmarket.market.features.secure_sums import collector, holder, key_agreement, masks, secret_sharing, signed
+from gradmarket.market.features.secure_sums.key_agreement import agree_secret, pair_mask
+from gradmarket.market.features.secure_sums.secret_sharing import PRIME
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (
     HolderKeysMessage,
@@ -20,7 +20,7 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskRequest,
 )
-from gradmarket.simulation.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
+from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 COUNT = 9
 PLAY = AggregationPlay(COUNT, 20, 100, 1, 3, seed=5)

@@ -8,8 +8,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg.key_agreement import ShareChannel, export_public_key, pair_mask, share_channel
-from gradmarket.market.secagg.secret_sharing import WIDTH
+from gradmarket.market.features.secure_sums.key_agreement import (
+    ShareChannel,
+    export_public_key,
+    pair_mask,
+    share_channel,
+)
+from gradmarket.market.features.secure_sums.secret_sharing import WIDTH
 from gradmarket.market.terms import Hash
 
 AGGREGATION = Hash(bytes(range(32)))

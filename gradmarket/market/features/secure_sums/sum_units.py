@@ -1,7 +1,7 @@
 """Private jobs whose rounds are summed by secure aggregation: what such a job may ask for, and the units of its sums.
 
 All holders of the job's list are asked in every round; who is away counts as dropped out. So the list is fixed by the
-publication's digest, which is on the chain before the block that draws the graphs (market.secagg.neighbours).
+publication's digest, which is on the chain before the block that draws the graphs (secure_sums.neighbours).
 """
 
 import math
@@ -9,62 +9,42 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from pydantic import Field
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import Count, Part
+from gradmarket.market.features.secure_sums import degree
+from gradmarket.market.features.secure_sums.ring import FixedPoint, Integers, fixed_point, ring_for
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.normal_numbers import draw_normal
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.job_parts import PrivateData, SecureAggregation
 from gradmarket.market.rules.private_jobs import MEAN
-from gradmarket.market.secagg import degree
-from gradmarket.market.secagg.ring import FixedPoint, Integers, fixed_point, ring_for
 
 FARTHEST: Final = 10.0
 """Deviations of a holder's noise that its numbers have room for; what is beyond, one in 2^75, is cut off there."""
 
 
-class SecureAggregation(Part):
-    """How many of the holders are taken to collude with the requester, and how many may drop out of a round."""
-
-    may_collude: Count
-    may_drop: int = Field(default=0, ge=0, le=1000)
-
-    def honest(self, holders: int) -> int:
-        """Returns how many of a sum's holders add their noise at least."""
-        return holders - self.may_drop - self.may_collude
-
-
-def find_secure_sum_fault(
-    asked: SecureAggregation,
-    holders: int,
-    tasks: int,
-    grows: bool,
-    least: int | None,
-    overlap: int,
-    aggregator: str,
-    capped: bool,
-    codec: str,
-) -> str:
-    """Returns why a private job of these settings cannot be summed so, the field first; empty where it can.
-
-    least: its min_tasks. capped: its answers weigh as rows.
-    """
-    name, stay = "data.secure_aggregation", holders - asked.may_drop
+def find_secure_sum_fault(spec: JobFields) -> str:
+    """Returns why the job's rounds cannot be summed under masks, the field first; empty where they can or need not."""
+    data = spec.data
+    if not isinstance(data, PrivateData) or data.secure_aggregation is None:
+        return ""
+    name, asked, holders = "data.secure_aggregation", data.secure_aggregation, len(data.holders)
+    stay = holders - asked.may_drop
     try:
         degree.plan_group(holders, asked.may_collude, asked.may_drop)
     except Refused as refused:
         return f"{name}: {refused.detail}: {refused.remedy or 'name more holders'}"
-    if tasks != holders or grows:
+    if spec.tasks_per_round != holders or spec.growth:
         return f"tasks_per_round: all {holders} holders are asked in every round: {holders}, and no growth"
-    if (least or tasks) != stay:
+    if (spec.min_tasks or spec.tasks_per_round) != stay:
         return f"min_tasks: of {holders} holders {asked.may_drop} may drop out of a sum: {stay}"
-    if overlap:
+    if spec.overlap:
         return "overlap: a round's graph is drawn once the round before is over: leave out overlap"
-    if aggregator != MEAN:
+    if spec.aggregator.name != MEAN:
         return f"aggregator: nobody sees the answers under a sum: leave out aggregator, which is then {MEAN}"
-    if capped:
+    if data.rows_cap is not None:
         return "data.rows_cap: nobody sees what an answer under masks weighs: leave out rows_cap"
-    if codec != "fp32":
+    if spec.uplink.codec != "fp32":
         return "uplink: under masks a number has 32 bits, whatever it was: leave out uplink"
     return ""
 

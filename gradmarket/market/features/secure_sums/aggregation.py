@@ -10,10 +10,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.secagg import degree, neighbours
-from gradmarket.market.secagg.degree import GroupPlan
-from gradmarket.market.secagg.neighbours import Adjacency
-from gradmarket.market.secagg.ring import Ring, ring_for
+from gradmarket.market.features.secure_sums import degree, neighbours
+from gradmarket.market.features.secure_sums.degree import GroupPlan
+from gradmarket.market.features.secure_sums.neighbours import Adjacency
+from gradmarket.market.features.secure_sums.ring import Ring, ring_for
 from gradmarket.market.terms import Address, Hash
 
 Members = NDArray[np.bool_]
