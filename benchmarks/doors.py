@@ -93,7 +93,14 @@ def _furnished(here: Service) -> dict[str, str]:
     task = here.get(f"jobs/{job}/tasks")["items"][0]["id"]
     replica, digest = f"{task}-1", "blake3:" + "0" * 64
     places = {"job_id": job, "task_id": task, "replica": replica, "digest": digest, "address": address}
-    return places | {"name": "made-up", "number": "1", "fence": "1", "attempt": "0", "step": "1"}
+    return places | {
+        "name": "made-up",
+        "webhook_id": "0" * 16,
+        "number": "1",
+        "fence": "1",
+        "attempt": "0",
+        "step": "1",
+    }
 
 
 def _idle(here: Service, seconds: float) -> float:

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "audit": ("gradmarket.commands.audit", "audit", "Check a whole job as a stranger: verdicts, rounds, money, bits."),
     "archive": ("gradmarket.commands.audit", "archive", "Write all that an audit of a job needs into a folder."),
     "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
+    "webhook": ("gradmarket.commands.features.webhooks", "app", "Have what happens to your jobs posted to an address."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
     "wallet": ("worker.cli.worker_commands", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),

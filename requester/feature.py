@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 
 from gradmarket.market.rules.verifiers.tolerance import Allowed
+from gradmarket.market.terms import Amount
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
 from requester.moves.audit_kind import AuditKind
@@ -25,7 +26,7 @@ from requester.settings import RequesterSettings
 from requester.store.in_hand import TaskInHand
 from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
-from requester.store.tables import Audit, Base, Job, Round, Task
+from requester.store.tables import Audit, Base, Job, JobEvent, Round, Task
 from requester.store.work import RowReader, Work
 
 
@@ -141,7 +142,16 @@ class Feature:
         """Called while a job is read by the API, and cached; returns optional fields of its JobView."""
         return {}
 
-    def metrics(self, reader: RowReader) -> Iterable[Metric]:
+    def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
+        """Called at the end of each transaction that records events; may write the feature's rows."""
+
+    def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
+        """Called in the transaction that posts a job or raises its budget with a token of this name.
+
+        `amount` is in the token's smallest unit; raises JobRefused where it may not be laid out.
+        """
+
+    def metrics(self, reader: RowReader, now: float) -> Iterable[Metric]:
         """Called at each scrape, in a reading transaction."""
         return ()
 

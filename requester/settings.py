@@ -7,14 +7,15 @@ the folder GRADMARKET_SECRETS, if there is one: containers mount secrets as file
 import os
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 from contracts.private_files import GROUP, OTHERS
 from gradmarket.market.signing import NamedAddress
+from gradmarket.network.addresses import server_origin
 from gradmarket.network.environment import is_address, is_loopback
 
 SECRETS = "GRADMARKET_SECRETS"
@@ -136,6 +137,8 @@ class RequesterSettings(BaseSettings):
     """The path under which a trusted proxy serves the folder of blobs by itself, when the service sends it there
     (X-Accel-Redirect), such as `/inside/blobs/`; the service sends the bytes where none is given. The data folder's
     group may read along then."""
+    webhook_servers: frozenset[Annotated[str, AfterValidator(server_origin)]] = frozenset()
+    """Origins such as `http://10.0.0.5:8080` to which webhooks may go that are not public or have no TLS."""
     session_s: int = Field(default=86_400, ge=60)
     """How long a worker's sign-in holds."""
     sweep_s: float = Field(default=1.0, gt=0)

@@ -64,7 +64,7 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
     yield from _list_worker_gauges(reader, now)
     yield from _list_money_metrics(reader)
     for feature in features_of(reader):
-        yield from feature.metrics(reader)
+        yield from feature.metrics(reader, now)
     yield _build_gauges(
         "gradmarket_stage_lag_seconds",
         "How long the oldest row has waited",

@@ -209,9 +209,10 @@ BY_NAME: Final = {
 PURE_OTHERS: Final = {
     "numba", "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
     "pydantic_core", "coincurve", "cryptography", "difflib",
-    "abc", "bisect", "builtins", "collections", "contextlib", "contextvars", "copy", "dataclasses", "datetime", "enum",
-    "fnmatch", "fractions", "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator",
-    "pkgutil", "re", "statistics", "struct", "types", "typing", "weakref", "zipfile", "zlib",
+    "abc", "base64", "bisect", "builtins", "collections", "contextlib", "contextvars", "copy", "dataclasses",
+    "datetime", "enum", "fnmatch", "fractions", "functools", "hashlib", "hmac", "importlib", "io", "itertools", "json",
+    "math", "mmap", "operator", "pkgutil", "re", "statistics", "struct", "types", "typing", "weakref", "zipfile",
+    "zlib",
 }  # fmt: skip
 """What the market may use of others: none of them reaches a socket, a database, a clock or chance."""
 IMPURE_CALLS: Final = {

@@ -4,9 +4,8 @@ Every method raises ServiceProblem if the service refuses, and ServiceUnreachabl
 """
 
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from io import BytesIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -35,10 +34,13 @@ from gradmarket.market.views.job_views import Funded, JobView, NewerPart, RoundV
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.price_views import PriceGuide
 from gradmarket.market.views.service_views import Readiness
+from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.task_views import VerdictView
 from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenView
 from gradmarket.market.views.trust_views import AuditView
+from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.market.wire.audits import (
     AuditAnswer,
     AuditAssignment,
@@ -126,7 +128,7 @@ class RequesterClient:
     def ledger(self, job_id: str) -> LedgerView:
         """Returns every entry of the job's ledger, with the `books` of its first page."""
         path = f"{_build_job_path(job_id)}/ledger"
-        first, *others = self._transport.pages(LedgerView, path, {"limit": LEDGER_PAGE})
+        first, *others = list(self._transport.pages(LedgerView, path, {"limit": LEDGER_PAGE}))
         items = [*first.items, *(item for page in others for item in page.items)]
         return first.model_copy(update={"items": items, "next": None})
 
@@ -157,14 +159,14 @@ class RequesterClient:
         except ServiceProblem as missing:
             if missing.status != httpx.codes.NOT_FOUND:
                 raise
-            self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: BytesIO(data), timeout=UPLOAD)
+            self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
         return digest
 
     def upload_unserved(self, data: bytes) -> str:
         """Uploads rows that only jobs of the same token measure on, and nobody reads; returns their digest."""
         digest = blob_digest(data)
         path = f"/v1/blobs/{digest}?unserved=true"
-        self._transport.send("PUT", path, content=lambda: BytesIO(data), timeout=UPLOAD)
+        self._transport.send("PUT", path, content=lambda: nullcontext(data), timeout=UPLOAD)
         return digest
 
     def blob(self, digest: str) -> bytes:
@@ -237,6 +239,33 @@ class RequesterClient:
     def revoke_token(self, name: str) -> None:
         self._transport.send("DELETE", f"/v1/tokens/{name}")
 
+    def limit_spending(self, name: str, a_day: str | None) -> SpendingView:
+        """Limits what the token of this name may spend in any 24 hours, "10 GRAD" say; None takes the limit away."""
+        return self._transport.ask(SpendingView, "PUT", _build_spending_path(name), json={"a_day": a_day})
+
+    def spending(self, name: str) -> SpendingView:
+        """Returns what the token of this name may spend in a day, and what is left."""
+        return self._fetch_answer(SpendingView, _build_spending_path(name))
+
+    def prices(self) -> PriceGuide:
+        """Returns what other jobs pay a GFLOP, and what workers took."""
+        return self._fetch_answer(PriceGuide, "/v1/prices")
+
+    def create_webhook(self, url: str, happenings: Sequence[str] = USUAL) -> CreatedWebhook:
+        """Has what happens to the token's jobs posted to `url`; `secret` signs it and is shown only this once."""
+        asked = {"url": url, "happenings": list(happenings)}
+        return self._transport.ask(CreatedWebhook, "POST", "/v1/webhooks", json=asked)
+
+    def webhooks(self) -> Iterator[WebhookView]:
+        return self._fetch_items(Page[WebhookView], "/v1/webhooks")
+
+    def ping_webhook(self, webhook_id: str) -> WebhookView:
+        """Has a webhook of the type `ping` posted as a try."""
+        return self._transport.ask(WebhookView, "POST", f"/v1/webhooks/{quote(webhook_id, safe='')}/ping")
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        self._transport.send("DELETE", f"/v1/webhooks/{quote(webhook_id, safe='')}")
+
     def _stream_events(self, job_id: str, after: int, silence_s: float) -> Iterator[ServerSentEvent]:
         waits = httpx.Timeout(silence_s, connect=CONNECT_S)
         headers = {"Last-Event-ID": str(after)}
@@ -256,6 +285,10 @@ class RequesterClient:
         """Sends a POST with an idempotency key, so that a retry after a broken connection has no second effect."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         return self._transport.ask(kind, "POST", path, json=body, headers=headers, tries=2)
+
+
+def _build_spending_path(name: str) -> str:
+    return f"/v1/tokens/{quote(name, safe='')}/spending"
 
 
 def _build_job_path(job_id: str) -> str:

@@ -51,7 +51,7 @@ CUT_AFTER_S: Final = 5.0
 
 Answer = TypeVar("Answer", bound=BaseModel)
 AnyPage = TypeVar("AnyPage", bound=Page[Any] | LedgerView)
-Open = Callable[[], AbstractContextManager[BinaryIO | Iterator[bytes]]]
+Open = Callable[[], AbstractContextManager[BinaryIO | Iterator[bytes] | bytes]]
 """Opens the bytes to send, anew for each try."""
 
 

@@ -23,10 +23,12 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules import identities
 from gradmarket.market.rules.loss_change_test import UNSEEN
+from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Amount
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
@@ -99,11 +101,13 @@ def plan(
     speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
     taken, limits = (None, list[str]()) if outlook else _estimate_needs(spec, service, speed, parameters)
     outlooks = {"assumed": _build_assumed_fields(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
+    guidance = "" if outlook else _find_guidance(spec, service, taken)
     if as_json:
         takes = {"speed": asdict(speed), "takes": asdict(taken)} if taken else {}
-        say_json(_build_costs(spec) | outlooks | takes | ({"limits": limits} if limits else {}))
+        told = {name: said for name, said in (("limits", limits), ("prices", guidance)) if said}
+        say_json(_build_costs(spec) | outlooks | takes | told)
     else:
-        lines = list_resource_lines(taken, speed) if taken else []
+        lines = [*(list_resource_lines(taken, speed) if taken else []), *([("prices", guidance)] if guidance else [])]
         _print_costs(spec, [*lines, *(("limit", limit) for limit in limits)], found())
         if outlook:
             _print_forecast(outlook, assumed)
@@ -120,6 +124,17 @@ def _estimate_needs(
         return estimate_resources(spec, service, speed), []
     except (NotFound, ServiceUnreachable) as error:
         return None, [f"what it takes is not known without its model and data: {error.detail}; see --parameters"]
+
+
+def _find_guidance(spec: JobSpec, service: Callable[[], RequesterClient], taken: Resources | None) -> str:
+    """Returns what others paid; empty where no market answers, or its token does not let us ask."""
+    try:
+        with service() as client:
+            guide, token = client.prices(), TokenUnit.of(client.chain())
+    except MarketError:
+        return ""
+    operations = taken.operations if taken else None
+    return describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
 
 
 def _find_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:

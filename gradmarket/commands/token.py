@@ -11,6 +11,7 @@ from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import Refused
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Role
 from gradmarket.market.views.token_views import TOKEN_NAME
 from gradmarket.terminal import echo_text
@@ -31,6 +32,7 @@ def create(
         ),
     ],
     expires: Annotated[str, typer.Option(help="How long it lasts: 12h, 30d, or never.")] = "90d",
+    budget: Annotated[str | None, typer.Option(help='What it may spend in a day, "10 GRAD" say.')] = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -38,7 +40,10 @@ def create(
 ) -> None:
     """Make a token and print its secret, which nobody can tell again."""
     with find_endpoint(market, token, data).market() as client:
-        info = client.create_token(_check_token_name(name), role, parse_expiry_seconds(expires))
+        lasts = parse_expiry_seconds(expires)
+        if budget is not None:
+            client.limit_spending(_check_token_name(name), budget)
+        info = client.create_token(_check_token_name(name), role, lasts)
     if as_json:
         say_json(info)
         return
@@ -65,6 +70,31 @@ def page(
         return
     echo_text(f"{info.role} token {info.name}, {_describe_expiry(info.expires_at)}; open this in a browser:", err=True)
     echo_text(address)
+
+
+@app.command()
+def limit(
+    name: NameArgument,
+    a_day: Annotated[
+        str | None, typer.Argument(metavar="AMOUNT", help='What it may spend in a day: "10 GRAD", or any.')
+    ] = None,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a token may spend in any 24 hours and what is left; with an amount, set it."""
+    with find_endpoint(market, token, data).market() as client:
+        limited = client.limit_spending(_check_token_name(name), None if a_day == "any" else a_day) if a_day else None
+        shown, unit = limited or client.spending(_check_token_name(name)), TokenUnit.of(client.chain())
+    if as_json:
+        say_json(shown)
+        return
+    spent = f"{unit.text(shown.spent)} spent in 24 hours"
+    if shown.a_day is None or shown.left is None:
+        echo_text(f"The token {name} may spend any amount; {spent}.")
+    else:
+        echo_text(f"The token {name} may spend {unit.text(shown.a_day)} a day; {spent}, {unit.text(shown.left)} left.")
 
 
 @app.command("list")

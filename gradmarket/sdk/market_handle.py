@@ -1,6 +1,7 @@
 """The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from torch import nn
@@ -9,6 +10,8 @@ from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT, Packed
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
+from gradmarket.market.rules.price_guide import describe_guidance
+from gradmarket.market.terms import Amount
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.planning import Asked, JobPlan, plan_job, prepare_job
 from graphdoc import formats, tensors
@@ -87,17 +90,25 @@ class Market:
         tflops: float = 10.0,
         mbit: float = 100.0,
         workers: int | None = None,
+        market: "Market | None" = None,
         **fields: Any,
     ) -> JobPlan:
         """Returns what `train` with these arguments would cost and take. Sends nothing and needs no service: amounts
         are in GRAD, a local chain's token.
 
+        With a `market` it has what others paid there, too, and amounts are in its token.
         `workers` of `tflops` TFLOP/s with a link of `mbit` Mbit/s are assumed, by default as many as a round occupies.
         Raises what `train` raises before it sends anything.
         """
         asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields)
-        ready = prepare_job(module, loss, dataset, asked, lambda: LOCAL_TOKEN)
-        return plan_job(ready, Speed(tflops, mbit, workers or ready.spec.sizes.most * ready.spec.replication.replicas))
+        token = LOCAL_TOKEN if market is None else TokenUnit.of(market._client.chain())
+        ready = prepare_job(module, loss, dataset, asked, lambda: token)
+        speed = Speed(tflops, mbit, workers or ready.spec.sizes.most * ready.spec.replication.replicas)
+        made = plan_job(ready, speed, token)
+        if market is None:
+            return made
+        guide, price = market._client.prices(), Amount(ready.spec.price.most)
+        return replace(made, prices=describe_guidance(guide.paid, guide.taken, price, made.takes.operations, token))
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""

@@ -62,9 +62,12 @@ class JobPlan:
     seconds: float
     takes: Resources
     speed: Speed
+    prices: str = ""
+    """What others paid a GFLOP at a market, and who there would take this price; empty where none was asked."""
 
     def __str__(self) -> str:
         costs = [("at most", self.at_most), ("expected", f"{self.expected} if nobody disagrees")]
+        costs += [("prices", self.prices)] if self.prices else []
         return "\n".join(
             f"{name:>14}  {value}" for name, value in [*costs, *list_resource_lines(self.takes, self.speed)]
         )
@@ -102,7 +105,7 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     return ReadyJob(fields, _check_fields(fields, private), made, packed)
 
 
-def plan_job(ready: ReadyJob, speed: Speed) -> JobPlan:
+def plan_job(ready: ReadyJob, speed: Speed, token: TokenUnit = LOCAL_TOKEN) -> JobPlan:
     """Returns the plan of a prepared job, whose document is bounded in a child as a service does."""
     spec = ready.spec
     with Runner() as runner:
@@ -111,7 +114,7 @@ def plan_job(ready: ReadyJob, speed: Speed) -> JobPlan:
     takes = compute_resources(spec, ready.packed.manifest, info, bound, speed)
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
     expected = min(most, spec.sizes.all * spec.replication.replicas * spec.price.most)
-    return JobPlan(LOCAL_TOKEN.text(most), LOCAL_TOKEN.text(expected), takes.job_seconds, takes, speed)
+    return JobPlan(token.text(most), token.text(expected), takes.job_seconds, takes, speed)
 
 
 def _choose_metric(made: Published) -> str:

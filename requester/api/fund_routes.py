@@ -16,6 +16,7 @@ from requester.api.posted_job import amount_of
 from requester.api.state import Here
 from requester.api.views.payment_views import to_sign_view
 from requester.context import Context
+from requester.moves.admission import lay_out
 from requester.moves.resume import resume_funded_job
 from requester.store.event_log import record_event
 from requester.store.tables import Job
@@ -46,7 +47,7 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     def act(work: Work) -> tuple[int, JobView, None]:
         job = lock_own_job(work, job_id, identity)
         if amount:
-            _raise_budget(context, work, job, amount)
+            _raise_budget(context, work, job, amount, identity.subject)
         return 200, load_job_view(context, work, job), None
 
     answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(amount)}, act)
@@ -62,10 +63,12 @@ def _compute_units(job: Job, amount: Amount) -> Units:
     return payment.in_units("amount", amount, Amount(int(job.unit)), most)
 
 
-def _raise_budget(context: Context, work: Work, job: Job, amount: Amount) -> None:
+def _raise_budget(context: Context, work: Work, job: Job, amount: Amount, token: str) -> None:
     if job.ended_at is not None:
         raise Conflict(f"the job is {job.state}")
-    job.budget += _compute_units(job, amount)
+    added = _compute_units(job, amount)
+    lay_out(context, work, job, token, added)
+    job.budget += added
     record_event(work, job.id, "budget_raised", context.clock(), amount=str(amount))
     resume_funded_job(context, work, job)
     work.notify("settle")

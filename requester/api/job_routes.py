@@ -22,7 +22,7 @@ from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.api.views.job_views import Standing, job_view, read_standing
 from requester.context import Context
-from requester.moves.admission import admit_job, complete_spec
+from requester.moves.admission import admit_job, complete_spec, lay_out
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
@@ -121,6 +121,7 @@ def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None)
         work.add(job)
         work.flush()
         record_event(work, job.id, "submitted", context.clock(), name=spec.name)
+        lay_out(context, work, job, identity.subject, admitted.budget)
         work.notify("publish")
         return 201, load_job_view(context, work, job), f"/v1/jobs/{job.id}"
 

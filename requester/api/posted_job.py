@@ -29,9 +29,9 @@ def _parse_posted_job(context: Here, body: Annotated[dict[str, Any], Body()]) ->
 PostedJob = Annotated[JobSpec, Depends(_parse_posted_job)]
 
 
-def amount_of(context: Here, written: str) -> int:
+def amount_of(context: Here, written: str, field: str = "amount") -> int:
     """Returns an amount in the smallest unit. Raises JobRefused for what is none of this service's token."""
     try:
         return TokenUnit.of(context.chain_facts).parse(written)
     except Refused as error:
-        raise JobRefused("amount", error.detail) from error
+        raise JobRefused(field, error.detail) from error

@@ -15,9 +15,12 @@ from requester.features.many_machines import ManyMachinesFeature
 from requester.features.owner_key import OwnerKeyFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
+from requester.features.price_guide import PriceGuideFeature
 from requester.features.secure_sums import SecureSumsFeature
+from requester.features.spending import SpendingFeature
 from requester.features.stakes import StakesFeature
 from requester.features.tolerance import ToleranceFeature
+from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
@@ -36,6 +39,9 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LedgerFeature(),
     ManyMachinesFeature(),
     BackupFeature(),
+    WebhooksFeature(),
+    SpendingFeature(),
+    PriceGuideFeature(),
     PagesFeature(),
 )
 """In the order in which they are asked (requester.feature). Imported by the wiring and many_machines.queue alone."""

@@ -16,6 +16,8 @@ from requester.context import Context
 from requester.feature import features_of
 from requester.moves import named_blobs
 from requester.ready_data import digits
+from requester.store.tables import Job
+from requester.store.work import Work
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
     for name, (field, needed) in needs.items():
         if needed and name not in features:
             raise JobRefused(field, f"this service is built without {name}: leave it out")
+
+
+def lay_out(context: Context, work: Work, job: Job, token: str, budget: Units) -> None:
+    """Asks every feature whether the token may lay out so much for the job. Raises JobRefused where it may not."""
+    for feature in features_of(work):
+        feature.budget_raised(context, work, job, token, Amount(budget * int(job.unit)))
 
 
 def complete_spec(spec: JobSpec, seed: int) -> JobSpec:

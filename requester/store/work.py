@@ -5,21 +5,27 @@ decides by (store.locks).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from sqlalchemy import Connection, Table, bindparam, func, insert, select
 from sqlalchemy.orm.attributes import flag_modified
 
 from requester.store.among import Texts
-from requester.store.session import MovingSession, Sessions, is_shared
+from requester.store.session import MovingSession, Sessions, features_in, is_shared
 from requester.store.tables import Base, Earned, JobEvent
 from requester.store.transitions import Held, move_now
 
 Entity = TypeVar("Entity", bound=Base)
 Item = TypeVar("Item")
+
+
+class Listener(Protocol):
+    """What a feature is to a transaction (requester.feature)."""
+
+    def events_recorded(self, work: "Work", events: Sequence[JobEvent]) -> None: ...
 
 
 class RowReader:
@@ -151,6 +157,9 @@ def begin_work(sessions: Sessions) -> Iterator[Work]:
         work = Work(session)
         yield work
         work.act_on_gathered()
+        if events := [row for row in work.recorded if isinstance(row, JobEvent)]:
+            for feature in cast(tuple[Listener, ...], features_in(sessions)):
+                feature.events_recorded(work, events)
         work.write_recorded()
 
 

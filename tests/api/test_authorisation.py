@@ -43,6 +43,13 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/tokens"): (401, 201, 403, 403),
     ("GET", "/v1/tokens"): (401, 200, 403, 403),
     ("DELETE", "/v1/tokens/{name}"): (401, 404, 403, 403),  # none of this name
+    ("GET", "/v1/tokens/{name}/spending"): (401, 200, 403, 403),
+    ("PUT", "/v1/tokens/{name}/spending"): (401, 200, 403, 403),
+    ("GET", "/v1/prices"): (401, 200, 403, 403),
+    ("POST", "/v1/webhooks"): (401, 201, 403, 403),
+    ("GET", "/v1/webhooks"): (401, 200, 403, 403),
+    ("POST", "/v1/webhooks/{webhook_id}/ping"): (401, 404, 403, 403),  # none of this id
+    ("DELETE", "/v1/webhooks/{webhook_id}"): (401, 404, 403, 403),
     ("GET", "/v1/jobs"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}"): EVERYBODY,
     ("POST", "/v1/jobs/{job_id}/pause"): (401, 409, 403, 403),  # a draft cannot be paused, but by its requester
@@ -108,6 +115,8 @@ SKETCHED = {
 }
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/tokens"): {"json": {"name": "ci", "role": "submit"}},
+    ("PUT", "/v1/tokens/{name}/spending"): {"json": {"a_day": None}},
+    ("POST", "/v1/webhooks"): {"json": {"url": "https://1.1.1.1/hook"}},
     ("POST", "/v1/session"): {"json": {"message": "I am he", "signature": "0x" + "00" * 65}},
     ("PUT", "/v1/blobs/{digest}"): {"content": DATA},
     ("POST", "/v1/jobs"): {"json": JOB},
@@ -149,7 +158,7 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
         task, replica = with_a_replica(service, job, address)
         of_job = {"job_id": job, "task_id": task, "replica": replica, "fence": "1", "number": "0"}
         of_job |= {"attempt": "0", "step": "1"}
-        return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
+        return {"name": "nobody", "webhook_id": "0" * 16, "digest": DIGEST, "address": address} | of_job
 
     return Scene((service.anyone, service.requester, worker, other), places)
 

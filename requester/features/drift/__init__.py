@@ -22,7 +22,7 @@ class DriftFeature(Feature):
     def describe_round(self, row: Round) -> Mapping[str, object]:
         return {"drift": DriftView(**row.drift) if row.drift else None}
 
-    def metrics(self, reader: RowReader) -> Iterable[Metric]:
+    def metrics(self, reader: RowReader, now: float) -> Iterable[Metric]:
         """Yields the number of leaning operators of each job that has not ended, by its newest merge."""
         text = "Operators whose accepted answers push the model one way"
         family = GaugeMetricFamily("gradmarket_leaning_operators", text, labels=["job"])

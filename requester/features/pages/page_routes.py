@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from gradmarket.market.errors import JobRefused, NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.market.terms import JobState
+from gradmarket.market.rules.price_guide import describe_guidance
+from gradmarket.market.terms import Amount, JobState
 from gradmarket.network.environment import path_of
 from gradmarket.pages.rendering import build_html_response
 from requester.api import problem_kinds
@@ -43,6 +44,7 @@ from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute
 from requester.features.pages.rendering import render_template
+from requester.features.price_guide import paid_prices
 from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
 from requester.store import event_log, jobs
@@ -193,16 +195,26 @@ def submit(context: Here) -> Response:
 @router.post("/page/plan")
 def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
     """What the job in the form would cost at most, or what is wrong with it, checked as when it is posted."""
-    token, faults, shown = TokenUnit.of(context.chain_facts), list[tuple[str, str]](), None
+    token, faults, shown, guidance = TokenUnit.of(context.chain_facts), list[tuple[str, str]](), None, ""
     try:
         spec = JobSpec.model_validate(given := in_smallest(job, lambda: token))
         admit_job(context, spec, identity.subject)
-        shown = job_form.estimate_cost(spec, token)
+        shown, guidance = job_form.estimate_cost(spec, token), _find_guidance(context, spec, token)
     except ValidationError as error:
         faults = job_form.list_faults(error, given)
     except JobRefused as error:
         faults = [(error.field, error.detail.removeprefix(f"{error.field}: "))]
-    return build_html_response(render_template(context.public_url, "plan.html", faults=faults, estimate=shown))
+    told = {"faults": faults, "estimate": shown, "guidance": guidance}
+    return build_html_response(render_template(context.public_url, "plan.html", **told))
+
+
+def _find_guidance(context: Context, spec: JobSpec, token: TokenUnit) -> str:
+    """Returns what others paid, and who would take this price where the model was computed here before."""
+    with context.reading() as reader:
+        guide = paid_prices.load_price_guide(reader, context.clock())
+        operations = paid_prices.find_known_operations(reader, spec)
+    said = describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
+    return said[0].upper() + said[1:]
 
 
 @router.get("/operator")

@@ -1,0 +1,88 @@
+"""`gradmarket webhook`: have what happens to a token's jobs posted to an address, signed."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from gradmarket.commands import printed
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.endpoint import find_endpoint
+from gradmarket.market.views.webhook_views import HAPPENINGS, USUAL
+from gradmarket.terminal import echo_text
+
+app = typer.Typer(no_args_is_help=True, help="Webhooks: have what happens to your jobs posted to an address.")
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The webhook's id, of `webhook list`.")]
+
+
+@app.command()
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Takes the webhooks by POST.")],
+    on: Annotated[
+        list[str] | None, typer.Option(help=f"What is told, again for more: {', '.join(HAPPENINGS)}.")
+    ] = None,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a webhook and print its secret, which nobody can tell again."""
+    with find_endpoint(market, token, data).market() as client:
+        made = client.create_webhook(url, on or USUAL)
+    if as_json:
+        say_json(made)
+        return
+    echo_text(f"webhook {made.id}: {', '.join(made.happenings)}; its secret is shown this once:", err=True)
+    echo_text(made.secret)
+
+
+@app.command("list")
+def listed(
+    market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
+) -> None:
+    """The token's webhooks, without their secrets, and why the last try failed."""
+    with find_endpoint(market, token, data).market() as client:
+        webhooks = list(client.webhooks())
+    if as_json:
+        say_json(webhooks)
+        return
+    table = Table("id", "address", "told", "delivered", "waiting", "trouble")
+    for one in webhooks:
+        told = " ".join(one.happenings)
+        table.add_row(one.id, one.url, told, one.delivered_at or "", str(one.waiting), one.trouble)
+    printed.print_table(table)
+
+
+@app.command()
+def ping(
+    webhook: IdArgument,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Post a webhook of the type `ping` as a try."""
+    with find_endpoint(market, token, data).market() as client:
+        asked = client.ping_webhook(webhook)
+    if as_json:
+        say_json(asked)
+    else:
+        echo_text(f"A ping goes to {asked.url}; `gradmarket webhook list` shows what came of it.")
+
+
+@app.command()
+def remove(
+    webhook: IdArgument,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Post nothing more there."""
+    with find_endpoint(market, token, data).market() as client:
+        client.delete_webhook(webhook)
+    if as_json:
+        say_json({"removed": webhook})
+    else:
+        echo_text(f"The webhook {webhook} is removed.")

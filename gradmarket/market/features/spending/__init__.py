@@ -1,0 +1,1 @@
+"""What a token may spend in a day, as arithmetic."""

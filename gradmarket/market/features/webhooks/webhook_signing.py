@@ -1,0 +1,50 @@
+"""Signatures of webhooks, as the Standard Webhooks specification (standardwebhooks.com) has them.
+
+`webhook-signature` is `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`, under the bytes that the secret
+`whsec_…` holds in base64.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Final
+
+from gradmarket.market.errors import SignatureRefused
+
+PREFIX: Final = "whsec_"
+VERSION: Final = "v1"
+TOLERANCE_S: Final = 300
+"""Seconds by which a webhook's time may differ from its receiver's clock."""
+
+
+def write_secret(key: bytes) -> str:
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def sign_webhook(key: bytes, message: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """Returns the headers of the webhook `message`, sent at `timestamp` (Unix seconds) with this body."""
+    return {
+        "webhook-id": message,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"{VERSION},{_compute_signature(key, message, str(timestamp), body)}",
+    }
+
+
+def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> None:
+    """Checks who sent a webhook, and that it is not an old one again. Raises SignatureRefused.
+
+    `headers` by their names in small letters; `now` is the receiver's clock in Unix seconds.
+    """
+    message, timestamp, signed = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    if not (timestamp.isascii() and timestamp.isdigit()) or abs(int(timestamp) - now) > TOLERANCE_S:
+        raise SignatureRefused(f"a webhook of another time: {timestamp[:40]!r}, and the clock is at {now:.0f}")
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    right = f"{VERSION},{_compute_signature(key, message, timestamp, body)}"
+    if not any(hmac.compare_digest(right.encode(), one.encode()) for one in signed.split(" ")):
+        raise SignatureRefused("the webhook is not signed with this secret")
+
+
+def _compute_signature(key: bytes, message: str, timestamp: str, body: bytes) -> str:
+    said = f"{message}.{timestamp}.".encode() + body
+    return base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()

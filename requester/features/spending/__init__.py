@@ -1,0 +1,28 @@
+"""Spending: a token's budget of a day. What would go beyond it is refused; from four fifths on there is an alarm."""
+
+from collections.abc import Iterable
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+
+from gradmarket.market.terms import Amount
+from requester.context import Context
+from requester.feature import Feature
+from requester.features.spending import limit_routes, limits
+from requester.store.tables import Job
+from requester.store.work import RowReader, Work
+
+
+class SpendingFeature(Feature):
+    name = "spending"
+    routers = (limit_routes.router,)
+
+    def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
+        limits.spend(context, work, job, token, amount)
+
+    def metrics(self, reader: RowReader, now: float) -> Iterable[Metric]:
+        family = GaugeMetricFamily("gradmarket_spent_share", "Share of its budget of a day spent", labels=["token"])
+        for row in limits.list_limits(reader):
+            a_day, spent = int(row.a_day), limits.find_token_room(reader, row, Amount(0), now).spent
+            family.add_metric([row.token], spent / a_day if a_day else 1.0)
+        yield family

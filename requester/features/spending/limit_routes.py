@@ -1,0 +1,53 @@
+"""Routes by which an administrator limits what a token may spend in a day, and its owner sees what is left."""
+
+from fastapi import APIRouter, HTTPException
+
+from gradmarket.market.terms import Amount, Role
+from gradmarket.market.views.spending_views import NewSpendingLimit, SpendingView
+from requester.api.auth_routes import ROLE, Admin, Submitter
+from requester.api.posted_job import amount_of
+from requester.api.state import Here
+from requester.api.token_routes import NamePath
+from requester.context import Context
+from requester.features.spending import limits
+from requester.features.spending.limits import SpendingLimit
+from requester.store.retries import retry_on_conflict
+from requester.store.work import RowReader
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+
+@router.put(
+    "/{name}/spending",
+    operation_id="limit_spending",
+    responses=ROLE,
+    summary="What the token of this name may spend in any 24 hours; null: any amount",
+)
+@retry_on_conflict
+def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -> SpendingView:
+    a_day = None if asked.a_day is None else Amount(amount_of(context, asked.a_day, "a_day"))
+    with context.begin() as work:
+        limits.set_limit(work, name, a_day)
+        return _build_view(context, work, name)
+
+
+@router.get(
+    "/{name}/spending",
+    operation_id="get_spending",
+    responses=ROLE,
+    summary="What a token spent in the last 24 hours, and what is left",
+)
+def shown(context: Here, who: Submitter, name: NamePath) -> SpendingView:
+    if who.role != Role.ADMIN and who.subject != name:
+        raise HTTPException(403, "this is another token's: ask for your own, or with an admin's")
+    with context.reading() as reader:
+        return _build_view(context, reader, name)
+
+
+def _build_view(context: Context, reader: RowReader, name: str) -> SpendingView:
+    row, now = reader.get(SpendingLimit, name), context.clock()
+    if row is None:
+        spent = sum(one.amount for one in limits.list_spent(reader, name, now))
+        return SpendingView(token=name, a_day=None, spent=Amount(spent), left=None)
+    room = limits.find_token_room(reader, row, Amount(0), now)
+    return SpendingView(token=name, a_day=Amount(int(row.a_day)), spent=room.spent, left=room.left)

@@ -1,0 +1,17 @@
+"""Webhooks: what happens to a token's jobs is posted to addresses that it named, signed, until they took it."""
+
+from collections.abc import Sequence
+
+from requester.feature import Feature
+from requester.features.webhooks import sending, webhook_routes, webhook_rows
+from requester.store.tables import JobEvent
+from requester.store.work import Work
+
+
+class WebhooksFeature(Feature):
+    name = "webhooks"
+    stages = (sending,)
+    routers = (webhook_routes.router,)
+
+    def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
+        webhook_rows.queue_events(work, events)

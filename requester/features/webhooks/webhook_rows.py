@@ -1,0 +1,148 @@
+"""Webhooks as rows, and what each has still to be told: written in the transaction in which it happens."""
+
+import json
+from collections.abc import Sequence
+from secrets import token_bytes, token_hex
+from typing import Any, Final
+
+from sqlalchemy import Select, delete, func, or_, select
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.terms import Role
+from requester.api.views.formats import format_time
+from requester.store.tables import ApiToken, Base, BigKey, Job, JobEvent
+from requester.store.work import RowReader, Work
+
+MOST: Final = 20
+"""Webhooks of one token."""
+MOST_READY: Final = 256
+TOPIC: Final = "webhooks"
+KINDS: Final = {
+    **{
+        kind: f"job.{kind}"
+        for kind in (
+            *("funded", "round_closed", "low_balance", "paused", "resumed"),
+            *("finished", "cancelled", "failed"),
+        )
+    },
+    "spending_alarm": "spending.alarm",
+}
+"""Kind of an event -> what webhooks call it (market.views.webhook_views.Happening)."""
+
+
+class Webhook(Base):
+    """An address that is told what happens to the jobs of a token; an admin's, to all jobs."""
+
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    token: Mapped[str]
+    """The token's name."""
+    role: Mapped[str]
+    url: Mapped[str]
+    happenings: Mapped[dict[str, Any]]
+    """`told`: a list of market.views.webhook_views.Happening."""
+    secret: Mapped[bytes]
+    """The key of the signatures. No route tells it once the webhook is made."""
+    created_at: Mapped[float]
+    delivered_at: Mapped[float | None]
+    trouble: Mapped[str]
+    """Why the newest try failed; empty where it did not."""
+
+
+class WebhookDelivery(Base):
+    """What a webhook has still to be told. The row goes once it is, or once nobody took it for days."""
+
+    __tablename__ = "webhook_deliveries"
+
+    number: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    webhook_id: Mapped[str] = mapped_column(index=True)
+    message: Mapped[str]
+    """Its id, alike in every try: who gets it twice knows by that."""
+    body: Mapped[str]
+    tries: Mapped[int]
+    due_at: Mapped[float]
+    created_at: Mapped[float]
+
+
+def create_webhook(work: Work, token: str, role: str, url: str, happenings: Sequence[str], now: float) -> Webhook:
+    """Raises Conflict where the token has MOST webhooks, or one of this address."""
+    work.one_at_a_time(f"webhooks of {token}")
+    known = work.session.scalars(select_webhooks(token)).all()
+    if any(row.url == url for row in known):
+        raise Conflict(f"the token {token} has a webhook to this address: remove it first")
+    if len(known) >= MOST:
+        raise Conflict(f"the token {token} has {MOST} webhooks and may have no more: remove one first")
+    row = Webhook(
+        id=token_hex(8),
+        token=token,
+        role=role,
+        url=url,
+        happenings={"told": list(happenings)},
+        secret=token_bytes(24),
+        created_at=now,
+        delivered_at=None,
+        trouble="",
+    )
+    work.add(row)
+    work.flush()
+    return row
+
+
+def delete_webhook(work: Work, row: Webhook) -> None:
+    """Deletes it with what it had still to be told."""
+    work.session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == row.id))
+    work.session.delete(row)
+
+
+def select_webhooks(token: str | None) -> Select[Webhook]:
+    """Of one token, or all."""
+    return select(Webhook) if token is None else select(Webhook).where(Webhook.token == token)
+
+
+def count_waiting(reader: RowReader, webhook_id: str) -> int:
+    found = select(func.count()).where(WebhookDelivery.webhook_id == webhook_id)
+    return reader.session.scalar(found) or 0
+
+
+def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
+    """Queues those of the events that webhooks of the job's token, or of an admin's, are told of."""
+    for event in events:
+        kind = KINDS.get(event.kind)
+        listeners = [] if kind is None else work.session.scalars(_select_listeners(event)).all()
+        told = [webhook for webhook in listeners if kind in webhook.happenings["told"]]
+        if kind is not None and told:
+            job = work.get_one(Job, event.job_id)
+            about = {"job": job.id, "name": job.spec["name"], "state": str(job.state), "token": job.token}
+            for webhook in told:
+                queue_delivery(work, webhook, kind, about | event.body, event.at)
+
+
+def _select_listeners(event: JobEvent) -> Select[Webhook]:
+    """Whoever's token has ended is told nothing more."""
+    its_token = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
+    whose = or_(Webhook.token == its_token, Webhook.role == Role.ADMIN)
+    lasts = or_(ApiToken.until.is_(None), ApiToken.until > event.at)
+    live = select(ApiToken.subject).where(ApiToken.role == Webhook.role, lasts).correlate(Webhook)
+    return select(Webhook).where(whose, Webhook.token.in_(live))
+
+
+def queue_delivery(work: Work, webhook: Webhook, kind: str, told: dict[str, Any], at: float) -> None:
+    body = json.dumps({"type": kind, "timestamp": format_time(at), "data": told})
+    message = f"msg_{token_hex(12)}"
+    work.add(WebhookDelivery(webhook_id=webhook.id, message=message, body=body, due_at=at, created_at=at, tries=0))
+    work.notify(TOPIC)
+
+
+def list_ready(reader: RowReader, now: float) -> Sequence[int]:
+    """Returns what is due and the oldest of its webhook: a webhook is told in order, and holds no other one up."""
+    oldest = select(func.min(WebhookDelivery.number)).group_by(WebhookDelivery.webhook_id)
+    due = select(WebhookDelivery.number).where(WebhookDelivery.number.in_(oldest), WebhookDelivery.due_at <= now)
+    return reader.session.scalars(due.order_by(WebhookDelivery.due_at).limit(MOST_READY)).all()
+
+
+def lock_delivery(work: Work, number: int) -> WebhookDelivery | None:
+    """Returns what is still to be told, locked; None where it was."""
+    query = select(WebhookDelivery).where(WebhookDelivery.number == number).with_for_update()
+    return work.session.scalars(query.execution_options(populate_existing=True)).one_or_none()

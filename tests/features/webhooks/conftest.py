@@ -1,0 +1,101 @@
+"""A market that posts webhooks to a receiver on loopback, which its operator named."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from gradmarket.market.features.webhooks.webhook_signing import verify_webhook
+from gradmarket.market.terms import Role
+from requester.app import create_app
+from requester.features.webhooks import sending
+from requester.store import tokens
+from requester.store.tables import Job
+from tests.requester.conftest import NewFloor
+from tests.requester.market_fixture import MarketFixture
+
+
+@dataclass
+class Receiver:
+    """Takes webhooks; answers with `status`, and Location if it is a redirect's."""
+
+    url: str
+    status: int = 200
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    def told(self) -> list[str]:
+        return [json.loads(body)["type"] for _headers, body in self.got]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            made.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(made.status)
+            self.send_header("Location", f"{made.url}/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made = Receiver(f"http://127.0.0.1:{server.server_port}")
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield made
+    server.shutdown()
+    server.server_close()
+
+
+@dataclass
+class Told:
+    """A market whose job alice posted, and the doors by which tokens make webhooks."""
+
+    market: MarketFixture
+    client: TestClient
+
+    def token(self, name: str, role: Role = Role.SUBMIT) -> dict[str, str]:
+        with self.market.context.begin() as work:
+            secret, _row = tokens.create_token(work, name, role, None, self.market.clock())
+        return {"Authorization": f"Bearer {secret}"}
+
+    def revoke(self, name: str) -> None:
+        with self.market.context.begin() as work:
+            assert tokens.revoke_token(work, name, self.market.clock())
+
+    def add(self, headers: dict[str, str], url: str, status: int = 201, **asked: Any) -> dict[str, Any]:
+        answer = self.client.post("/v1/webhooks", json={"url": url} | asked, headers=headers)
+        assert answer.status_code == status, answer.text
+        return dict(answer.json())
+
+    def listed(self, headers: dict[str, str]) -> list[dict[str, Any]]:
+        answer = self.client.get("/v1/webhooks", headers=headers)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["items"])
+
+    def verify(self, receiver: Receiver, secret: str) -> None:
+        for headers, body in receiver.got:
+            verify_webhook(secret, headers, body, self.market.clock())
+
+
+NewTold = Callable[..., Told]
+
+
+@pytest.fixture
+def new_told(new_floor: NewFloor) -> NewTold:
+    def make(*allowed: str) -> Told:
+        market = new_floor(settings={"webhook_servers": allowed})
+        market.stages += (sending,)
+        with market.context.begin() as work:
+            work.get_one(Job, market.job).token = "alice"
+        return Told(market, TestClient(create_app(market.context, nullcontext)))  # its lifespan's threads read along
+
+    return make

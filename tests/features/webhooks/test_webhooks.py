@@ -1,0 +1,173 @@
+"""What happens to a job is posted to its owner's address, signed, until it is taken; never to a private address."""
+
+import json
+from unittest.mock import ANY
+
+import pytest
+
+from gradmarket.market.terms import JobState, Role
+from requester.features.webhooks import sending
+from requester.features.webhooks.sending import GIVEN_UP_S, Letter, compute_wait, post_letter
+from requester.features.webhooks.webhook_rows import MOST, WebhookDelivery
+from tests.features.webhooks.conftest import NewTold, Receiver
+
+
+def test_a_finished_job_is_told_signed_to_its_owner_and_to_an_admin_alone(
+    new_told: NewTold, receiver: Receiver
+) -> None:
+    told = new_told(receiver.url)
+    alice, bob, admin = told.token("alice"), told.token("bob"), told.token("root", Role.ADMIN)
+    secrets = {name: told.add(who, f"{receiver.url}/{name}")["secret"] for name, who in
+               (("alice", alice), ("bob", bob), ("root", admin))}  # fmt: skip
+    market = told.market
+    market.play(*(market.worker() for _ in range(3)))
+    assert (market.state(), receiver.told()) == (JobState.FINISHED, ["job.finished"] * 2)
+    told.verify(Receiver("", got=receiver.got[:1]), secrets["alice"])
+    said = json.loads(receiver.got[0][1])
+    about = {"job": market.job, "name": "test", "state": "finished", "token": "alice", "reason": ANY}
+    assert said == {"type": "job.finished", "timestamp": ANY, "data": about}
+    assert receiver.got[0][0]["content-type"] == "application/json"
+    assert [(one["delivered_at"] is None, one["waiting"], one["trouble"]) for one in told.listed(alice)] == [
+        (False, 0, "")
+    ]
+    assert [one["token"] for one in told.listed(admin)].count("bob") == 1
+    assert told.listed(bob)[0]["delivered_at"] is None
+
+
+def test_only_what_was_asked_for_is_told(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    told.add(told.token("alice"), receiver.url, happenings=["job.round_closed", "job.cancelled"])
+    told.market.play(*(told.market.worker() for _ in range(3)))
+    assert receiver.told() == ["job.round_closed"]
+
+
+def test_what_nobody_takes_is_sent_again_in_order_after_a_crash_too(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    alice = told.token("alice")
+    secret = told.add(alice, receiver.url, happenings=["job.round_closed", "job.finished"])["secret"]
+    receiver.status = 503
+    market = told.market
+    market.play(*(market.worker() for _ in range(3)))
+    assert receiver.told() == ["job.round_closed"], "the second waits for the first"
+    (shown,) = told.listed(alice)
+    assert (shown["waiting"], shown["trouble"]) == (2, "it answered 503")
+    market.crash()
+    market.lapse(compute_wait(1) - 2.1)
+    assert len(receiver.got) == 1
+    market.lapse(2.2)
+    assert len(receiver.got) == 2
+    receiver.status = 204
+    market.lapse(compute_wait(2))
+    assert receiver.told() == ["job.round_closed"] * 3 + ["job.finished"]
+    ids = [headers["webhook-id"] for headers, _body in receiver.got]
+    assert len(set(ids[:3])) == 1
+    assert ids[3] != ids[0]
+    assert len({headers["webhook-timestamp"] for headers, _body in receiver.got[:3]}) == 3
+    told.verify(Receiver("", got=receiver.got[2:]), secret)
+    assert market.all(WebhookDelivery) == []
+
+
+def test_a_try_that_is_killed_is_made_again(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    told.add(told.token("alice"), receiver.url)
+    market = told.market
+    market.stages = tuple(stage for stage in market.stages if stage is not sending)
+    market.cancel()
+    (row,) = market.all(WebhookDelivery)
+    assert sending._begin_try(market.context, row.number) is not None
+    assert sending._begin_try(market.context, row.number) is None, "another process has the try"
+    market.crash()
+    market.stages += (sending,)
+    market.lapse(0.0)
+    assert receiver.told() == []
+    market.lapse(compute_wait(1))
+    assert receiver.told() == ["job.cancelled"]
+
+
+def test_a_receiver_that_is_gone_is_given_up_after_days_and_its_owner_sees_why(
+    new_told: NewTold, receiver: Receiver
+) -> None:
+    told = new_told(receiver.url)
+    alice = told.token("alice")
+    told.add(alice, receiver.url)
+    receiver.status = 404
+    told.market.cancel()
+    for _ in range(40):
+        told.market.lapse(compute_wait(99))
+    (shown,) = told.listed(alice)
+    tries = len(receiver.got)
+    assert (shown["waiting"], shown["trouble"]) == (0, f"it answered 404; given up after {tries} tries")
+    assert GIVEN_UP_S / compute_wait(99) < tries < 20
+
+
+def test_a_private_address_gets_nothing_unless_the_operator_names_it(new_told: NewTold, receiver: Receiver) -> None:
+    """The cheating twin: a token's owner has the service post into its own network."""
+    told = new_told()
+    alice = told.token("alice")
+    for url in (receiver.url, "https://169.254.169.254/latest", "https://[::1]/", "http://localhost:80"):
+        refused = told.add(alice, url, status=422)
+        assert "not a public address; its operator may name that origin" in refused["detail"], url
+    for url in ("ftp://example.com", "https://name:word@example.com/", "nonsense"):
+        assert told.add(alice, url, status=422)["errors"][0]["field"] == "url"
+    assert "https alone" in told.add(alice, "http://1.1.1.1/hook", status=422)["detail"]
+    assert told.listed(alice) == []
+
+
+def test_a_name_that_leads_elsewhere_later_is_asked_anew_each_time(receiver: Receiver) -> None:
+    letter = Letter("0" * 16, receiver.url.replace("127.0.0.1", "hooks.example"), {}, b"{}")
+    for address in ("127.0.0.1", "10.0.0.1", "::ffff:127.0.0.1"):
+        said = post_letter(letter, frozenset(), lambda _host, _port, address=address: [address])
+        assert "not a public address" in said
+    assert receiver.got == []
+
+
+def test_a_redirect_is_followed_nowhere(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    alice = told.token("alice")
+    told.add(alice, receiver.url)
+    receiver.status = 307
+    told.market.cancel()
+    assert len(receiver.got) == 1
+    assert told.listed(alice)[0]["trouble"] == "it answered 307"
+
+
+def test_a_token_that_ended_is_told_nothing_more(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    told.add(told.token("alice"), receiver.url)
+    told.revoke("alice")
+    told.market.cancel()
+    assert receiver.got == []
+
+
+def test_secrets_are_told_once_and_webhooks_are_their_owner_s(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    alice, bob, reads = told.token("alice"), told.token("bob"), told.token("carol", Role.READ)
+    made = told.add(alice, receiver.url)
+    assert made["secret"].startswith("whsec_")
+    assert "secret" not in told.listed(alice)[0]
+    assert "secret" not in told.client.post(f"/v1/webhooks/{made['id']}/ping", headers=alice).json()
+    told.market.drive()
+    assert receiver.told() == ["ping"]
+    for who, status in ((bob, 404), (reads, 403), ({}, 401)):
+        assert told.client.post(f"/v1/webhooks/{made['id']}/ping", headers=who).status_code == status
+        assert told.client.delete(f"/v1/webhooks/{made['id']}", headers=who).status_code == status
+    assert told.listed(bob) == []
+    assert told.add(alice, receiver.url, status=409)["detail"].endswith("a webhook to this address: remove it first")
+    assert told.client.delete(f"/v1/webhooks/{made['id']}", headers=alice).status_code == 204
+    told.market.cancel()
+    assert receiver.told() == ["ping"]
+
+
+def test_a_token_has_so_many_webhooks_and_no_unknown_happening(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    alice = told.token("alice")
+    for number in range(MOST):
+        told.add(alice, f"{receiver.url}/{number}")
+    assert "may have no more" in told.add(alice, f"{receiver.url}/more", status=409)["detail"]
+    refused = told.add(alice, receiver.url, status=422, happenings=["job.finish"])
+    assert "job.finished" in refused["detail"]
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(1, 5), (2, 20), (3, 80), (7, 20_480), (8, 21_600), (10_000, 21_600)])
+def test_a_wait_is_four_times_the_last_up_to_six_hours(tries: int, seconds: float) -> None:
+    assert compute_wait(tries) == seconds
