@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradmarket.client import RequesterClient
+from gradmarket.client import AsyncRequesterClient, RequesterClient
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.network.environment import is_address
 
@@ -21,6 +21,9 @@ class Endpoint:
 
     def market(self) -> RequesterClient:
         return RequesterClient(self.url, self.token)
+
+    def async_market(self) -> AsyncRequesterClient:
+        return AsyncRequesterClient(self.url, self.token)
 
 
 def data_folder(data: Path | None = None) -> Path:

@@ -123,7 +123,7 @@ class ClockedTransport(httpx.BaseTransport):
             extensions=request.extensions,
         )
         proxy = proxy_of(url.scheme, host, url.port)
-        with _as_of_httpx(host, proxy):
+        with raise_as_httpx(host, proxy):
             answer = self._find_pool(url.scheme, proxy).handle_request(asked)
         body = _ClockedBody(answer, self._clock)
         return httpx.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
@@ -140,12 +140,12 @@ class ClockedTransport(httpx.BaseTransport):
                     ssl_context=build_ssl_context() if scheme == "https" else None,
                     keepalive_expiry=5.0,
                     network_backend=_ClockedBackend(self._clock),
-                    proxy=None if proxy is None else _build_proxy(proxy),
+                    proxy=None if proxy is None else build_proxy(proxy),
                 )
             return self._pools[scheme, proxy]
 
 
-def _build_proxy(proxy: str) -> httpcore.Proxy:
+def build_proxy(proxy: str) -> httpcore.Proxy:
     parts = urlsplit(proxy)
     auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     return httpcore.Proxy(
@@ -164,7 +164,7 @@ class _ClockedBody(httpx.SyncByteStream):
         parts = iter(self._answer.stream)  # type: ignore[arg-type]
         while True:
             self._clock.seconds, self._clock.until = self._seconds, self._until
-            with _as_of_httpx():
+            with raise_as_httpx():
                 part = next(parts, None)
             if part is None:
                 return
@@ -175,7 +175,7 @@ class _ClockedBody(httpx.SyncByteStream):
 
 
 @contextmanager
-def _as_of_httpx(host: str = "", proxy: str | None = None) -> Iterator[None]:
+def raise_as_httpx(host: str = "", proxy: str | None = None) -> Iterator[None]:
     """Raises httpcore's errors as httpx's, which have the same names, and names the proxy that failed."""
     try:
         yield

@@ -1,0 +1,131 @@
+"""The asynchronous client is made of the synchronous one, and does and refuses what that does, several at once."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradmarket.client import AsyncRequesterClient, RequesterClient
+from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
+from gradmarket.market.digests import blob_digest
+from tests.kit.asynchronous import TARGET, make_client
+from tests.network.servers import serving
+
+WEBHOOK = {"token": "alice", "url": "https://hooks.example", "happenings": [], "created_at": None,
+           "delivered_at": None, "waiting": 0, "trouble": ""}  # fmt: skip
+PRICES = {"paid": ["7", "9"], "taken": ["7"]}
+
+
+class Script:
+    """What the service answers, by the request's first words; notes what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, bytes]] = []
+        self.meeting: threading.Barrier | None = None
+
+    def answer(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+        self.asked.append((method, target, body))
+        if self.meeting is not None:
+            self.meeting.wait(30)
+        if target == "/v1/prices":
+            return 200, json.dumps(PRICES).encode()
+        if target.startswith("/v1/webhooks"):
+            last = "cursor=2" in target
+            page = {"items": [WEBHOOK | {"id": "b" if last else "a"}], "next": None if last else "2"}
+            return 200, json.dumps(page).encode()
+        if target.startswith("/v1/tokens/bob"):
+            return 422, json.dumps({"title": "Unprocessable", "detail": "a_day: no amount", "remedy": "write"}).encode()
+        if target.startswith("/v1/jobs/one/events"):
+            return 200, b': open\n\nid: 7\nevent: paused\ndata: {"reason": "why"}\n\n'
+        if target.startswith("/v1/blobs/") and method != "HEAD":
+            return (201, b"") if method == "PUT" else (200, b"other bytes")
+        return 404, b"{}"
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def url(script: Script) -> Iterator[str]:
+    with serving(script.answer) as url:
+        yield url
+
+
+Both = tuple[Callable[[RequesterClient], Any], Callable[[AsyncRequesterClient], Any]]
+DIGEST = blob_digest(b"those that were asked for")
+CALLS: dict[str, Both] = {
+    "prices": (lambda market: market.prices(), lambda market: market.prices()),
+    "webhooks": (lambda market: list(market.webhooks()), lambda market: _listed(market.webhooks())),
+    "events": (lambda market: list(market.watch("one")), lambda market: _listed(market.watch("one"))),
+    "upload": (lambda market: market.upload(b"bytes"), lambda market: market.upload(b"bytes")),
+    "refused": (lambda market: market.limit_spending("bob", "x"), lambda market: market.limit_spending("bob", "x")),
+    "damaged": (lambda market: market.blob(DIGEST), lambda market: market.blob(DIGEST)),
+    "missing": (lambda market: market.job("two"), lambda market: market.job("two")),
+    "no file": (
+        lambda market: market.download("two", Path("never")),
+        lambda market: market.download("two", Path("never")),
+    ),
+}
+
+
+async def _listed(source: Any) -> list[Any]:
+    return [each async for each in source]
+
+
+def outcome(call: Callable[[], Any]) -> object:
+    """What it returned, or what it raised."""
+    try:
+        return call()
+    except (ServiceProblem, ServiceUnreachable, Damaged) as error:
+        return type(error), str(error), error.remedy
+
+
+def ask(url: str, call: Callable[[AsyncRequesterClient], Any]) -> Any:
+    async def run() -> Any:
+        async with AsyncRequesterClient(url, "secret") as market:
+            return await call(market)
+
+    return asyncio.run(run())
+
+
+def test_what_is_committed_is_made_of_the_synchronous_client() -> None:
+    assert TARGET.read_text() == make_client(), "python -m tests.kit.asynchronous writes it"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_both_send_the_same_and_come_to_the_same(name: str, url: str, script: Script) -> None:
+    plain, waiting = CALLS[name]
+    with RequesterClient(url, "secret") as market:
+        expected = outcome(lambda: plain(market))
+    asked, script.asked = script.asked, []
+    assert outcome(lambda: ask(url, waiting)) == expected
+    assert script.asked == asked
+    assert not Path("never.part").exists()
+
+
+def test_a_service_that_is_not_there_is_told_in_the_same_words() -> None:
+    nowhere = "http://127.0.0.1:9"
+    with RequesterClient(nowhere) as market:
+        kind, said, _remedy = outcome(market.prices)  # type: ignore[misc]
+    found = outcome(lambda: ask(nowhere, lambda market: market.prices()))
+    assert kind is ServiceUnreachable
+    assert isinstance(found, tuple)
+    assert found[0] is kind
+    assert nowhere in said
+    assert nowhere in found[1]
+
+
+def test_one_thread_asks_several_things_at_once(url: str, script: Script) -> None:
+    """The server answers nobody before all four have asked."""
+    script.meeting = threading.Barrier(4)
+
+    async def four(market: AsyncRequesterClient) -> list[Any]:
+        return list(await asyncio.gather(*(market.prices() for _ in range(4))))
+
+    assert [guide.paid for guide in ask(url, four)] == [[7, 9]] * 4
