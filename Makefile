@@ -26,7 +26,7 @@ CHAIN := contracts/node_modules/.package-lock.json
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope-reorder --disable-warnings
 
-.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom clean
+.PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom release clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -54,6 +54,7 @@ help:
 	echo "make screenshots        the web page's pictures in docs/, taken anew where Chromium is installed"
 	echo "make lock               pin anew what pyproject.toml asks for"
 	echo "make sbom              what is installed with the service, as CycloneDX: build/sbom.json"
+	echo "make release            wheel, sdist, SBOM, changes and provenance of the commit, the same bytes each time: dist/; images where an engine runs"
 	echo "make clean              what the above left behind, but for .venv and contracts/node_modules"
 
 install: $(INSTALLED)
@@ -113,7 +114,7 @@ check: develop types
 
 types: export MYPYPATH = benchmarks/peers/flower_app
 types: $(DEVELOP)
-	@$(BIN)/mypy $(addprefix -p ,contracts gradmarket graphdoc migrations requester worker benchmarks containers mutation rounds)
+	@$(BIN)/mypy $(addprefix -p ,contracts gradmarket graphdoc migrations requester worker benchmarks containers mutation release rounds)
 
 test: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json=$(DURATIONS))
@@ -192,6 +193,9 @@ sbom: $(INSTALLED)
 	@[ -x build/cyclonedx/bin/cyclonedx-py ] || { $(PYTHON) -m venv build/cyclonedx && build/cyclonedx/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0; }
 	build/cyclonedx/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json requirements.lock
 	echo "build/sbom.json names what requirements.lock installs (CycloneDX)"
+
+release: sbom $(DEVELOP)
+	@$(BIN)/python -m release dist --sbom build/sbom.json
 
 clean:
 	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis contracts/out contracts/cache
