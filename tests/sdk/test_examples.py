@@ -48,6 +48,23 @@ def test_digits_by_an_mlp(tmp_path: Path, market: Market) -> None:
     assert market.job(job.id).metrics["accuracy"] > 0.3
 
 
+@FULL
+def test_the_notebook_s_cells_run_in_their_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As a kernel runs them, without one: their lines are Python's alone."""
+    notebook = json.loads((EXAMPLES / "first_job.ipynb").read_text())
+    code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] for cell in notebook["cells"] if cell["cell_type"] == "code")
+    (tmp_path / "cells.py").write_text("\n\n".join(code))
+    names = runpy.run_path(str(tmp_path / "cells.py"))
+    assert names["after"] < names["before"]
+    assert "prices" in capsys.readouterr().out
+    model, loss, market, rows = (names[name] for name in ("model", "loss", "market", "x"))
+    plan = Market.plan(model, loss, (rows, names["y"]), market=market, **names["asked"])
+    assert "would take it, by what they took" in plan.prices, "the worker took just this price"
+    assert names["job"].plot()._repr_svg_().startswith("<svg")
+    assert names["job"].state == "finished"
+
+
 def test_the_page_shows_the_picture_of_every_example() -> None:
     pictures = example("pictures")["PICTURES"]
     shown = re.findall(r"\(pictures/(\w+)\.svg\)", (EXAMPLES / "README.md").read_text())
