@@ -88,7 +88,7 @@ def limit(
         limited = client.limit_spending(_check_token_name(name), None if a_day == "any" else a_day) if a_day else None
         shown, unit = limited or client.spending(_check_token_name(name)), TokenUnit.of(client.chain())
     if as_json:
-        say_json(shown)
+        say_json(shown.model_dump(mode="json"))
         return
     spent = f"{unit.text(shown.spent)} spent in 24 hours"
     if shown.a_day is None or shown.left is None:

@@ -12,6 +12,8 @@ from gradmarket.endpoint import find_endpoint
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
+from gradmarket.market.views.spending_views import SpendingView
+from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.planning import Asked, JobPlan, plan_job, prepare_job
 from graphdoc import formats, tensors
@@ -117,6 +119,21 @@ class Market:
     def jobs(self, state: str | None = None) -> Iterator[TrainingJob]:
         """Returns all jobs, oldest first."""
         return (TrainingJob(self._client, job.id) for job in self._client.jobs(state))
+
+    def add_webhook(self, url: str, *happenings: str) -> CreatedWebhook:
+        """Has what happens to the token's jobs posted to `url`, "job.finished" say; `secret` is told only this once."""
+        return self._client.create_webhook(url, happenings or USUAL)
+
+    def webhooks(self) -> Iterator[WebhookView]:
+        """Returns the token's webhooks; `trouble` says why the newest try failed."""
+        return self._client.webhooks()
+
+    def remove_webhook(self, webhook_id: str) -> None:
+        self._client.delete_webhook(webhook_id)
+
+    def spending(self, token: str) -> SpendingView:
+        """Returns what the token of this name may spend in any 24 hours, and what is left."""
+        return self._client.spending(token)
 
     def _post_job(
         self, fields: dict[str, Any], made: Published, packed: Packed, private: Mapping[str, Any] | None

@@ -1,5 +1,7 @@
 """A token with a budget of a day posts no more than that, however it divides it; who may set and see it."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,7 @@ from requester.features.spending import limits
 from requester.store import tokens
 from requester.store.tables import Job, JobEvent
 from requester.tallies import collect_metrics
+from tests.databases import BOTH
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture
 
@@ -134,3 +137,19 @@ def test_only_an_admin_sets_a_limit_and_each_sees_its_own(bank: Bank) -> None:
     assert bank.spending(alice, "alice")["a_day"] == str(5 * 10**17)
     assert bank.limit(root, "alice", None).json()["a_day"] is None
     assert bank.post(alice, 1000).status_code == 201
+
+
+@BOTH
+def test_two_jobs_posted_at_once_share_one_budget(bank: Bank) -> None:
+    root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
+    bank.limit(root, "alice", "100")
+    meeting = threading.Barrier(4)
+
+    def post(_number: int) -> int:
+        meeting.wait(30)
+        return bank.post(alice, 60).status_code
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = sorted(threads.map(post, range(4)))
+    assert answers == [201, 422, 422, 422]
+    assert bank.left(alice, "alice") == 40

@@ -9,9 +9,11 @@ from gradmarket.market.terms import JobState, Role
 from requester.features.webhooks import sending
 from requester.features.webhooks.sending import GIVEN_UP_S, Letter, compute_wait, post_letter
 from requester.features.webhooks.webhook_rows import MOST, WebhookDelivery
+from tests.databases import BOTH
 from tests.features.webhooks.conftest import NewTold, Receiver
 
 
+@BOTH
 def test_a_finished_job_is_told_signed_to_its_owner_and_to_an_admin_alone(
     new_told: NewTold, receiver: Receiver
 ) -> None:
@@ -67,6 +69,7 @@ def test_what_nobody_takes_is_sent_again_in_order_after_a_crash_too(new_told: Ne
     assert market.all(WebhookDelivery) == []
 
 
+@BOTH
 def test_a_try_that_is_killed_is_made_again(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     told.add(told.token("alice"), receiver.url)
