@@ -14,6 +14,7 @@ from typer.main import get_command
 from gradmarket import Market, TrainingJob
 from gradmarket.callbacks import Callback
 from gradmarket.cli import COMMANDS, app
+from gradmarket.client import AsyncRequesterClient
 from graphdoc import plugins
 from requester.api import openapi, problems
 from requester.app import routers_with
@@ -55,7 +56,7 @@ def _option(parameter: Any) -> str:
 
 def python() -> str:
     """Returns what a researcher imports, by its docstrings."""
-    kinds = [Market, TrainingJob, Callback, *map(_recorder, plugins.list_plugin_names(CALLBACKS))]
+    kinds = [Market, TrainingJob, AsyncRequesterClient, Callback, *map(_recorder, plugins.list_plugin_names(CALLBACKS))]
     return "# Python\n\n`from gradmarket import Market, TrainingJob`\n" + "".join(map(_class, kinds))
 
 

@@ -224,6 +224,28 @@ def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Bro
 
 
 @FULL
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_form_s_plan_says_what_others_paid_and_fits(
+    market: Watched, browser: Browser, scheme: Any, width: int
+) -> None:
+    with page(browser) as first:
+        _to_the_end(market, first)
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    shown = context.new_page()
+    shown.goto(f"{market.url}/submit")
+    shown.locator("[name=token]").fill(market.token)
+    shown.get_by_role("button", name="Use it").click()
+    expect(shown.locator("#plan .guidance")).to_contain_text("a GFLOP")
+    found = Axe().run(shown)
+    assert found.violations_count == 0, found.generate_report()
+    assert shown.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+@FULL
 def test_traffic_is_shown_to_everybody_and_how_data_is_used_to_who_may_read_it(
     market: Watched, browser: Browser
 ) -> None:
