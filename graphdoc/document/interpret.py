@@ -75,7 +75,7 @@ class Program:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self._prepared = prepare_document(document)
+        self.prepared = prepare_document(document)
         self._plans: dict[tuple[torch.Size, ...], Plan] = {}
 
     def run(
@@ -91,18 +91,18 @@ class Program:
         `seed` is the seed of random draws. All tensors are on the device of the data.
         """
         values = self._build_start_values(state, data, seed)
-        alone = values[self._prepared.device].type == "meta"
+        alone = values[self.prepared.device].type == "meta"
         hold = check_forms if alone else partial(hold_to, self._compute_plan(state, data))
-        _Run(way, hold, watcher).perform_nodes(self._prepared, values)
+        _Run(way, hold, watcher).perform_nodes(self.prepared, values)
         return self._build_results(values)
 
     def _build_start_values(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
         """Returns the values before the first node runs."""
-        values = self._prepared.values.copy()
+        values = self.prepared.values.copy()
         for number, entry in enumerate(self.document.inputs):
             values[number] = (data if entry.kind == "data" else state)[entry.name]
-        values[self._prepared.seed] = seed
-        values[self._prepared.device] = next(iter(data.values())).device
+        values[self.prepared.seed] = seed
+        values[self.prepared.device] = next(iter(data.values())).device
         return values
 
     def _compute_plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
@@ -112,7 +112,7 @@ class Program:
             values = self._build_start_values(without_elements(state), without_elements(data), bytes(32))
             plan: Plan = {}
             with torch.no_grad():
-                _Run(SHAPED, partial(record_forms, plan), None).perform_nodes(self._prepared, values)
+                _Run(SHAPED, partial(record_forms, plan), None).perform_nodes(self.prepared, values)
             self._plans[key] = plan
             for old in list(self._plans)[:-KEPT]:
                 del self._plans[old]

@@ -1,0 +1,90 @@
+"""One node alone: forward, and backward from the gradients of its results.
+
+torch's engine takes functions in the reverse order of their making, and adds what they give to a value's gradient in
+that order. So it goes through a document's nodes from the last to the first, and a node's backward can be done alone:
+it adds to the gradient that later nodes have given each argument so far, function by function, as the engine does over
+the whole graph. Each argument gets an alias, of which the engine is told that gradient as a root beside the results'.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphdoc.document.interpret import STEP_ERRORS, explain_error
+from graphdoc.document.plans import call_operator
+from graphdoc.errors import DocumentRefused
+from graphdoc.tracing.unrolled import Call
+from graphdoc.tracing.values import Traced, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A call that ran forward: its arguments' aliases, None where no gradient is asked, and its results as made."""
+
+    aliases: tuple[Tensor | None, ...]
+    results: tuple[Any, ...]
+
+
+def run_forward(call: Call, arguments: Sequence[Traced], seed: bytes, device: str) -> tuple[Ran, list[Value]]:
+    """Returns what backward needs, and the results. Raises DocumentRefused, OutOfMemory."""
+    values = call.nodes.values.copy()
+    values[call.nodes.seed], values[call.nodes.device] = seed, torch.device(device)
+    aliases: list[Tensor | None] = []
+    for place, argument in zip(call.places, arguments, strict=True):
+        data = argument.data if isinstance(argument.data, int) else argument.tensor(device)
+        alias = data.detach().requires_grad_() if argument.grad and isinstance(data, Tensor) else None
+        values[place] = data if alias is None else alias
+        aliases.append(alias)
+    try:
+        if call.step.condition is not None:
+            call.step.condition(call.step.arguments(values))
+        result = call_operator(call.step, values)
+    except STEP_ERRORS as error:
+        raise explain_error(call.name, error) from None
+    results = (result,) if call.step.single else tuple(result)
+    if len(results) != call.step.count:
+        raise DocumentRefused(f"{call.name}: it gives {len(results)} values")
+    return Ran(tuple(aliases), results), [_hold(each) for each in results]
+
+
+def run_backward(ran: Ran, given: Sequence[Value], so_far: Sequence[Value]) -> list[Value]:
+    """Returns the gradient of each argument after the node's part is added to what it is `so_far`.
+
+    `given` are the gradients of the results. Raises DocumentRefused, OutOfMemory.
+    """
+    wanted = [place for place, alias in enumerate(ran.aliases) if alias is not None]
+    roots: list[Tensor] = []
+    gradients: list[Tensor] = []
+    for result, value in zip(ran.results, given, strict=True):
+        if value is not None and isinstance(result, Tensor) and result.requires_grad:
+            roots.append(result)
+            gradients.append(value.data)
+    if not roots or not wanted:
+        return list(so_far)
+    for place in wanted:
+        alias, value = ran.aliases[place], so_far[place]
+        if value is not None and alias is not None:
+            roots.insert(0, alias)
+            gradients.insert(0, value.data)
+    try:
+        found = torch.autograd.grad(roots, [ran.aliases[place] for place in wanted], gradients, allow_unused=True)
+    except STEP_ERRORS as error:
+        raise explain_error("backward", error) from None
+    after = list(so_far)
+    for place, gradient in zip(wanted, found, strict=True):
+        after[place] = None if gradient is None else Traced(_written(gradient))
+    return after
+
+
+def _written(gradient: Tensor) -> Tensor:
+    """Returns the gradient, written out where it is torch's zero tensor, which has no memory."""
+    return gradient.clone() if gradient._is_zerotensor() else gradient
+
+
+def _hold(result: Any) -> Traced:
+    if isinstance(result, Tensor):
+        return Traced(result.detach(), result.requires_grad)
+    return Traced(int(result))
