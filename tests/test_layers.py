@@ -81,7 +81,7 @@ MARKET_LAYERS: Final = (
     ),
     "wire",
     "gradient",
-    "rules",
+    "rules disputes",
     "job job_parts job_fields job_links step stakes private_steps",
     "model data views admissible features",
 )

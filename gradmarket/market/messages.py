@@ -14,6 +14,8 @@
     HolderKeys   holder      its keys for one secure aggregation
     MaskedVector holder      its masked vector there, and whose masks are in it
     Survivors    holder      the one set of holders whose sum it helps to unmask
+    DisputeQuestion referee  asks both sides of a dispute about their traces
+    DisputeAnswer   a side   its answer
 
 The members of a struct are in the order of its TYPE. `instance` (the chain's history) comes first in every one and is
 taken from the domain. Money is in the job's units.
@@ -196,3 +198,28 @@ class Survivors:
     aggregation: Hash
     sharers: Hash
     survivors: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeQuestion:
+    """Question `number` of a dispute, `asked` by its digest; it is to be answered `until` that Unix time."""
+
+    TYPE: ClassVar[str] = "DisputeQuestion(bytes32 instance,bytes32 dispute,uint64 number,bytes32 asked,uint64 until)"
+    dispute: Hash
+    number: int
+    asked: Hash
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeAnswer:
+    """A side's answer to the question of this digest, `said` by its digest (market.disputes)."""
+
+    TYPE: ClassVar[str] = (
+        "DisputeAnswer(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 asked,bytes32 said)"
+    )
+    dispute: Hash
+    side: Address
+    number: int
+    asked: Hash
+    said: Hash

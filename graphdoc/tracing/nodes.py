@@ -16,7 +16,7 @@ from torch import Tensor
 from graphdoc.document.interpret import STEP_ERRORS, explain_error
 from graphdoc.document.plans import call_operator
 from graphdoc.errors import DocumentRefused
-from graphdoc.tracing.unrolled import Call
+from graphdoc.tracing.unrolled import UnrolledCall
 from graphdoc.tracing.values import Traced, Value
 
 
@@ -28,7 +28,7 @@ class Ran:
     results: tuple[Any, ...]
 
 
-def run_forward(call: Call, arguments: Sequence[Traced], seed: bytes, device: str) -> tuple[Ran, list[Value]]:
+def run_forward(call: UnrolledCall, arguments: Sequence[Traced], seed: bytes, device: str) -> tuple[Ran, list[Value]]:
     """Returns what backward needs, and the results. Raises DocumentRefused, OutOfMemory."""
     values = call.nodes.values.copy()
     values[call.nodes.seed], values[call.nodes.device] = seed, torch.device(device)
@@ -55,26 +55,24 @@ def run_backward(ran: Ran, given: Sequence[Value], so_far: Sequence[Value]) -> l
 
     `given` are the gradients of the results. Raises DocumentRefused, OutOfMemory.
     """
-    wanted = [place for place, alias in enumerate(ran.aliases) if alias is not None]
+    aliases = {place: alias for place, alias in enumerate(ran.aliases) if alias is not None}
     roots: list[Tensor] = []
     gradients: list[Tensor] = []
     for result, value in zip(ran.results, given, strict=True):
         if value is not None and isinstance(result, Tensor) and result.requires_grad:
             roots.append(result)
             gradients.append(value.data)
-    if not roots or not wanted:
+    if not roots or not aliases:
         return list(so_far)
-    for place in wanted:
-        alias, value = ran.aliases[place], so_far[place]
-        if value is not None and alias is not None:
-            roots.insert(0, alias)
-            gradients.insert(0, value.data)
+    before = {place: value.data for place, value in enumerate(so_far) if value is not None and place in aliases}
+    roots = [*(aliases[place] for place in before), *roots]
+    gradients = [*before.values(), *gradients]
     try:
-        found = torch.autograd.grad(roots, [ran.aliases[place] for place in wanted], gradients, allow_unused=True)
+        found = torch.autograd.grad(roots, list(aliases.values()), gradients, allow_unused=True)
     except STEP_ERRORS as error:
         raise explain_error("backward", error) from None
     after = list(so_far)
-    for place, gradient in zip(wanted, found, strict=True):
+    for place, gradient in zip(aliases, found, strict=True):
         after[place] = None if gradient is None else Traced(_written(gradient))
     return after
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from graphdoc.document.graph import Input
 from graphdoc.document.interpret import Program
-from graphdoc.tracing.unrolled import Call, unroll_program
+from graphdoc.tracing.unrolled import UnrolledCall, unroll_program
 
 
 class Made(NamedTuple):
@@ -29,7 +29,7 @@ class Stated(NamedTuple):
     grad: bool
 
 
-class Number(NamedTuple):
+class CounterValue(NamedTuple):
     """A counter's integer."""
 
     value: int
@@ -39,7 +39,7 @@ class Root(NamedTuple):
     """The gradient of the loss by itself: 1."""
 
 
-Read = Made | Stated | Number | Root | None
+Read = Made | Stated | CounterValue | Root | None
 """None: nothing, such as a gradient that no later node gave."""
 DATA: Final = 0
 """The step whose results are the rows."""
@@ -50,7 +50,7 @@ class CallStep:
     """A call forward reads its arguments; backward its arguments, the gradients of its results, and those so far."""
 
     way: Literal["forward", "backward"]
-    call: Call
+    call: UnrolledCall
     reads: tuple[Read, ...]
 
     @property
@@ -106,7 +106,7 @@ class PassOrder:
     @cached_property
     def _values(self) -> dict[int, Read]:
         """Where each value is."""
-        own: dict[int, Read] = {number: Number(value) for number, value in self._unrolled.numbers.items()}
+        own: dict[int, Read] = {number: CounterValue(value) for number, value in self._unrolled.numbers.items()}
         data = {entry.name: place for place, entry in enumerate(self.data)}
         for number, entry in enumerate(self.document.inputs):
             given = entry.kind == "data"
@@ -127,5 +127,3 @@ class PassOrder:
             so_far.update({value: Made(number, place) for place, value in enumerate(call.reads)})
         inputs = enumerate(self.document.inputs)
         return tuple(steps), {entry.name: so_far.get(number) for number, entry in inputs if entry.grad}
-
-

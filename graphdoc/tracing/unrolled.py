@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphdoc.document.arguments import Argument, Reference
-from graphdoc.document.graph import Document, Node, Scan
+from graphdoc.document.graph import Node, Scan
 from graphdoc.document.interpret import Program
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UnrolledCall:
     """One operator called once. It reads the values `reads` at the places `places` of its list, and makes `makes`."""
 
     step: PreparedCall
@@ -33,7 +33,7 @@ class Call:
 class Unrolled:
     """All calls of a run; `numbers` are the values that are counters of a scan, whose integers are known."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[UnrolledCall, ...]
     numbers: dict[int, int]
     places: dict[int, int]
     """The number of each of the document's own values."""
@@ -48,7 +48,7 @@ def unroll_program(program: Program) -> Unrolled:
 
 class _Unrolling:
     def __init__(self, inputs: int) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[UnrolledCall] = []
         self.numbers: dict[int, int] = {}
         self._next = inputs
 
@@ -56,19 +56,19 @@ class _Unrolling:
         """Returns the number of each value of these nodes' list, whose first ones are given."""
         known = dict(enumerate(given))
         for node, step in zip(nodes, prepared.steps, strict=True):
-            if isinstance(node, Scan):
-                assert isinstance(step, PreparedScan)
+            if isinstance(node, Scan) and isinstance(step, PreparedScan):
                 results = self._run_scan(node, step, known)
-            else:
-                assert isinstance(step, PreparedCall)
+            elif isinstance(node, Node) and isinstance(step, PreparedCall):
                 results = self._call(node, step, prepared, known)
+            else:
+                raise TypeError(f"{node.op} was prepared as something else")
             known.update(zip(node.results, results, strict=True))
         return known
 
     def _call(self, node: Node, step: PreparedCall, prepared: PreparedNodes, known: dict[int, int]) -> Sequence[int]:
         places = tuple(dict.fromkeys(_list_places(node.arguments)))
         makes = tuple(self._number() for _ in node.results)
-        self.calls.append(Call(step, prepared, places, tuple(known[place] for place in places), makes))
+        self.calls.append(UnrolledCall(step, prepared, places, tuple(known[place] for place in places), makes))
         return makes
 
     def _run_scan(self, scan: Scan, step: PreparedScan, known: dict[int, int]) -> Sequence[int]:

@@ -12,21 +12,20 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from blake3 import blake3
 from torch import Tensor
 
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.encoding import Bytes
 from graphdoc.errors import Refused
+from graphdoc.tracing.packed import ABSENT, NOTHING, digest_block, digest_parts, split_packed
 
-ABSENT: Final = bytes(32)
-"""The digest of no value: a gradient that nothing gave."""
 LINE: Final = 64
 """Bytes to which torch aligns memory of its own."""
-MOST_HEADER: Final = 4096
 _TORCH_NAMES: Final = {dtype: name for name, dtype in TORCH_TYPES.items()}
-Blocks = MutableMapping[tuple[int, int, int], bytes]
-"""The blake3 of blocks of memory by address, bytes, and version: only while what lies there is alive and unchanged."""
+Block = tuple[int, int]
+"""A block of memory: its address and its bytes."""
+Blocks = MutableMapping[Block, bytes]
+"""The blake3 of blocks of memory: only while what lies there is alive and unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +56,23 @@ def compute_digest(value: Value, blocks: Blocks | None = None) -> bytes:
     """Returns the digest of a value; `blocks` are known, and are added to."""
     if value is None:
         return ABSENT
-    header = _describe(value)
-    return blake3(len(header).to_bytes(4, "big") + header + _digest_block(value, blocks)).digest()
+    return digest_parts(_describe(value), _digest_block(value, blocks))
 
 
 def _digest_block(value: Traced, blocks: Blocks | None) -> bytes:
-    data = value.data
-    if blocks is None or not isinstance(data, Tensor) or not is_dense(data):
-        return _hash(_read_block(value))
-    key = (data.data_ptr(), data.numel() * data.element_size(), data._version)
-    if key not in blocks:
-        blocks[key] = _hash(_read_block(value))
-    return blocks[key]
+    block = find_block(value)
+    if blocks is None or block is None:
+        return digest_block(_read_block(value))
+    if block not in blocks:
+        blocks[block] = digest_block(_read_block(value))
+    return blocks[block]
 
 
-def _hash(block: Bytes) -> bytes:
-    return blake3(block, max_threads=blake3.AUTO if len(block) > 2**20 else 1).digest()
+def find_block(value: Value) -> Block | None:
+    """Returns the block of memory that a dense tensor fills; of another value None."""
+    if value is None or not isinstance(value.data, Tensor) or not is_dense(value.data):
+        return None
+    return value.data.data_ptr(), value.data.numel() * value.data.element_size()
 
 
 def _describe(value: Traced) -> bytes:
@@ -103,9 +103,10 @@ def _read_block(value: Traced) -> Bytes:
         if not data.numel():
             return b""
         flat = data.as_strided((data.numel(),), (1,)) if is_dense(data) else data.contiguous().reshape(-1)
-        return memoryview(flat.cpu().view(torch.uint8).numpy()).cast("B")
+        elements: np.ndarray = flat.cpu().view(torch.uint8).numpy()
+        return elements.data
     if isinstance(data, np.ndarray):
-        return memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8)).cast("B") if data.size else b""
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if data.size else b""
     return data if isinstance(data, bytes) else b""
 
 
@@ -126,22 +127,19 @@ def _fills_block(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def pack_value(value: Value) -> bytes:
     """Returns a value as it travels: the length of what is said of it, that, and its elements."""
     if value is None:
-        return bytes(4)
+        return NOTHING
     header = _describe(value)
     return len(header).to_bytes(4, "big") + header + bytes(_read_block(value))
 
 
 def unpack_value(packed: Bytes, device: str = "cpu") -> Value:
     """Returns the value, with the strides and the place in memory that it had. Raises Refused on other bytes."""
-    view = memoryview(packed).cast("B")
-    length = int.from_bytes(view[:4], "big")
-    if length == 0 and len(view) == 4:
+    parts = split_packed(packed)
+    if parts is None:
         return None
-    if not 0 < length <= min(MOST_HEADER, len(view) - 4):
-        raise Refused("these are not the bytes of a value")
     try:
-        value = _build_value(json.loads(bytes(view[4 : 4 + length])), view[4 + length :], device)
-        whole = pack_value(value) == bytes(view)
+        value = _build_value(json.loads(parts[0]), parts[1], device)
+        whole = pack_value(value) == bytes(packed)
     except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, RecursionError) as error:
         raise Refused(f"these are not the bytes of a value: {str(error)[:100]}") from None
     if not whole:

@@ -16,6 +16,7 @@ the gradient of each inner step is the noised one of model.row_noise. On a GPU t
 the host and back in each inner step.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -100,14 +101,28 @@ class _Inner:
 
     def move(self, gradient: dict[str, Any], number: int) -> dict[str, Any]:
         """Returns the parameters after inner step `number` of the task, counted from 0."""
-        limit, schedule = self._chosen.clip, self._chosen.schedule
         if self._added:
             gradient = {name: g + self._added[name] for name, g in gradient.items()}
-        if mu := np.float32(self._step.proximal):
-            gradient = {name: g + mu * (self.parameters[name] - self._first[name]) for name, g in gradient.items()}
+        gradient = pull_to_first(gradient, self.parameters, self._first, self._step.proximal)
+        limit = self._chosen.clip
         clipped = gradient if limit is None else clip_gradient(gradient, limit)
-        first, total = self._step.place
-        lr = compute_learning_rate(schedule.name, self._chosen.lr, first + number, total, schedule.warmup)
-        lr = compute_learning_rate("constant", lr, number, self._step.steps, self._step.rewarm)
+        lr = compute_inner_rate(self._step, number)
         self.parameters, self.memory = self._rule.step(self.parameters, clipped, self.memory, lr, self._settings)
         return self.parameters
+
+
+def pull_to_first(
+    gradient: dict[str, Any], parameters: Mapping[str, Any], first: Mapping[str, Any], proximal: float
+) -> dict[str, Any]:
+    """Returns the gradient of FedProx's local objective from that of the loss, at these parameters."""
+    if mu := np.float32(proximal):
+        return {name: g + mu * (parameters[name] - first[name]) for name, g in gradient.items()}
+    return gradient
+
+
+def compute_inner_rate(step: LocalStep, number: int) -> float:
+    """Returns the learning rate of inner step `number` of a task, counted from 0."""
+    chosen, schedule = step.optimizer, step.optimizer.schedule
+    first, total = step.place
+    lr = compute_learning_rate(schedule.name, chosen.lr, first + number, total, schedule.warmup)
+    return compute_learning_rate("constant", lr, number, step.steps, step.rewarm)

@@ -1,0 +1,84 @@
+"""What a referee asks, and what sides answer: bytes with one meaning, which are signed by their digests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from gradmarket.market.digests import domain_hash
+from gradmarket.market.errors import Refused
+from gradmarket.market.merkle import HASH_BYTES, count_levels
+from gradmarket.market.terms import Address, Hash
+
+Asked = Literal["root", "children", "leaf", "values"]
+LENGTH: Final = 8
+
+
+class Question(NamedTuple):
+    """`root`: of the side's tree, with the proof of its last leaf. `children`: of the node at `level` and `place`.
+
+    `leaf`: the leaf at `place`, and those that it reads with their proofs. `values`: the bytes of what it reads.
+    """
+
+    asked: Asked
+    level: int = 0
+    place: int = 0
+
+    def digest(self, dispute: Hash, number: int) -> Hash:
+        """Returns what stands for it in signatures, as question `number` of a dispute."""
+        numbers = (number, self.level, self.place)
+        return domain_hash("gradmarket dispute question", dispute, self.asked.encode(), *map(_encode_number, numbers))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a side says to question `number`."""
+
+    side: Address
+    number: int
+    said: bytes
+    signature: bytes
+
+
+def digest_said(said: bytes) -> Hash:
+    return domain_hash("gradmarket dispute answer", said)
+
+
+def name_dispute(offer: Hash, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
+    """Returns the name of a dispute: of the answers of these roots by these sides to one offer."""
+    parts = [bytes.fromhex(side[2:]) + root for side, root in zip(sides, roots, strict=True)]
+    return domain_hash("gradmarket dispute", offer, *parts)
+
+
+def join_parts(parts: Sequence[bytes]) -> bytes:
+    """Returns byte strings as one, each after its length."""
+    return b"".join(_encode_number(len(part)) + part for part in parts)
+
+
+def split_parts(said: bytes, count: int) -> list[bytes]:
+    """Returns so many byte strings out of one. Raises Refused where there are more or fewer."""
+    parts, rest = list[bytes](), memoryview(said)
+    for _ in range(count):
+        length = int.from_bytes(rest[:LENGTH], "big")
+        if len(rest) < LENGTH + length:
+            raise Refused("the answer ends before its end")
+        parts.append(bytes(rest[LENGTH : LENGTH + length]))
+        rest = rest[LENGTH + length :]
+    if rest:
+        raise Refused("the answer goes on after its end")
+    return parts
+
+
+def split_hashes(data: bytes) -> list[bytes]:
+    """Returns hashes of 32 bytes. Raises Refused on another length."""
+    if len(data) % HASH_BYTES:
+        raise Refused("hashes have 32 bytes each")
+    return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
+
+
+def count_questions(leaves: int) -> int:
+    """Returns the most questions of a dispute about traces of so many leaves."""
+    return 1 + count_levels(leaves) + 2
+
+
+def _encode_number(number: int) -> bytes:
+    return number.to_bytes(LENGTH, "big")

@@ -1,0 +1,139 @@
+"""Runs a task by its plan, operation by operation, and gives a leaf for each: the digests of its results.
+
+It runs each node once, as the task does: backward of a node goes on from its run forward. What no later operation reads
+is freed.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gradmarket.market.model.traced.operations import Operations, read_constant
+from gradmarket.market.model.traced.plan import Slot, Source, TaskOperation, is_backward
+from graphdoc.tracing.nodes import Ran, run_backward, run_forward
+from graphdoc.tracing.values import Blocks, Traced, Value, compute_digest, find_block, pack_value
+
+Spoil = Callable[[int, list[Value]], list[Value]]
+"""Returns the results of an operation by its number in place of its own: what a liar does."""
+
+
+@dataclass(frozen=True)
+class TaskTrace:
+    """Every leaf of a task in order, the bytes of the values that were asked for, and the payload's root."""
+
+    leaves: list[bytes]
+    values: dict[Slot, bytes]
+    root: bytes
+
+
+@dataclass
+class _Held:
+    """A value that is needed still, its digest, and of the block of memory that it fills that block's blake3."""
+
+    value: Value
+    digest: bytes
+    blocks: Blocks
+    copied: Traced | None = None
+
+    def as_tensor(self, device: str) -> Value:
+        """Returns the value, or of a plain array the one copy of it that calls read."""
+        if self.value is None or not isinstance(self.value.data, np.ndarray):
+            return self.value
+        self.copied = self.copied or Traced(self.value.tensor(device))
+        return self.copied
+
+
+@dataclass
+class _Tracing:
+    operations: Operations
+    wanted: Collection[Slot]
+    spoil: Spoil | None
+    held: dict[Slot, _Held] = field(default_factory=dict)
+    leaves: list[bytes] = field(default_factory=list)
+    values: dict[Slot, bytes] = field(default_factory=dict)
+    _ran: dict[int, Ran] = field(default_factory=dict)
+
+    def run_part(self, first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot]) -> None:
+        """Runs operations from number `first` on; `lasting` are results that are needed after them."""
+        dying = _find_last_reads(first, listed, lasting)
+        for place, operation in enumerate(listed):
+            leaf = first + place
+            results = self._compute(operation)
+            if self.spoil is not None:
+                results = self.spoil(leaf, results)
+            self._keep(leaf, operation, results)
+            for slot in dying.get(leaf, ()):
+                self.held.pop(slot, None)
+
+    def _compute(self, operation: TaskOperation) -> list[Value]:
+        if operation.kind != "call":
+            return self.operations.compute(operation, [self._read(source) for source in operation.reads])
+        step, seed = operation.about
+        arguments, device = len(step.call.reads), self.operations.device
+        if step.way == "forward":
+            values = [self._read_tensor(source) for source in operation.reads]
+            ran, results = run_forward(step.call, [each for each in values if each is not None], seed, device)
+            if any(alias is not None for alias in ran.aliases):
+                self._ran[id(step.call)] = ran
+            return results
+        values = [self._read(source) for source in operation.reads[arguments:]]
+        ran_forward = self._ran.pop(id(step.call), None)
+        made = len(step.call.makes)
+        return values[made:] if ran_forward is None else run_backward(ran_forward, values[:made], values[made:])
+
+    def _read(self, source: Source) -> Value:
+        if not isinstance(source, Slot):
+            return read_constant(source)
+        return self.held[source._replace(grad=False)].value
+
+    def _read_tensor(self, source: Source) -> Value:
+        if not isinstance(source, Slot):
+            return read_constant(source)
+        value = self.held[source._replace(grad=False)].as_tensor(self.operations.device)
+        return Traced(value.data, True) if value is not None and source.grad else value
+
+    def _keep(self, leaf: int, operation: TaskOperation, results: Sequence[Value]) -> None:
+        """Digests results; what is the very value that was read, or fills its memory, is not hashed again."""
+        slots = [source._replace(grad=False) for source in operation.reads if isinstance(source, Slot)]
+        near = [self.held[slot] for slot in slots if slot in self.held]
+        known = {id(each.value): each for each in near if each.value is not None}
+        blocks: Blocks = {block: digest for each in near for block, digest in each.blocks.items()}
+        digests = []
+        for place, value in enumerate(results):
+            held = known.get(id(value)) or _hold(value, blocks)
+            slot = Slot(leaf, place)
+            self.held[slot] = held
+            digests.append(held.digest)
+            if slot in self.wanted:
+                self.values[slot] = pack_value(value)
+        self.leaves.append(b"".join(digests))
+
+
+def _hold(value: Value, blocks: Blocks) -> _Held:
+    digest, block = compute_digest(value, blocks), find_block(value)
+    return _Held(value, digest, {} if block is None else {block: blocks[block]})
+
+
+def trace_task(operations: Operations, wanted: Collection[Slot] = (), spoil: Spoil | None = None) -> TaskTrace:
+    """Returns the trace of a task, with the bytes of the `wanted` values. Raises Refused, OutOfMemory."""
+    tracing = _Tracing(operations, wanted, spoil)
+    for number, (first, listed) in enumerate(operations.plan.parts()):
+        tracing.run_part(first, listed, operations.plan.list_lasting(number))
+    root = tracing.held[Slot(len(operations.plan) - 1, 0)].value
+    return TaskTrace(tracing.leaves, tracing.values, b"" if root is None else root.data)
+
+
+def _find_last_reads(first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot]) -> dict[int, list[Slot]]:
+    """Returns for each operation the results that nothing reads after it."""
+    last: dict[Slot, int] = {}
+    for place, operation in enumerate(listed):
+        reads = operation.reads[len(operation.about[0].call.reads) :] if is_backward(operation) else operation.reads
+        leaf = first + place
+        last.update({Slot(leaf, result): leaf for result in range(operation.results)})
+        last.update({read._replace(grad=False): leaf for read in reads if isinstance(read, Slot)})
+    dying: dict[int, list[Slot]] = {}
+    for slot, leaf in last.items():
+        if slot not in lasting:
+            dying.setdefault(leaf, []).append(slot)
+    return dying

@@ -1,0 +1,171 @@
+"""A dispute ends at the operation where both sides part, and whoever lies, is silent, or contradicts itself loses."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+
+from gradmarket.market.disputes.questions import Question, Reply, count_questions, split_parts
+from gradmarket.market.disputes.referee import Referee
+from gradmarket.market.errors import Refused
+from gradmarket.market.merkle import MerkleTree
+from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.model.traced.course import PlanCourse, redo_operation
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Hash
+from tests.kit.disputes import ANSWER_S, HONEST, LIAR, Lie, asking, hear, side_of, tell_lie, terms_of
+from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.market.test_traced import STEPS
+
+
+@cache
+def task(kind: str = "local") -> SmallTask:
+    return small_cnn(asked(**STEPS[kind]))
+
+
+def lie_about(kind: str, way: str = "") -> Lie:
+    """Returns a lie about the first operation of a kind that has something to lie about."""
+    here, plan = task(), task().operations.plan
+    leaves = [leaf for leaf in range(len(plan)) if plan[leaf].kind == kind and way in plan[leaf].name]
+    lies = (tell_lie(here, leaf, 0, Random(1)) for leaf in leaves)
+    return next(lie for lie in lies if lie is not None)
+
+
+KINDS = ("rows", "state", "data", "sum", "clip", "move", "tally", "change", "loss", "shard", "payload")
+
+
+@pytest.mark.parametrize(("kind", "way"), [*((kind, "") for kind in KINDS), ("call", "forward"), ("call", "backward")])
+def test_a_lie_is_found_at_its_operation(kind: str, way: str) -> None:
+    lie = lie_about(kind, way)
+    verdict, referee = hear(task(), lie)
+    assert verdict.leaf == lie.leaf
+    assert verdict.wrong == {address_of(LIAR)}
+    assert task().operations.plan[lie.leaf].name in verdict.why
+    assert referee.asked.number < count_questions(len(task().operations.plan))
+
+
+def test_the_honest_side_wins_in_either_place_and_the_messages_are_small() -> None:
+    lie = lie_about("move")
+    verdict, referee = hear(task(), lie)
+    assert referee.messages <= 64 * 1024
+    assert verdict.wrong == {address_of(LIAR)}
+
+
+def silent(_asked: DisputeQuestion, _question: Question) -> Iterator[Reply]:
+    yield from ()
+
+
+def test_a_silent_side_loses_and_two_silent_ones_both() -> None:
+    lie = lie_about("call")
+    verdict, _ = hear(task(), lie, liar=silent)
+    assert verdict.wrong == {address_of(LIAR)}
+    assert "in time" in verdict.why
+    referee = Referee(terms_of(task(), lie), PlanCourse(task().operations.plan), 0)
+    for now in (ANSWER_S, ANSWER_S + 1):
+        assert wrong_in(referee) == frozenset()
+        referee.expire(now)
+    assert wrong_in(referee) == {address_of(LIAR), address_of(HONEST)}
+
+
+def wrong_in(referee: Referee) -> frozenset[str]:
+    return frozenset() if referee.verdict is None else referee.verdict.wrong
+
+
+@pytest.mark.parametrize("turn", ["root", "children", "leaf", "values"])
+def test_a_side_whose_answer_does_not_hold_loses_wherever_it_is(turn: str) -> None:
+    """The liar answers a question with another's answer, cut short, made longer, or of other bytes."""
+    lie = lie_about("call", "backward")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
+    liar = side_of(LIAR, task(), lie.trace)
+
+    def spoiled(said: bytes, how: int) -> bytes:
+        return (said[:-1], said + bytes(32), bytes([said[-1] ^ 1]).join((said[:-1], b"")), b"")[how]
+
+    for how in range(4):
+
+        def ask(asked: DisputeQuestion, question: Question, how: int = how) -> Iterator[Reply]:
+            if question.asked != turn:
+                yield from asking(liar, course, terms)(asked, question)
+                return
+            side = replace(liar)
+            said = spoiled(liar.say(course, question), how)
+            object.__setattr__(side, "say", lambda *_: said)
+            yield side.answer(terms.domain, course, terms.dispute, asked.number, question)
+
+        verdict, _ = hear(task(), lie, liar=ask)
+        assert verdict.wrong == {address_of(LIAR)}
+        assert "does not hold" in verdict.why
+
+
+def test_what_is_late_unsigned_or_of_a_stranger_counts_as_nothing() -> None:
+    lie = lie_about("call")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
+    referee = Referee(terms, course, 0)
+    liar, honest = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
+    good = liar.answer(terms.domain, course, terms.dispute, 0, referee.question)
+    refused = [
+        (replace(good, side=honest.address), 0),
+        (replace(good, side=address_of(HONEST.__class__(b"\3" * 32))), 0),
+        (replace(good, number=1), 0),
+        (replace(good, signature=bytes(65)), 0),
+        (replace(good, said=good.said + b"x"), 0),
+        (good, ANSWER_S + 1),
+    ]
+    for answer, now in refused:
+        with pytest.raises(Refused):
+            referee.receive(answer, now)
+    referee.receive(good, ANSWER_S)
+    with pytest.raises(Refused, match="already"):
+        referee.receive(good, ANSWER_S)
+    assert referee.verdict is None
+
+
+def test_a_side_that_commits_to_another_answer_than_it_gave_loses() -> None:
+    lie = lie_about("call")
+    other = Lie(lie.leaf, lie.place, replace(lie.trace, root=bytes(32)))
+    verdict, _ = hear(task(), other)
+    assert verdict.wrong == {address_of(LIAR)}
+    assert "another answer" in verdict.why
+
+
+def test_two_liars_both_lose_and_sides_that_agree_have_no_dispute() -> None:
+    one, other = lie_about("call", "backward"), lie_about("call", "forward")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), one)
+    with pytest.raises(Refused, match="different answers"):
+        Referee(replace(terms, roots=(terms.roots[0], terms.roots[0])), course, 0)
+    lies = (tell_lie(task(), other.leaf, 0, Random(seed)) for seed in range(2, 9))
+    spoiled = next(lie for lie in lies if lie is not None and lie.trace.root != other.trace.root)
+    liars = side_of(HONEST, task(), spoiled.trace), side_of(LIAR, task(), other.trace)
+    referee = Referee(replace(terms, roots=(Hash(spoiled.trace.root), Hash(other.trace.root))), course, 0)
+    while referee.operation is None:
+        question, number = referee.question, referee.asked.number
+        for liar in liars:
+            referee.receive(liar.answer(terms.domain, course, referee.terms.dispute, number, question), 0)
+    verdict = referee.decide(redo_operation(task().operations, referee.operation, referee.inputs))
+    assert verdict.wrong == {address_of(HONEST), address_of(LIAR)}
+
+
+def test_a_referee_that_cannot_compute_the_operation_rules_nothing() -> None:
+    lie = lie_about("call", "forward")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
+    referee = Referee(terms, course, 0)
+    with pytest.raises(Refused, match="nothing to decide"):
+        referee.decide(b"")
+    sides = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
+    while referee.operation is None:
+        question, number = referee.question, referee.asked.number
+        for side in sides:
+            referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
+    verdict = referee.decide(None, "another class")
+    assert verdict.wrong == frozenset()
+    assert verdict.leaf == lie.leaf
+
+
+def test_the_first_answer_shows_the_root_and_the_last_leaf() -> None:
+    here = task()
+    side = side_of(HONEST, here, here.trace)
+    root, leaf, _path = split_parts(side.say(PlanCourse(here.operations.plan), Question("root")), 3)
+    assert root == MerkleTree(here.trace.leaves).root
+    assert leaf == here.trace.leaves[-1]
