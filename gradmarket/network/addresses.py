@@ -41,7 +41,7 @@ class NetworkPlace:
 def resolve_host(host: str, port: int) -> list[str]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise DownloadFailed(f"{host} has no address: {error}") from error
     return [str(address[4][0]) for address in addresses]
 
@@ -91,7 +91,8 @@ def check_link_target(
     below = link.startswith("/") and not link.startswith("//")
     try:
         url = httpx.URL(origin + link if below else urljoin(origin + "/", link))
-    except httpx.InvalidURL as error:
+        _ = url.host  # decodes it
+    except (httpx.InvalidURL, ValueError) as error:
         raise DownloadRefused(f"{link[:200]!r} is no address: {error}") from error
     if url.scheme not in PORTS or not url.host:
         raise DownloadRefused(f"{link[:200]!r} is neither http nor https")

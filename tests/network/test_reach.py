@@ -10,8 +10,8 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
-from gradmarket.network.addresses import DATA_SERVERS, REACH, STORES
-from gradmarket.network.download_errors import DownloadRefused
+from gradmarket.network.addresses import DATA_SERVERS, REACH, STORES, check_link_target
+from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from tests.network.servers import serving
 from worker.settings import WorkerSettings
 
@@ -53,3 +53,16 @@ def test_what_is_no_origin_is_refused_in_a_sentence(origin: str) -> None:
     """A setting that never matches looks like one that does not help."""
     with pytest.raises(ValidationError, match="is not the origin of a server"):
         WorkerSettings(data_servers=frozenset({origin}))
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        *("http://[", "http://[::1", f"https://[{'1' * 100}]/", "https://xn--/", "https://\ud800/", "https://a\0b"),
+        *(f"https://{'a' * 64}.com/", "https://a..b/", "https://.", "//", "http:///x", "http://a:-1/", ""),
+    ],
+)
+def test_a_link_that_is_no_address_is_refused_and_no_fault(link: str) -> None:
+    """What a stranger writes where an address belongs: each was an error of Python's own, or might be."""
+    with pytest.raises((DownloadRefused, DownloadFailed)):
+        check_link_target(link, "", own=False)
