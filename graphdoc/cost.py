@@ -52,12 +52,12 @@ def evaluation_sizes(rows: int) -> tuple[int, ...]:
     return pass_sizes(rows, EVALUATION_ROWS)
 
 
-def evaluation_cost(document: Document, bound: Bound, rows: int) -> Cost:
+def evaluation_cost(document: Document, bound: Bound, rows: int, most: int = EVALUATION_ROWS) -> Cost:
     """Returns the cost of an evaluation over all rows; `bound` is that of one forward pass over any of its sizes."""
     state, held = size_of(document.state), size_of(document.batch(rows))
     passing = int((1 + FRAGMENTS) * bound.peak_bytes)
     memory = bound.idle_bytes + RUNTIME + state + held + passing
-    return Cost(bound.operations * pass_count(rows, EVALUATION_ROWS), memory, passing, state, bound.only_on_cpu)
+    return Cost(bound.operations * pass_count(rows, most), memory, passing, state, bound.only_on_cpu)
 
 
 def gradient_cost(document: Document, bound: Bound, rows: int, most: int) -> Cost:

@@ -6,6 +6,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from graphdoc.document import schema
 from graphdoc.document.alone import as_when_alone
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program
-from graphdoc.document.publish import publish_module
+from graphdoc.document.publish import MetricValues, publish_metrics, publish_module
 from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.unfit import refuse_unfit
 from graphdoc.errors import DocumentRefused, Refused
@@ -38,14 +39,19 @@ _LOUD: Final = ("torch._subclasses.fake_tensor", "torch.fx.experimental")
 
 
 def export_module(
-    module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray], precision: Precision = "fp32"
+    module: nn.Module,
+    loss: Loss,
+    arrays: Mapping[str, np.ndarray],
+    precision: Precision = "fp32",
+    metrics: MetricValues | None = None,
 ) -> Published:
     """Returns the documents of a copy of `module`, which is not changed.
 
     Inputs other than a single `x` are passed by name. Threads that publish wait for each other.
 
-    If the target is labels and the output is a score per class, `accuracy` is measured too. Raises DocumentRefused and
-    names the operator that the market lacks, or what differs from the module.
+    If the target is labels and the output is a score per class, `accuracy` is measured too; with `metrics` there is a
+    document of them (figures.Published). Raises DocumentRefused and names the operator that the market lacks, or what
+    differs from the module.
     """
     if len(arrays["y"]) < 2:
         raise Refused("a dataset needs at least two rows")
@@ -58,10 +64,25 @@ def export_module(
     measured = _with_metrics(loss, failed)
     try:
         with _ONE_AT_A_TIME, _without_logs():
-            return publish_module(_copied(module), measured, (inputs, y), precision=precision, around=as_when_alone)
+            copied = _copied(module)
+            made = publish_module(copied, measured, (inputs, y), precision=precision, around=as_when_alone)
+            return made if metrics is None else _with_metrics_document(made, copied, metrics, (inputs, y), precision)
     except DocumentRefused as refused:
         place = _where(refused.__cause__) if refused.__cause__ else ""
         raise DocumentRefused(f"{refused.detail}{place}{_hint(arrays) if failed else ''}", refused.remedy) from None
+
+
+def _with_metrics_document(
+    made: Published, module: nn.Module, metrics: MetricValues, example: tuple[Any, Tensor], precision: Precision
+) -> Published:
+    document, state = publish_metrics(module, metrics, example, precision)
+    if own := sorted(set(state) - set(made.parameters)):
+        tensor = f"a tensor of shape {list(state[own[0]].shape)}"
+        raise DocumentRefused(
+            f"a metric brings {tensor}, which workers' parameters have not: make it inside the metric, by torch.arange "
+            "or torch.full, or keep it as a buffer that the module's forward reads"
+        )
+    return replace(made, metrics=document)
 
 
 def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
@@ -114,7 +135,7 @@ def _with_metrics(loss: Loss, failed: list[Exception]) -> Callable[[Any, Tensor]
             raise
         if isinstance(value, tuple):
             return value[0], dict(value[1])
-        scores = _scores(answer)
+        scores = scores_of(answer)
         labelled = target.dtype == torch.int64 and target.ndim == 1 and scores is not None and scores.ndim == 2
         return value, {"accuracy": scores.argmax(1).eq(target).sum()} if labelled and scores is not None else {}
 
@@ -136,7 +157,7 @@ def _loss(loss: Loss, answer: Any, target: Tensor) -> Any:
         ) from None
 
 
-def _scores(answer: Any) -> Tensor | None:
+def scores_of(answer: Any) -> Tensor | None:
     """Returns the output itself, its first element, or its `logits`."""
     if isinstance(answer, Mapping):
         answer = answer.get("logits")

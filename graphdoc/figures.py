@@ -18,6 +18,8 @@ class Published:
     document: bytes
     evaluation: bytes
     parameters: dict[str, np.ndarray]
+    metrics: bytes | None = None
+    """A document whose metrics are of all its rows together, where any was asked for."""
 
 
 @dataclass(frozen=True)

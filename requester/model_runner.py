@@ -20,7 +20,7 @@ from gradmarket.market.step import GradientStep, Step
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
-from graphdoc.cost import evaluation_cost, evaluation_sizes, pass_sizes
+from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
@@ -48,6 +48,7 @@ class PublishedModel:
 
     document: Digest
     evaluation: Digest | None
+    metrics: Digest | None
     parameters: Digest
     layout: Layout
     counters: tuple[str, ...]
@@ -88,33 +89,41 @@ class ModelRunner:
         with self._lock:
             self._runner.turn(PUBLISHING, publishes=True)
             model = self._runner.publish(
-                spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
+                *(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision),
+                spec.evaluation.metrics if spec.evaluation else (),
             )
         parameters = blobs.put(tensors.pack_tensors(model.parameters))
-        documents = blobs.put(model.document), blobs.put(model.evaluation)
-        return self._describe_model(blobs, spec, *documents, parameters, PUBLISHING)
+        metrics = None if model.metrics is None else blobs.put(model.metrics)
+        named = DocumentModel(
+            document=blobs.put(model.document),
+            evaluation=blobs.put(model.evaluation),
+            metrics=metrics,
+            parameters=parameters,
+        )
+        return self._describe_model(blobs, spec, named, PUBLISHING)
 
     def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
         """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
-        return self._describe_model(blobs, spec, model.document, model.evaluation, model.parameters, BOUNDING)
+        return self._describe_model(blobs, spec, model, BOUNDING)
 
-    def _describe_model(
-        self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest, child: str
-    ) -> PublishedModel:
+    def _describe_model(self, blobs: Blobs, spec: JobSpec, model: DocumentModel, child: str) -> PublishedModel:
         with self._lock:
             self._runner.turn(child, publishes=child == PUBLISHING)
-            loaded = self._runner.load(blobs.read(document))
+            loaded = self._runner.load(blobs.read(model.document))
             bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
             self._check_step_memory(spec.step, bounded.peak_bytes)
             estimate = compute_task_cost(loaded, bounded, spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
-        _check_finite(tensors.unpack_tensors(blobs.read(parameters), loaded.state), [e.name for e in loaded.trainable])
+        _check_finite(
+            tensors.unpack_tensors(blobs.read(model.parameters), loaded.state), [e.name for e in loaded.trainable]
+        )
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         return PublishedModel(
-            document=document,
-            evaluation=evaluation,
-            parameters=parameters,
+            document=model.document,
+            evaluation=model.evaluation,
+            metrics=model.metrics,
+            parameters=model.parameters,
             layout=build_layout(loaded),
             counters=loaded.counters,
             inputs=loaded.batch(1),
@@ -138,11 +147,15 @@ class ModelRunner:
 
     def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
         """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""
-        document = blobs.read(model.evaluation or model.document)
+        self._check_cost(model, blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS)
+        if model.metrics is not None:
+            self._check_cost(model, blobs.read(model.metrics), rows, rows)
+
+    def _check_cost(self, model: PublishedModel, document: bytes, rows: int, at_once: int) -> None:
         with self._lock:
             self._runner.turn(model.child, publishes=model.child == PUBLISHING)
-            bound = self._runner.bound_evaluation(document, *evaluation_sizes(rows))
-        needed, most = evaluation_cost(parse_document(document), bound, rows), self._runner.settings
+            bound = self._runner.bound_evaluation(document, *pass_sizes(rows, at_once))
+        needed, most = evaluation_cost(parse_document(document), bound, rows, at_once), self._runner.settings
         if needed.memory - bound.idle_bytes > most.memory_bytes:
             raise JobRefused(
                 "evaluation", f"it takes {needed.memory} bytes, more than there are here: hold out fewer rows"
@@ -220,13 +233,17 @@ class ModelRunner:
     def evaluate(
         self, blobs: Blobs, publication: Publication, parameters: Arrays, manifest: Manifest, partition: Partition
     ) -> dict[str, float]:
-        """Returns loss and metrics of these parameters on a held-out partition."""
+        """Returns loss and metrics of these parameters on a held-out partition, as far as they are defined on it."""
         document = blobs.read(publication.evaluation or publication.document)
         with self._lock:
             batch = self.held_out(blobs, manifest, partition)
             self._runner.turn(publication.digest)
-            metrics = self._runner.evaluate(document, parameters, batch)
-        return {"loss": metrics.loss, **metrics.values}
+            means = self._runner.evaluate(document, parameters, batch)
+            whole = {}
+            if publication.metrics is not None:
+                whole = self._runner.measure(blobs.read(publication.metrics), parameters, batch)
+        defined = {name: value for name, value in whole.items() if math.isfinite(value)}
+        return {"loss": means.loss, **means.values, **defined}
 
 
 def _check_finite(state: Arrays, trained: Iterable[str]) -> None:

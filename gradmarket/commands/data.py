@@ -1,5 +1,6 @@
 """`gradmarket data …`: packs a researcher's own rows into partitions, and uploads them."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -7,12 +8,12 @@ import typer
 from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
-from gradmarket.data import sources
+from gradmarket.data import images, sources, text
 from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset, write_dataset
 from gradmarket.data.tables import build_encoding
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest
+from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, TextEncoding
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.terminal import echo_text
@@ -26,7 +27,11 @@ app = typer.Typer(no_args_is_help=True)
 @app.command("pack")
 def packing(
     source: Annotated[
-        Path, typer.Argument(help="npz, npy, safetensors, parquet, csv, jsonl; a saved dataset's folder.")
+        Path,
+        typer.Argument(
+            help="npz, npy, safetensors, parquet, csv, jsonl; a saved dataset's folder; a folder of pictures for each "
+            "class; with --length txt or md, or a folder of them."
+        ),
     ],
     rows: Annotated[int, typer.Option("--rows-per-partition", min=1, help="At most.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
@@ -43,14 +48,31 @@ def packing(
     classes: Annotated[
         int | None, typer.Option(min=1, help="How many the model has: a label of y beyond them is refused.")
     ] = None,
+    length: Annotated[int | None, typer.Option(min=1, help="Of text: tokens in a row.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Of text: a file of the package tokenizers; else each byte is a token.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(metavar="HEIGHTxWIDTH", help="Of pictures: scale all to it.")] = None,
+    grey: Annotated[bool, typer.Option("--grey", help="Of pictures: one channel, not three.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
-    columns, given = sources.load_columns(source, target), _parse_columns(inputs or [])
-    arrays = select_inputs(columns.arrays, given, target)
-    picked = pick_columns(list(columns.arrays), given, target)
-    encoding = build_encoding(picked, columns.categories) if columns.categories else None
-    packed = _pack_arrays(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes), encoding)
+    given, wanted = _parse_columns(inputs or []), classes
+    encoding: Encoding | TextEncoding | None
+    if length is not None or source.suffix in text.SUFFIXES:
+        if length is None:
+            raise Refused(f"{source}: name how many tokens a row has, such as --length 64")
+        written = text.load_text_rows(text.Text(source, length, tokenizer and text.load_tokenizer(tokenizer)))
+        arrays, encoding, wanted = written.arrays, written.encoding, classes or written.encoding.vocabulary
+    elif images.is_image_folder(source):
+        pictures = images.load_image_rows(images.Images(source, _parse_size(size), "L" if grey else "RGB"))
+        arrays, encoding = pictures.arrays, pictures.encoding
+    else:
+        columns = sources.load_columns(source, target)
+        arrays = dict(select_inputs(columns.arrays, given, target))
+        picked = pick_columns(list(columns.arrays), given, target)
+        encoding = build_encoding(picked, columns.categories) if columns.categories else None
+    packed = _pack_arrays(source, arrays, Cut(rows, kind, held_out, seed, base_url, wanted), encoding)
     write_dataset(packed, output)
     partitions = packed.manifest.partitions
     facts = {
@@ -65,7 +87,16 @@ def packing(
     )
 
 
-def _pack_arrays(source: Path, arrays: Arrays, cut: Cut, encoding: Encoding | None) -> Packed:
+def _parse_size(written: str | None) -> tuple[int, int] | None:
+    if written is None:
+        return None
+    match = re.fullmatch(r"([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", written)
+    if match is None:
+        raise Refused(f"--size {written}: write HEIGHTxWIDTH in pixels, such as 32x32")
+    return int(match[1]), int(match[2] or match[1])
+
+
+def _pack_arrays(source: Path, arrays: Arrays, cut: Cut, encoding: Encoding | TextEncoding | None) -> Packed:
     try:
         return pack_dataset(arrays, cut, encoding)
     except Refused as error:

@@ -9,6 +9,7 @@ import typer
 from pydantic import BaseModel
 
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import metrics
 from gradmarket.terminal import echo_text
 from graphdoc import plugins
 from requester.api.field_docs import describe_fields, parse_docstrings
@@ -32,6 +33,14 @@ PLUGINS: Final = {
     "Verifiers": ("gradmarket.market.rules.verifiers", '`"verifier": {"name": NAME, …}`'),
 }
 
+METRICS: Final = """
+## Metrics
+
+`"evaluation": {"metrics": [NAME, …]}`, each of all held-out rows together and no mean over batches. An uploaded model
+has a document of its own for them, `model.metrics`, which `Market.train(…, metrics=[NAME, function])` makes: a function
+takes the module's answer and y, of all rows, and returns one number. A label of -100 counts for nothing.
+
+"""
 BESIDE: Final = re.compile(r" Omitted where [^.]*\.| \(rules\.\w+\)")
 """Notes of the schema that say nothing to the author of a job."""
 LOWER: Final = {"minimum": "[", "exclusiveMinimum": "("}
@@ -68,6 +77,7 @@ def build_job_reference() -> str:
         for name, part in whole["$defs"].items()
     ]
     parts += [_format_plugins(title, package, use) for title, (package, use) in PLUGINS.items()]
+    parts += [METRICS, *(f"- `{name}`: {meaning}\n" for name, meaning in metrics.READY.items())]
     return HEAD + "".join(parts)
 
 

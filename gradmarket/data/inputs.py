@@ -121,8 +121,9 @@ def columns_of(arrays: Arrays, classes: int | None = None) -> dict[str, Column]:
 
 
 def _build_column(name: str, array: np.ndarray, given: int | None) -> Column:
-    """Treats `y` as labels if it holds integers from 0."""
-    labels = name == "y" and array.ndim == 1 and array.dtype.kind in "iu" and int(array.min()) >= 0
+    """Treats `y` as labels if it holds integers from 0, of more dimensions where their classes are given."""
+    flat = array.ndim == 1 or given is not None
+    labels = name == "y" and flat and array.dtype.kind in "iu" and int(array.min()) >= 0
     classes = given or int(array.max()) + 1 if labels else None
     if classes is not None and given is None and classes > LABELS_AT_MOST:
         classes = None

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from gradmarket.data.inputs import check_values, columns_of
-from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, Partition
+from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, Partition, TextEncoding
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.model.sampling import draw_shuffled_rows as drawn
@@ -53,21 +53,32 @@ class Packed:
         return blob_digest(self.body)
 
 
-def pack_dataset(arrays: Mapping[str, np.ndarray], cut: Cut, encoding: Encoding | None = None) -> Packed:
-    """The rows, shuffled by the seed, in partitions of nearly one size; the manifest keeps the `encoding` of a table.
+def pack_dataset(
+    arrays: Mapping[str, np.ndarray],
+    cut: Cut,
+    encoding: Encoding | TextEncoding | None = None,
+    measured: Mapping[str, np.ndarray] | None = None,
+) -> Packed:
+    """The rows, shuffled by the seed, in partitions of nearly one size; the manifest keeps the `encoding`.
 
-    Raises Refused, naming the row where a value is one that no worker could compute with.
+    `measured` are rows of the same inputs that become the partition `test`, in place of a fraction. Raises Refused,
+    naming the row where a value is one that no worker could compute with.
     """
     if not 0 <= cut.held_out < 1 or cut.rows < 1:
         raise Refused("a partition has at least one row, and what is held out is a fraction below 1")
     check_values(arrays, cut.classes)
+    known = arrays
+    if measured is not None:
+        check_values(measured, cut.classes)
+        known = {**arrays, "y": np.concatenate([arrays["y"], measured["y"]])}
     kind, files, partitions = format_of(cut.format), {}, []
-    for name, places in _split_rows(len(next(iter(arrays.values()))), cut):
-        data = kind.write({key: np.ascontiguousarray(array[places]) for key, array in arrays.items()})
+    for name, rows in _cut_rows(arrays, cut, measured):
+        data = kind.write({key: np.ascontiguousarray(array) for key, array in rows.items()})
         files[name] = data
-        partitions.append(_build_partition(name, data, len(places), cut))
-    inputs = columns_of(arrays, cut.classes)
-    return Packed(Manifest(inputs=inputs, partitions=tuple(partitions), encoding=encoding), files)
+        partitions.append(_build_partition(name, data, len(next(iter(rows.values()))), cut))
+    inputs = columns_of(known, cut.classes)
+    text, table = (encoding, None) if isinstance(encoding, TextEncoding) else (None, encoding)
+    return Packed(Manifest(inputs=inputs, partitions=tuple(partitions), encoding=table, text=text), files)
 
 
 def write_dataset(packed: Packed, folder: Path) -> None:
@@ -76,6 +87,18 @@ def write_dataset(packed: Packed, folder: Path) -> None:
     for partition in packed.manifest.partitions:
         (folder / partition.file).write_bytes(packed.files[partition.name])
     (folder / MANIFEST).write_bytes(packed.body)
+
+
+def _cut_rows(
+    arrays: Mapping[str, np.ndarray], cut: Cut, measured: Mapping[str, np.ndarray] | None
+) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+    """Yields each partition's name and rows, what is measured on first."""
+    if measured is not None:
+        if cut.held_out:
+            raise Refused("a validation set and a fraction to hold out: leave out one")
+        yield HELD_OUT, measured
+    for name, places in _split_rows(len(next(iter(arrays.values()))), cut):
+        yield name, {key: array[places] for key, array in arrays.items()}
 
 
 def _split_rows(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
-from typing import Final
+from typing import Any, Final, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -14,10 +14,12 @@ from pyarrow import csv, parquet
 from pyarrow import json as json_lines
 from safetensors import SafetensorError, deserialize
 
-from gradmarket.data.tables import TableColumns, check_header, convert_table
+from gradmarket.data.images import is_image_folder
+from gradmarket.data.tables import TableColumns, check_header, convert_table, table_of
 from gradmarket.market.errors import NotFound, Refused
 
 Arrays = dict[str, np.ndarray]
+Converted = TypeVar("Converted")
 HUGGING_FACE: Final = "state.json"
 SPLITS: Final = "dataset_dict.json"
 SAFETENSORS: Final = {
@@ -38,20 +40,37 @@ def load_columns(path: Path, target: str | None = None) -> TableColumns:
 
     Raises NotFound, or Refused if it is something else or cannot be parsed.
     """
+
+    def convert(found: Arrays | pa.Table) -> TableColumns:
+        return convert_table(found, target) if isinstance(found, pa.Table) else TableColumns(found, {})
+
+    return _read(path, convert)
+
+
+def _read(path: Path, convert: Callable[[Arrays | pa.Table], Converted]) -> Converted:
     if not path.exists():
         raise NotFound(f"there is no {path}")
     reader = _load_folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
         raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
-        found = reader(path)
-        return convert_table(found, target) if isinstance(found, pa.Table) else TableColumns(found, {})
+        return convert(reader(path))
     except BadZipFile:
         raise Refused(f"{path} cannot be read: the archive is cut short or is none: write it again") from None
     except _UNREADABLE as error:
         raise Refused(f"{path} cannot be read: {str(error)[:300]}") from None
     except _OF_ANOTHER_FORM:
         raise Refused(f"{path} cannot be read: it is damaged, or not what its name says: write it again") from None
+
+
+def find_table(dataset: Any) -> pa.Table | None:
+    """Returns a data frame, or a file or folder that holds a table, as a table; None of anything else."""
+    if not isinstance(dataset, str | Path):
+        return table_of(dataset)
+    if is_image_folder(Path(dataset)):
+        return None
+    found = _read(Path(dataset), lambda read: read)
+    return found if isinstance(found, pa.Table) else None
 
 
 def _load_npy(path: Path) -> Arrays:

@@ -84,6 +84,11 @@ def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
     }
 
 
+def list_known_inputs(columns: Mapping[str, np.ndarray], encoding: Encoding) -> dict[str, tuple[str, ...]]:
+    """Returns the columns of the inputs that were made of these alone: of rows without labels all but y."""
+    return {name: names for name, names in encoding.inputs.items() if all(column in columns for column in names)}
+
+
 def build_encoding(inputs: Mapping[str, Sequence[str]], categories: Mapping[str, tuple[str, ...]]) -> Encoding:
     """Returns how these inputs were made of a table's columns."""
     used = {name for names in inputs.values() for name in names}

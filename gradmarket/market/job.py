@@ -26,7 +26,7 @@ from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed
 from gradmarket.market.rules.row_spending import RowSpending
-from gradmarket.market.rules.stopping import Ending, StopAtMetric
+from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
 from gradmarket.market.rules.task_proof import JobChecks
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan
@@ -58,7 +58,8 @@ class JobSpec(JobFields):
             why := task_windows.find_repeat_fault(self.audited, self.verifier.name, self.replication)
         ):
             raise ValueError(f"step.window: {why}")
-        if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
+        watched = any(isinstance(rule, StopAtMetric | StopAtPatience) for rule in self.stop)
+        if watched and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self
 
@@ -289,6 +290,8 @@ class Publication(Part):
     evaluation: DigestField | None
     parameters: DigestField
     manifest: DigestField
+    metrics: DigestField | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The document of its metrics of all held-out rows together, where it has any."""
 
     @property
     def digest(self) -> Digest:

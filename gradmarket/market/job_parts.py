@@ -16,8 +16,9 @@ from pydantic import (
 from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
+from gradmarket.market.rules.metrics import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
-from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtSpent
+from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.wire.sum_messages import MOST_HOLDERS
 from graphdoc import plugins
@@ -36,6 +37,8 @@ class DocumentModel(Part):
     document: DigestField
     parameters: DigestField
     evaluation: DigestField | None = None
+    metrics: DigestField | None = Field(default=None, exclude_if=lambda value: value is None)
+    """A document whose metrics are of all held-out rows together (docs/job.md)."""
 
 
 class ReadyData(Part):
@@ -109,8 +112,11 @@ class Evaluation(Part):
     """Held-out rows, which are never used for training."""
 
     partition: str = "test"
-    metric: Literal["accuracy", "loss"] = "accuracy"
+    metric: MetricName = "accuracy"
     every: Count = 1
+    metrics: tuple[MetricName, ...] = Field(default=(), max_length=16, exclude_if=lambda value: value == ())
+    """Of all held-out rows together (rules.metrics). Omitted where there are none, so that older publications keep
+    their digests."""
 
 
 class Aggregator(Chosen):
@@ -206,16 +212,24 @@ class Deadlines(Part):
 
 def _choose_stop_kind(value: Any) -> str:
     asked = value if isinstance(value, dict) else vars(value) if isinstance(value, Part) else {}
-    return "at_" + next((name for name in ("spent", "date") if name in asked), "metric")
+    return "at_" + next((name for name in ("spent", "date", "patience") if name in asked), "metric")
+
+
+def _take_text(schema: dict[str, Any]) -> None:
+    """Has the schema of a stop rule take its text too."""
+    schema["oneOf"] = [*schema["oneOf"], {"type": "string", "examples": ["auc > 0.9"]}]
 
 
 StopRule = Annotated[
     Annotated[StopAtMetric, Tag("at_metric")]
+    | Annotated[StopAtPatience, Tag("at_patience")]
     | Annotated[StopAtSpent, Tag("at_spent")]
     | Annotated[StopAtDate, Tag("at_date")],
     Discriminator(_choose_stop_kind),
+    BeforeValidator(read_stop_rule),
+    Field(json_schema_extra=_take_text),
 ]
-"""Told apart by a field, so that a mistake is told of the one that was meant."""
+"""Told apart by a field, so that a mistake is told of the one that was meant; or text (stopping.read_stop_rule)."""
 
 
 def _refuse_draws(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """The parent's side of a market's children. It never imports torch."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -25,8 +25,8 @@ from graphdoc.tensors import unpack_tensors
 
 COMPUTING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.step_child")
 PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
-Length = Annotated[int, Field(ge=1, le=2**40)]
-Lengths = tuple[Length, Length, Length]
+Length = Annotated[int, Field(ge=0, le=2**40)]
+Lengths = tuple[Length, Length, Length, Length]
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,15 @@ class Runner(DocumentRunner):
         data: Labelled,
         seed: int,
         precision: Precision = "fp32",
+        metrics: Sequence[str] = (),
     ) -> Published:
-        """Returns a ready architecture for such data as documents and parameters. Raises JobRefused.
+        """Returns a ready architecture for such data as documents and parameters, with a document of ready-made
+        `metrics` where there are any. Raises JobRefused.
 
         The current job is one that `turn` was told of with `publishes`.
         """
         request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
-        request |= {"data": data.model_dump(mode="json"), "precision": precision}
+        request |= {"data": data.model_dump(mode="json"), "precision": precision, "metrics": list(metrics)}
         with self.lock:
             if not self._publishes:
                 raise Refused("the current job's child publishes nothing")
@@ -93,8 +95,8 @@ class Runner(DocumentRunner):
             if sum(answer) > arena.size:
                 self.children.drop()
                 raise RunnerCrashed("it published more than it wrote")
-            document, evaluation, parameters = arena.read_bytes(answer)
-        return Published(document, evaluation, unpack_tensors(parameters))
+            document, evaluation, measured, parameters = arena.read_bytes(answer)
+        return Published(document, evaluation, unpack_tensors(parameters), measured or None)
 
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         """Computes a step of the current document: the arrays of market.model.compute, in its layout's order.

@@ -1,7 +1,9 @@
 """Publishes a ready architecture, by name and with freshly drawn parameters, as graph documents. Runs in the child."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,18 +11,26 @@ from torch import Tensor, nn
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.model import architectures
+from gradmarket.market.model import architectures, metrics
 from graphdoc import plugins
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.graph import Precision
-from graphdoc.document.publish import next_token, publish_module
+from graphdoc.document.publish import next_token, publish_metrics, publish_module
 from graphdoc.figures import Published
 
 
 def publish_ready(
-    architecture: str, arguments: Mapping[str, Any], data: Labelled, seed: int, precision: Precision
+    architecture: str,
+    arguments: Mapping[str, Any],
+    data: Labelled,
+    seed: int,
+    precision: Precision,
+    measured: Sequence[str] = (),
 ) -> Published:
-    """Returns the documents of a model for such data; `seed` draws its parameters. Raises JobRefused."""
+    """Returns the documents of a model for such data; `seed` draws its parameters, `measured` are ready-made metrics.
+
+    Raises JobRefused.
+    """
     try:
         plugin = plugins.load_plugin(architectures.__name__, architecture)
     except Refused as error:
@@ -32,7 +42,16 @@ def publish_ready(
     module: nn.Module = plugin.build(arguments, data.shape, data.classes)
     if data.dtype == "uint8":
         module = ScaledPixels(module)
-    return publish_module(module, plugin.OBJECTIVE, _build_example(data), precision=precision)
+    example = _build_example(data)
+    made = publish_module(module, plugin.OBJECTIVE, example, precision=precision)
+    if not measured:
+        return made
+    try:
+        asked = metrics.load_metrics(measured)
+        document, _ = publish_metrics(module, partial(metrics.compute_metrics, asked), example, precision)
+    except Refused as error:
+        raise JobRefused("evaluation.metrics", error.detail) from None
+    return replace(made, metrics=document)
 
 
 class ScaledPixels(nn.Module):

@@ -22,17 +22,24 @@ class PublishingHandler(StepHandler):
         self.answers["publish"] = self._publish_architecture
 
     def _publish_architecture(self, request: Request) -> list[int] | dict[str, Any]:
-        """Returns the lengths of the two documents and the parameters, which it writes into the arena.
+        """Returns the lengths of the documents and the parameters, which it writes into the arena; 0 for no metrics.
 
         Where a field of the job is at fault, its name and what is wrong.
         """
         data = Labelled.model_validate(request["data"])
-        chosen = request["architecture"], request["arguments"], data, request["seed"], request["precision"]
+        chosen = (
+            request["architecture"],
+            request["arguments"],
+            data,
+            request["seed"],
+            request["precision"],
+            request["metrics"],
+        )
         try:
             published = publish_ready(*chosen)
         except JobRefused as error:
             return {"field": error.field, "detail": error.detail.removeprefix(f"{error.field}: ")[:500]}
-        parts = (published.document, published.evaluation, pack_tensors(published.parameters))
+        parts = (published.document, published.evaluation, published.metrics or b"", pack_tensors(published.parameters))
         self.arena.write_bytes(parts)
         return [len(part) for part in parts]
 

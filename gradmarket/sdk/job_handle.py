@@ -16,8 +16,10 @@ from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
 from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks, refuse_pause
+from gradmarket.data.images import FOLDER, encode_pictures
 from gradmarket.data.inputs import select_inputs
-from gradmarket.data.tables import encode_table, table_of
+from gradmarket.data.tables import encode_table, list_known_inputs, table_of
+from gradmarket.data.text import encode_text
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
@@ -71,6 +73,15 @@ class TrainingJob:
     def metrics(self) -> dict[str, float]:
         """The metrics on the held-out rows, after the newest round that measured them."""
         return dict(self.view().metrics or {})
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """Of each closed round its number, `training loss` and held-out metrics, as far as they were measured."""
+        closed = (one for one in self.rounds() if one.closed_at is not None)
+        return [
+            {"round": one.number} | ({} if one.loss is None else {"training loss": one.loss}) | dict(one.metrics or {})
+            for one in closed
+        ]
 
     def _repr_html_(self) -> str:
         """A notebook's table of how the job stands."""
@@ -135,23 +146,27 @@ class TrainingJob:
             self._client.download(self.id, path, after_round)
             load_state(module, unpack_tensors(path.read_bytes()))
 
-    def encode(self, dataset: Any) -> dict[str, np.ndarray]:
+    def encode(self, dataset: Any, tokenizer: Any = None) -> dict[str, np.ndarray]:
         """Returns a data frame's or table's rows as the model's inputs, converted as the training rows were, and `y`
-        where its column is there. Raises Refused for a job of other data, a missing column, and a new class of y.
+        where its column is there; of a job of text a str as `x`, int64[1, tokens]; of one of pictures the Path of a
+        file or of a folder of them as `x`. Raises Refused for a job of other data, a missing column, and a new class
+        of y. `tokenizer`: the one of the training, unless that was by bytes.
         """
         manifest = parse_manifest(self._client.blob(self._client.publication(self.id).manifest))
+        if manifest.text is not None:
+            if not isinstance(dataset, str):
+                raise Refused(f"job {self.id} trains on text: encode takes a str")
+            return {"x": encode_text(dataset, tokenizer, manifest.text)[None]}
+        if manifest.encoding is not None and FOLDER in manifest.encoding.categories:
+            return {"x": encode_pictures(dataset, manifest.inputs["x"])}
         if manifest.encoding is None:
-            raise Refused(f"job {self.id} trains on no table: give its model what it was trained with")
+            remedy = "give its model what it was trained with"
+            raise Refused(f"job {self.id} trains on no table, text or pictures: {remedy}")
         table = table_of(dataset)
         if table is None:
             raise Refused("encode takes a data frame of pandas or polars, an Arrow table, or a Hugging Face dataset")
         columns = encode_table(table, manifest.encoding)
-        inputs = {
-            name: names
-            for name, names in manifest.encoding.inputs.items()
-            if all(column in columns for column in names)
-        }
-        return dict(select_inputs(columns, inputs))
+        return dict(select_inputs(columns, list_known_inputs(columns, manifest.encoding)))
 
     def fund(self, amount: str) -> None:
         """Raises the budget by an amount like "0.5 GRAD"; a job that paused for lack of money goes on."""

@@ -1,6 +1,6 @@
 """The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,12 +9,14 @@ from torch import nn
 from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT, Packed
 from gradmarket.endpoint import find_endpoint
+from gradmarket.market.model.metrics import Metric
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.sdk.job_handle import TrainingJob
+from gradmarket.sdk.measuring import Measured, Stop
 from gradmarket.sdk.planning import Asked, JobPlan, plan_job, prepare_job
 from graphdoc import formats, tensors
 from graphdoc.export import Loss
@@ -53,6 +55,10 @@ class Market:
         partition_format: str = formats.DEFAULT,
         seed: int | None = None,
         private: Mapping[str, Any] | None = None,
+        validation: Any = None,
+        metrics: Sequence[str | Metric] = (),
+        stop: Stop = (),
+        patience: int | None = None,
         **fields: Any,
     ) -> TrainingJob:
         """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it but
@@ -64,13 +70,20 @@ class Market:
         "1e18 units"; or it is a price rule with its settings (docs/payment.md).
         `private` makes it a job of others' rows, which stay with their holders (docs/private.md): `holders`, the
         addresses of their workers, and what else PrivateData has. `dataset` is then measured on and never trained on.
+        `validation` is a dataset to measure on in place of `held_out`, converted as the training rows are. `metrics`
+        are names of ready-made ones, and functions of the module's answer and y to one number, of all those rows
+        together (docs/job.md). `stop` ends the job early: "auc > 0.9", "loss stalls 5", or rules of the job file;
+        `patience` once so many evaluations brought nothing better of the first metric, or else of the loss.
         `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
         with what workers will compute.
 
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
-        asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields)
+        measured = Measured(validation, metrics, stop, patience)
+        asked = Asked(
+            rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, measured
+        )
         ready = prepare_job(module, loss, dataset, asked, lambda: TokenUnit.of(self._client.chain()))
         return self._post_job(ready.fields, ready.made, ready.packed, private)
 
@@ -89,6 +102,10 @@ class Market:
         partition_format: str = formats.DEFAULT,
         seed: int | None = None,
         private: Mapping[str, Any] | None = None,
+        validation: Any = None,
+        metrics: Sequence[str | Metric] = (),
+        stop: Stop = (),
+        patience: int | None = None,
         tflops: float = 10.0,
         mbit: float = 100.0,
         workers: int | None = None,
@@ -102,7 +119,8 @@ class Market:
         `workers` of `tflops` TFLOP/s with a link of `mbit` Mbit/s are assumed, by default as many as a round occupies.
         Raises what `train` raises before it sends anything.
         """
-        asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields)
+        wanted = Measured(validation, metrics, stop, patience)
+        asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, wanted)
         token = LOCAL_TOKEN if market is None else TokenUnit.of(market._client.chain())
         ready = prepare_job(module, loss, dataset, asked, lambda: token)
         speed = Speed(tflops, mbit, workers or ready.spec.sizes.most * ready.spec.replication.replicas)
@@ -143,6 +161,7 @@ class Market:
             "evaluation": made.evaluation,
             "parameters": tensors.pack_tensors(made.parameters),
         }
+        parts |= {} if made.metrics is None else {"metrics": made.metrics}
         model = {name: self._client.upload(data) for name, data in parts.items()}
         for name, file in packed.files.items():
             (self._client.upload_unserved if private or name == HELD_OUT else self._client.upload)(file)

@@ -15,8 +15,16 @@ from gradmarket.market.model.layout import build_layout, check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
+from gradmarket.sdk.measuring import (
+    Measured,
+    build_metrics,
+    check_measured,
+    check_stop_metrics,
+    list_stop_fields,
+    name_metrics,
+)
 from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
-from gradmarket.sdk.rows import load_rows
+from gradmarket.sdk.rows import load_rows, load_validation
 from graphdoc.document import schema
 from graphdoc.export import Loss, check_taken, export_module
 from graphdoc.figures import Published
@@ -38,6 +46,7 @@ class Asked:
     seed: int | None
     private: Mapping[str, Any] | None
     fields: Mapping[str, Any]
+    measured: Measured
 
 
 @dataclass(frozen=True)
@@ -87,22 +96,33 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     fields |= {} if asked.seed is None else {"seed": asked.seed}
     fields |= {"optimizer": settings_of(asked.optimizer), "rounds": asked.rounds}
     fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}
-    fields = in_smallest(fields, token)
-    spec = _check_fields(fields, private)
+    own = asked.measured.validation is not None
+    measures = bool(private or own or asked.held_out)
+    check_measured(asked.measured, bool(private), measures)
+    fields = in_smallest(fields | list_stop_fields(asked.measured), token)
+    spec = _check_fields(fields, private, measures)
+    metrics = name_metrics(asked.measured, spec)
     loaded = load_rows(dataset, asked.target)
     arrays = loaded.arrays
     most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
-    held_out = 0.0 if private else asked.held_out
-    packed = pack_dataset(arrays, Cut(most, asked.partition_format, held_out, asked.seed or 0), loaded.encoding)
-    made = export_module(module, loss, arrays, spec.precision)
-    check_taken(made, arrays, spec.step.pass_rows)
+    held_out = 0.0 if private or own else asked.held_out
+    measured_rows = load_validation(asked.measured.validation, asked.target, loaded) if own else None
+    cut = Cut(most, asked.partition_format, held_out, asked.seed or 0, classes=loaded.classes)
+    packed = pack_dataset(arrays, cut, loaded.encoding, measured_rows)
+    made = export_module(module, loss, arrays, spec.precision, build_metrics(metrics))
+    for rows in (arrays, measured_rows):
+        if rows is not None:
+            check_taken(made, rows, spec.step.pass_rows)
+    check_stop_metrics(made, spec)
     check_rows_apart(made, spec.step)
     warn_of_coupled_rows(made, arrays, spec)
     check_weighed(spec, build_layout(schema.parse_document(made.document)))
-    if asked.held_out or private:
-        measured = packed.manifest.partitions[0].name if private else HELD_OUT
-        fields.setdefault("evaluation", {"partition": measured, "metric": _choose_metric(made)})
-    return ReadyJob(fields, _check_fields(fields, private), made, packed)
+    if measures:
+        partition = packed.manifest.partitions[0].name if private else HELD_OUT
+        measured: dict[str, Any] = {"partition": partition, "metric": next(iter(metrics), _choose_metric(made))}
+        measured |= {"metrics": list(metrics)} if metrics else {}
+        fields["evaluation"] = measured | dict(fields.get("evaluation") or {})
+    return ReadyJob(fields, _check_fields(fields, private, measures), made, packed)
 
 
 def plan_job(ready: ReadyJob, speed: Speed, token: TokenUnit = LOCAL_TOKEN) -> JobPlan:
@@ -122,10 +142,10 @@ def _choose_metric(made: Published) -> str:
     return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
 
 
-def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None) -> JobSpec:
+def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None, measures: bool) -> JobSpec:
     """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
     inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
     data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
     stands_in = {"model": {"architecture": "mlp"}, "data": data}
-    measured = {"evaluation": {"partition": HELD_OUT}} if private else {}
+    measured = {"evaluation": {"partition": HELD_OUT}} if measures else {}
     return check_input(JobSpec, measured | fields | stands_in, "the job")

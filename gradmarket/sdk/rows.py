@@ -11,9 +11,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gradmarket.data import sources
+from gradmarket.data.images import Images, is_image_folder, load_image_rows, scale_pixels
 from gradmarket.data.inputs import pick_columns, select_inputs
-from gradmarket.data.tables import build_encoding, convert_table, table_of
-from gradmarket.market.data.manifest import Encoding
+from gradmarket.data.tables import build_encoding, convert_table, encode_table, list_known_inputs, table_of
+from gradmarket.data.text import Text, load_text_rows
+from gradmarket.market.data.manifest import Encoding, TextEncoding
 from gradmarket.market.errors import Refused
 from gradmarket.sdk.arguments import array_of
 
@@ -25,20 +27,30 @@ class DatasetRows:
     """A dataset's inputs and `y`, with one row per example; `encoding` says how they were made where it was a table."""
 
     arrays: dict[str, np.ndarray]
-    encoding: Encoding | None = None
+    encoding: Encoding | TextEncoding | None = None
+    classes: int | None = None
+    """Labels in y are below it, where that is known; else one more than the greatest."""
 
 
 def load_rows(dataset: Any, target: str | None = None) -> DatasetRows:
     """Returns `x`, or inputs of other names, and `y`.
 
     `dataset` is a data frame of pandas or polars, an Arrow table, a Hugging Face dataset, a path to a file or folder
-    (see sources.load_columns), a TensorDataset or another dataset of pairs, a DataLoader of one, a pair of tensors or
-    arrays, or a mapping of names to them. Of named columns, `target` becomes y and all others x, side by side; without
-    `target`, one must be named y, and the others are the module's inputs by name. Words become categories
-    (data.tables). Raises Refused and names the fault.
+    (see sources.load_columns), Text or Images (gradmarket.data), a TensorDataset or another dataset of pairs, a
+    DataLoader of one, a pair of tensors or arrays, or a mapping of names to them. Of named columns, `target` becomes y
+    and all others x, side by side; without `target`, one must be named y, and the others are the module's inputs by
+    name. Words become categories (data.tables). Raises Refused and names the fault.
     """
     if isinstance(dataset, DataLoader):
         dataset = dataset.dataset
+    if isinstance(dataset, Text):
+        text = load_text_rows(dataset)
+        return DatasetRows(text.arrays, text.encoding, text.encoding.vocabulary)
+    if isinstance(dataset, str | Path) and is_image_folder(Path(dataset)):
+        dataset = Images(dataset)
+    if isinstance(dataset, Images):
+        pictures = load_image_rows(dataset)
+        return DatasetRows(scale_pixels(pictures.arrays), pictures.encoding)
     table = table_of(dataset)
     if table is None and not isinstance(dataset, str | Path):
         return DatasetRows(_load_arrays(dataset, target))
@@ -47,6 +59,30 @@ def load_rows(dataset: Any, target: str | None = None) -> DatasetRows:
     if table is not None or columns.categories:
         encoding = build_encoding(pick_columns(list(columns.arrays), target=target), columns.categories)
     return DatasetRows(_check_inputs(select_inputs(columns.arrays, target=target)), encoding)
+
+
+def load_validation(dataset: Any, target: str | None, training: DatasetRows) -> dict[str, np.ndarray]:
+    """Returns rows to measure on, converted as the training rows were: a table by their categories.
+
+    Raises Refused where their inputs differ from the training rows'.
+    """
+    if isinstance(dataset, DataLoader):
+        dataset = dataset.dataset
+    try:
+        table = sources.find_table(dataset) if isinstance(training.encoding, Encoding) else None
+        if isinstance(training.encoding, Encoding) and table is not None:
+            columns = encode_table(table, training.encoding)
+            arrays = dict(select_inputs(columns, list_known_inputs(columns, training.encoding)))
+        else:
+            arrays = load_rows(dataset, target).arrays
+    except Refused as error:
+        raise Refused(f"validation: {error.detail}", error.remedy) from None
+    for name, rows in training.arrays.items():
+        other = arrays.get(name)
+        if other is None or other.shape[1:] != rows.shape[1:] or other.dtype != rows.dtype:
+            given = "is missing" if other is None else f"is {other.dtype}{list(other.shape[1:])} a row"
+            raise Refused(f"validation: {name} {given}, and training has {rows.dtype}{list(rows.shape[1:])}")
+    return {name: arrays[name] for name in training.arrays}
 
 
 def _load_arrays(dataset: Any, target: str | None) -> dict[str, np.ndarray]:

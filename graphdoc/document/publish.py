@@ -31,6 +31,9 @@ from graphdoc.figures import Published
 Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """(the module's answer, the target) -> (mean loss over the rows, each metric's sum over the rows)."""
 
+MetricValues = Callable[[Any, Tensor], Mapping[str, Tensor]]
+"""(the module's answer, the target) -> metrics of all rows together, each one float32."""
+
 Around = Callable[[], AbstractContextManager[Any]]
 """What the model and the loss run in while they are traced, where they can be traced so."""
 
@@ -90,8 +93,12 @@ class Objective(nn.Module):
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
         with self.within():
             loss, metrics = self.loss(self.answer(data), data[TARGET])
-        self._told.metrics = tuple(metrics)
-        return (loss, *metrics.values())
+        return self._told_of(loss, metrics)
+
+    def _told_of(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Notes the metrics' names, in the order in which documents have them."""
+        self._told.metrics = tuple(sorted(metrics))
+        return (loss, *(metrics[name] for name in self._told.metrics))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -128,6 +135,37 @@ class Objective(nn.Module):
 
     def _call_model(self, inputs: Mapping[str, Tensor]) -> Any:
         return self.model(**inputs) if self.by_name else self.model(*inputs.values())
+
+
+class MetricsObjective(Objective):
+    """What a metrics document is of: data by name -> (a number that nobody reads, *metrics of all rows together)."""
+
+    def __init__(self, model: nn.Module, metrics: MetricValues, by_name: bool, precision: Precision) -> None:
+        super().__init__(model, lambda answer, y: (torch.zeros(()), dict(metrics(answer, y))), by_name, precision)
+
+    def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        with self.within():
+            _, metrics = self.loss(self.answer(data), data[TARGET])
+        return self._told_of(torch.stack(list(metrics.values())).nan_to_num(0.0, 0.0, 0.0).sum(), metrics)
+
+
+def publish_metrics(
+    module: nn.Module,
+    metrics: MetricValues,
+    example: tuple[Tensor | Mapping[str, Tensor], Tensor],
+    precision: Precision = "fp32",
+) -> tuple[bytes, dict[str, Tensor]]:
+    """The metrics document of `module` in evaluation, proven to equal it on the example, and the state that it reads.
+
+    Data and state have the names of `publish_module`. Raises DocumentRefused.
+    """
+    inputs, target = example
+    by_name = not isinstance(inputs, Tensor)
+    data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
+    objective = MetricsObjective(module, metrics, by_name, precision)
+    with _own_modes(module):
+        objective.eval()
+        return document_of(objective, data, {}, training=False)
 
 
 def publish_module(

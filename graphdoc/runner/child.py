@@ -33,7 +33,7 @@ from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound
 from graphdoc.operators.cuda import workspace_bytes
-from graphdoc.passes import build_tensors, evaluate, mean_gradient, numpy_of
+from graphdoc.passes import build_tensors, evaluate, mean_gradient, measure, numpy_of
 from graphdoc.runner import allowance, serving
 from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.card_class import describe_card
@@ -58,6 +58,7 @@ class RequestHandler:
             "ranges": self._compute_ranges,
             "run": self._run,
             "evaluate": self._evaluate_document,
+            "measure": self._measure,
             "release": self._release_memory,
         }
 
@@ -113,6 +114,14 @@ class RequestHandler:
         whole = evaluation_cost(program.document, bounded, rows)
         with self.allowed(program, whole, pass_count(rows, EVALUATION_ROWS)):
             return asdict(evaluate(program, state, batch, self.configuration.device))
+
+    def _measure(self, request: Request) -> dict[str, float]:
+        program = self.programs[request["digest"]]
+        state, batch = self.views(request["state"]), self.views(request["batch"])
+        rows = check_batch(program.document, batch)
+        bounded = self.admit(program, batch, (rows,), Limits(*request["limits"]), False)
+        with self.allowed(program, evaluation_cost(program.document, bounded, rows, rows), 1):
+            return measure(program, state, batch, self.configuration.device)
 
     @property
     def _most(self) -> Limits:

@@ -30,6 +30,7 @@ DOCUMENTS_KEPT: Final = 4
 _NOTHING: Final = TypeAdapter(type(None))
 _BOUND: Final = TypeAdapter(Bound)
 _METRICS: Final = TypeAdapter(Metrics)
+_MEASURED: Final = TypeAdapter(dict[str, float])
 _RANGES: Final = TypeAdapter(dict[str, tuple[Range, ...]])
 
 
@@ -153,6 +154,14 @@ class DocumentRunner:
             sent = write_inputs(self.running().arena, needed, state, batch)
             limits = self.children.limits(needed.digest, self.settings)
             return self.ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
+
+    def measure(self, document: bytes, state: Arrays, batch: Arrays) -> dict[str, float]:
+        """Returns the metrics of a metrics document over all rows of the batch together, bounded like a step."""
+        with self.lock:
+            needed = self._needed(self._known(document))
+            sent = write_inputs(self.running().arena, needed, state, batch)
+            limits = self.children.limits(needed.digest, self.settings)
+            return self.ask({"do": "measure", "limits": limits, **sent.request}, _MEASURED)
 
     def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
         """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""

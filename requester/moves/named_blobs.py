@@ -50,7 +50,8 @@ def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
     if not isinstance(spec.data, ReadyData) and spec.data.manifest is not None:
         yield "data.manifest", spec.data.manifest
     if not isinstance(spec.model, ReadyModel):
-        named = {"document": spec.model.document, "evaluation": spec.model.evaluation}
+        parts = ("document", "evaluation", "metrics")
+        named: dict[str, Digest | None] = {part: getattr(spec.model, part) for part in parts}
         for field, digest in {**named, "parameters": spec.model.parameters}.items():
             if digest is not None:
                 yield f"model.{field}", digest

@@ -22,6 +22,7 @@ from requester import dataset
 from requester.context import Context
 from requester.model_runner import PublishedModel
 from requester.moves import blob_cleanup, named_blobs
+from requester.moves.measured_metrics import check_metrics
 from requester.ready_data import digits
 from requester.store import jobs, ready_rows
 from requester.store.event_log import record_event
@@ -64,9 +65,17 @@ def _publish_or_fail(context: Context, job_id: str) -> None:
         job = lock_row(work, Job, job_id)
         if job.state != JobState.DRAFT:
             return
-        blobs = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
+        blobs = (
+            publication.document,
+            publication.evaluation,
+            publication.metrics,
+            publication.parameters,
+            publication.manifest,
+        )
         blob_cleanup.lock_and_restore_blobs(
-            context, work, {digest: partial(_raise_gone, digest) for digest in blobs if digest is not None}
+            context,
+            work,
+            {digest: partial(_raise_gone, digest) for digest in (*blobs, facts.memory) if digest is not None},
         )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
@@ -119,10 +128,12 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         spec=spec,
         document=model.document,
         evaluation=model.evaluation,
+        metrics=model.metrics,
         parameters=model.parameters,
         manifest=context.blobs.put(canonical(manifest.model_dump(mode="json"))),
     )
     dataset.check_first_step(context.blobs, context.modelling, publication, manifest)
+    check_metrics(context, publication, manifest)
     facts = Facts(
         layout=layout_facts(model.layout),
         counters=model.counters,

@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import overlap, stopping
-from gradmarket.market.rules.stopping import StopAtSpent
+from gradmarket.market.rules.stopping import StopAtPatience, StopAtSpent
 from gradmarket.market.terms import JobState, RoundState, Units
 from gradmarket.market.wire.poll import digest_of
 from requester.store.among import is_in_bound_list
@@ -165,7 +165,17 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
     limited = any(isinstance(rule, StopAtSpent) for rule in load_spec(job).stop)
     spent = sum_earned_units(reader, job.id) * int(job.unit) if limited else 0
     noised = count_noised_rounds(reader, job.id, load_spec(job), row.number + 1)
-    return stopping.find_stop_reason(load_spec(job).ending, row.number, row.metrics or {}, spent, noised)
+    watched = any(isinstance(rule, StopAtPatience) for rule in load_spec(job).stop)
+    earlier = reader.session.scalars(_MEASURED, {"job": job.id, "round": row.number}).all() if watched else ()
+    measured = [*(metrics or {} for metrics in earlier), row.metrics or {}]
+    return stopping.find_stop_reason(load_spec(job).ending, row.number, measured, spent, noised)
+
+
+_MEASURED: Final = (
+    select(Round.metrics)
+    .where(_OF_JOB, Round.state == RoundState.CLOSED, Round.number < bindparam("round"))
+    .order_by(Round.number)
+)
 
 
 def latest_round(reader: RowReader, job_id: str) -> Round | None:

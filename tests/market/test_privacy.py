@@ -137,8 +137,8 @@ def test_the_job_ends_at_its_epsilon() -> None:
     assert spec.privacy is not None
     rounds = spec.privacy.rounds
     assert 1 < rounds < 100
-    assert stopping.find_stop_reason(spec.ending, rounds - 2, {}, 0) == ""
-    assert "of epsilon 8 is spent" in stopping.find_stop_reason(spec.ending, rounds - 1, {}, 0)
+    assert stopping.find_stop_reason(spec.ending, rounds - 2, (), 0) == ""
+    assert "of epsilon 8 is spent" in stopping.find_stop_reason(spec.ending, rounds - 1, (), 0)
 
 
 @pytest.mark.parametrize(

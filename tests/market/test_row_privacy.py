@@ -471,8 +471,8 @@ def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
     assert rows.spent(4) == rows.spent(1) == compute_epsilon(4.0, 1e-5, 1)
     assert rows.spent(5) == compute_epsilon(4.0, 1e-5, 2)
     last = rows.rounds - 1
-    assert stopping.find_stop_reason(spec.ending, last - 1, {}, 0) == ""
-    assert "of epsilon 8 of a row is spent" in stopping.find_stop_reason(spec.ending, last, {}, 0)
+    assert stopping.find_stop_reason(spec.ending, last - 1, (), 0) == ""
+    assert "of epsilon 8 of a row is spent" in stopping.find_stop_reason(spec.ending, last, (), 0)
 
 
 @pytest.mark.parametrize(

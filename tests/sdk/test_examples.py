@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
@@ -100,3 +101,25 @@ def test_another_librarys_model_is_trained_here_and_tested_by_its_own_trainer(
     assert job.state == "finished"
     told = capsys.readouterr().out.splitlines()[-1]
     assert float(told.split("accuracy ")[1]) > 0.7, "a guess is at a tenth and a half"
+
+
+def test_twenty_lines_train_a_frame_with_two_columns_of_words_and_report_auc(
+    market: Market, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = [line for line in (EXAMPLES / "customers.py").read_text().splitlines() if line.strip()]
+    assert len(written) <= 20
+    train = Market.train
+    monkeypatch.setattr(Market, "train", lambda *given, **named: train(*given, **named, replication=ALONE, seed=0))
+    torch.manual_seed(0)
+    ran = example("customers")
+    job, frame, model = (ran[name] for name in ("job", "frame", "model"))
+    later = job.encode(frame[1500:])
+    with torch.no_grad():
+        scores = model(torch.tensor(later["x"])).softmax(1)[:, 1]
+    expected = roc_auc_score(later["y"], scores)
+    assert job.history[-1]["auc"] == pytest.approx(expected, abs=1e-6), "of all 500 rows, by scikit-learn"
+    assert expected > 0.8
+    assert job.view().reason.startswith("auc reached 0.8")
+    assert f"'auc': {job.metrics['auc']}" in capsys.readouterr().out
+    assert {"round", "training loss", "loss", "accuracy", "auc", "f1"} == set(job.history[-1])
+    assert [one["round"] for one in job.history] == list(range(len(job.history)))

@@ -64,6 +64,17 @@ class Encoding(Part):
     )
 
 
+class TextEncoding(Part):
+    """How rows were made of text: `tokenizer` is "bytes", or the name of another with so many tokens.
+
+    `x` is `length` tokens of the text, `y` the same moved on by one.
+    """
+
+    tokenizer: str = Field(min_length=1, max_length=200)
+    vocabulary: int = Field(ge=1, le=2**31)
+    length: Count
+
+
 class Manifest(Part):
     """The dataset. Every partition's arrays have exactly the names, element types and shapes of `inputs`."""
 
@@ -71,7 +82,9 @@ class Manifest(Part):
     partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(max_length=100_000)
     """None where all rows stay with their holders."""
     encoding: Encoding | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Of a dataset that was a table; omitted where it was none."""
+    """Of a dataset that was a table or pictures; omitted where it was none."""
+    text: TextEncoding | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of a dataset that was text; omitted where it was none."""
 
     @model_validator(mode="after")
     def _names(self) -> "Manifest":

@@ -1,18 +1,47 @@
-"""Decides when a job stops: after its rounds, or at a metric, a sum or a date."""
+"""Decides when a job stops: after its rounds, or at a metric, once a metric has stalled, at a sum or a date."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Final
 
-from gradmarket.market.fields import AmountField, Part, Time
+from pydantic import Field
+
+from gradmarket.market.fields import AmountField, Count, Part, Time
+from gradmarket.market.rules.metrics import Better, MetricName, better_of
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_spending import RowSpending
 
+_REACHED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=?|<=?)\s*([-+.0-9eE]+)\s*")
+_STALLED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s+stalls\s+([0-9]+)\s*")
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _is_zero(value: float) -> bool:
+    return value == 0.0
+
 
 class StopAtMetric(Part):
-    metric: Literal["accuracy", "loss"]
+    metric: MetricName
     at: float
+    better: Better | None = Field(default=None, exclude_if=_is_none)
+    """Which way it is better: `lower` for loss and perplexity where it is left out, else `higher`."""
+
+
+class StopAtPatience(Part):
+    """Ends the job once so many evaluations in a row were no better than the best before them (Prechelt 1998)."""
+
+    metric: MetricName
+    patience: Count
+    least: float = Field(default=0.0, ge=0.0, exclude_if=_is_zero)
+    """An evaluation is better only by more than this."""
+    better: Better | None = Field(default=None, exclude_if=_is_none)
+    """See StopAtMetric."""
 
 
 class StopAtSpent(Part):
@@ -23,12 +52,33 @@ class StopAtDate(Part):
     date: Time
 
 
+StopRule = StopAtMetric | StopAtPatience | StopAtSpent | StopAtDate
+
+
+def read_stop_rule(value: Any) -> Any:
+    """Returns a rule that is written as text ("auc > 0.9", "loss stalls 5") as its fields; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if (stalled := _STALLED.fullmatch(value)) is not None:
+        return {"metric": stalled[1], "patience": int(stalled[2])}
+    reached = _REACHED.fullmatch(value)
+    try:
+        at = float(reached[3]) if reached else math.nan
+    except ValueError:
+        at = math.nan
+    if reached is None or not math.isfinite(at):
+        raise ValueError(f"{value[:60]!r} is no rule: write one like 'auc > 0.9', 'loss < 0.1' or 'auc stalls 5'")
+    better = "higher" if reached[2].startswith(">") else "lower"
+    usual = better == better_of(reached[1])
+    return {"metric": reached[1], "at": at} | ({} if usual else {"better": better})
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """What ends a job: its rounds, its own rules, its last date, and what its rounds may tell of a holder or a row."""
 
     rounds: int
-    rules: Sequence[StopAtMetric | StopAtSpent | StopAtDate]
+    rules: Sequence[StopRule]
     last: datetime | None
     privacy: Privacy | None
     rows: RowSpending | None
@@ -41,14 +91,22 @@ def is_overdue(ending: Ending, now: datetime) -> bool:
 
 
 def find_stop_reason(
-    ending: Ending, round_number: int, metrics: Mapping[str, float], spent: int, noised_rounds: float | None = None
+    ending: Ending,
+    round_number: int,
+    measured: Sequence[Mapping[str, float]],
+    spent: int,
+    noised_rounds: float | None = None,
 ) -> str:
     """Returns why the job is over after this round; empty where it is not.
 
-    `metrics` are the round's, `spent` is in smallest token units. noised_rounds: the rounds that privacy counts, where
+    `measured` are the metrics of the rounds so far, none of a round that was not evaluated, this round's last; `spent`
+    is in smallest token units. noised_rounds: the rounds that privacy counts, where
     they had more noise than it needs (sum_units.rounds_spent).
     """
+    metrics = measured[-1] if measured else {}
     for rule in ending.rules:
+        if isinstance(rule, StopAtPatience) and (why := _find_stalled(rule, measured)):
+            return why
         if isinstance(rule, StopAtMetric) and _is_metric_passed(rule, metrics.get(rule.metric)):
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"
         if isinstance(rule, StopAtSpent) and spent >= rule.spent:
@@ -67,4 +125,20 @@ def find_stop_reason(
 def _is_metric_passed(rule: StopAtMetric, value: float | None) -> bool:
     if value is None:
         return False
-    return value <= rule.at if rule.metric == "loss" else value >= rule.at
+    return value <= rule.at if better_of(rule.metric, rule.better) == "lower" else value >= rule.at
+
+
+def _find_stalled(rule: StopAtPatience, measured: Sequence[Mapping[str, float]]) -> str:
+    """Returns why a metric has stalled; empty where it has not. An evaluation that lacks it brings nothing better."""
+    if not measured or not measured[-1]:
+        return ""
+    sign = -1.0 if better_of(rule.metric, rule.better) == "lower" else 1.0
+    best, since = -math.inf, 0
+    for metrics in filter(None, measured):
+        value = sign * metrics.get(rule.metric, -sign * math.inf)
+        best, since = (value, 0) if value > best + rule.least else (best, since + 1)
+    if since < rule.patience:
+        return ""
+    if best == -math.inf:
+        return f"{rule.metric} was not defined in {since} evaluations"
+    return f"{rule.metric} has not improved on {sign * best:.6g} in {since} evaluations"

@@ -13,7 +13,7 @@ _REPLAYED: Final = text("replay_from IS NOT NULL")
 _PUBLISHED: Final = text("published_update IS NOT NULL")
 NAMED_IN: Final = {
     "spec": ("document", "parameters"),
-    "publication": ("document", "evaluation", "manifest", "parameters"),
+    "publication": ("document", "evaluation", "manifest", "metrics", "parameters"),
     "facts": ("memory",),
 }
 """Where a job names blobs: in `spec` those of its model."""

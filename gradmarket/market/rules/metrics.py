@@ -1,0 +1,37 @@
+"""The ready-made metrics by name, and which way each is better. What they compute is in `market.model.metrics`."""
+
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+LOSS: Final = "loss"
+READY: Final = {
+    "accuracy": "the share of labels whose class has the highest score.",
+    "auc": "the chance that a row of the class has a higher score than one of another, ties half (Mann and Whitney "
+    "1947); of more than two classes the mean of each against the rest, by softmax (Hand and Till 2001).",
+    "f1": "2 TP / (2 TP + FP + FN) of class 1; of more than two classes the mean over those that occur.",
+    "mean_iou": "TP / (TP + FP + FN), the mean over the classes that occur (Everingham et al. 2010).",
+    "perplexity": "e to the mean cross-entropy.",
+    "top5": "the share of labels whose class has fewer than five higher scores; so with any number from 1 to 99.",
+}
+"""Each with what it is."""
+MetricName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
+Better = Literal["higher", "lower"]
+_TOP: Final = re.compile(r"top([1-9][0-9]?)")
+_LOWER: Final = (LOSS, "perplexity")
+
+
+def parse_top(name: str) -> int | None:
+    """Returns k of the metric topk; None of another name."""
+    match = _TOP.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def is_ready(name: str) -> bool:
+    return name in READY or parse_top(name) is not None
+
+
+def better_of(name: str, given: Better | None = None) -> Better:
+    """Returns which way a metric is better: as given, else less loss or perplexity, and more of any other."""
+    return given or ("lower" if name in _LOWER else "higher")
