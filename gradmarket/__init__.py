@@ -1,9 +1,9 @@
-"""`from gradmarket import Market, TrainingJob`: the researcher's imports. They need torch, imported on first use."""
+"""`from gradmarket import Market`, and the others of PUBLIC: a researcher's imports. They need torch, on first use."""
 
 from importlib import import_module
 from typing import Any, Final
 
-PUBLIC: Final = ("Market", "TrainingJob")
+PUBLIC: Final = ("Images", "Market", "Text", "TrainingJob")
 
 
 def __getattr__(name: str) -> Any:

@@ -160,6 +160,8 @@ NO_TORCH: Final = (
     "requester.features.many_machines.queue",
     "worker.cli.worker_commands",
     "gradmarket.cli",
+    "gradmarket.data.image_folders",
+    "gradmarket.data.token_rows",
     "gradmarket.demo.command",
 )
 HEAVY: Final = {
@@ -197,6 +199,8 @@ BY_NAME: Final = {
     "gradmarket",
     "gradmarket.callbacks",
     "gradmarket.cli",
+    "gradmarket.data.image_folders",
+    "gradmarket.data.token_rows",
     "gradmarket.market.gradient.compiled",
     "graphdoc.command",
     "graphdoc.plugins",

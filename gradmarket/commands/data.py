@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
-from gradmarket.data import images, sources, text
+from gradmarket.data import image_folders, sources, token_rows
 from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset, write_dataset
 from gradmarket.data.tables import build_encoding
@@ -59,13 +59,17 @@ def packing(
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
     given, wanted = _parse_columns(inputs or []), classes
     encoding: Encoding | TextEncoding | None
-    if length is not None or source.suffix in text.SUFFIXES:
+    if length is not None or source.suffix in token_rows.SUFFIXES:
         if length is None:
             raise Refused(f"{source}: name how many tokens a row has, such as --length 64")
-        written = text.load_text_rows(text.Text(source, length, tokenizer and text.load_tokenizer(tokenizer)))
+        written = token_rows.load_text_rows(
+            token_rows.Text(source, length, tokenizer and token_rows.load_tokenizer(tokenizer))
+        )
         arrays, encoding, wanted = written.arrays, written.encoding, classes or written.encoding.vocabulary
-    elif images.is_image_folder(source):
-        pictures = images.load_image_rows(images.Images(source, _parse_size(size), "L" if grey else "RGB"))
+    elif image_folders.is_image_folder(source):
+        pictures = image_folders.load_image_rows(
+            image_folders.Images(source, _parse_size(size), "L" if grey else "RGB")
+        )
         arrays, encoding = pictures.arrays, pictures.encoding
     else:
         columns = sources.load_columns(source, target)

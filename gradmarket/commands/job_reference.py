@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import metrics
+from gradmarket.market.rules import metric_names
 from gradmarket.terminal import echo_text
 from graphdoc import plugins
 from requester.api.field_docs import describe_fields, parse_docstrings
@@ -77,7 +77,7 @@ def build_job_reference() -> str:
         for name, part in whole["$defs"].items()
     ]
     parts += [_format_plugins(title, package, use) for title, (package, use) in PLUGINS.items()]
-    parts += [METRICS, *(f"- `{name}`: {meaning}\n" for name, meaning in metrics.READY.items())]
+    parts += [METRICS, *(f"- `{name}`: {meaning}\n" for name, meaning in metric_names.READY.items())]
     return HEAD + "".join(parts)
 
 

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from pyarrow import json as json_lines
 from safetensors import SafetensorError, deserialize
 
-from gradmarket.data.images import is_image_folder
+from gradmarket.data.image_folders import is_image_folder
 from gradmarket.data.tables import TableColumns, check_header, convert_table, table_of
 from gradmarket.market.errors import NotFound, Refused
 

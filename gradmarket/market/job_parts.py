@@ -16,7 +16,7 @@ from pydantic import (
 from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
-from gradmarket.market.rules.metrics import MetricName
+from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
 from gradmarket.market.signing import NamedAddress
@@ -115,7 +115,7 @@ class Evaluation(Part):
     metric: MetricName = "accuracy"
     every: Count = 1
     metrics: tuple[MetricName, ...] = Field(default=(), max_length=16, exclude_if=lambda value: value == ())
-    """Of all held-out rows together (rules.metrics). Omitted where there are none, so that older publications keep
+    """Of all held-out rows together (rules.metric_names). Omitted where there are none, so that older publications keep
     their digests."""
 
 

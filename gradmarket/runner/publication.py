@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.model import architectures, metrics
+from gradmarket.market.model import architectures, ready_metrics
 from graphdoc import plugins
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.graph import Precision
@@ -47,8 +47,8 @@ def publish_ready(
     if not measured:
         return made
     try:
-        asked = metrics.load_metrics(measured)
-        document, _ = publish_metrics(module, partial(metrics.compute_metrics, asked), example, precision)
+        asked = ready_metrics.load_metrics(measured)
+        document, _ = publish_metrics(module, partial(ready_metrics.compute_metrics, asked), example, precision)
     except Refused as error:
         raise JobRefused("evaluation.metrics", error.detail) from None
     return replace(made, metrics=document)

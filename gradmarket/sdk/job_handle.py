@@ -16,10 +16,10 @@ from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
 from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks, refuse_pause
-from gradmarket.data.images import FOLDER, encode_pictures
+from gradmarket.data.image_folders import FOLDER, encode_pictures
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.tables import encode_table, list_known_inputs, table_of
-from gradmarket.data.text import encode_text
+from gradmarket.data.token_rows import encode_text
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit

@@ -9,14 +9,14 @@ from torch import nn
 from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT, Packed
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.model.metrics import Metric
+from gradmarket.market.model.ready_metrics import Metric
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.sdk.job_handle import TrainingJob
-from gradmarket.sdk.measuring import Measured, Stop
+from gradmarket.sdk.measuring import Measuring, Stop
 from gradmarket.sdk.planning import Asked, JobPlan, plan_job, prepare_job
 from graphdoc import formats, tensors
 from graphdoc.export import Loss
@@ -80,7 +80,7 @@ class Market:
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
-        measured = Measured(validation, metrics, stop, patience)
+        measured = Measuring(validation, metrics, stop, patience)
         asked = Asked(
             rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, measured
         )
@@ -119,7 +119,7 @@ class Market:
         `workers` of `tflops` TFLOP/s with a link of `mbit` Mbit/s are assumed, by default as many as a round occupies.
         Raises what `train` raises before it sends anything.
         """
-        wanted = Measured(validation, metrics, stop, patience)
+        wanted = Measuring(validation, metrics, stop, patience)
         asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, wanted)
         token = LOCAL_TOKEN if market is None else TokenUnit.of(market._client.chain())
         ready = prepare_job(module, loss, dataset, asked, lambda: token)

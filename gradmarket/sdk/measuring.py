@@ -7,9 +7,9 @@ from typing import Any
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import metrics as ready
-from gradmarket.market.model.metrics import Metric
-from gradmarket.market.rules import metrics as names
+from gradmarket.market.model import ready_metrics as ready
+from gradmarket.market.model.ready_metrics import Metric
+from gradmarket.market.rules import metric_names as names
 from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience
 from graphdoc.document.publish import MetricValues
 from graphdoc.document.schema import parse_document
@@ -20,7 +20,7 @@ Stop = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measuring:
     """The arguments of Market.train that say what is measured; see there."""
 
     validation: Any = None
@@ -29,7 +29,7 @@ class Measured:
     patience: int | None = None
 
 
-def check_measured(measured: Measured, private: bool, measures: bool) -> None:
+def check_measured(measured: Measuring, private: bool, measures: bool) -> None:
     """Raises Refused where there is nothing to measure on, or it is given twice, or a metric has no name."""
     if private and measured.validation is not None:
         raise Refused("validation: the dataset of a private job is what is measured on: leave it out")
@@ -41,7 +41,7 @@ def check_measured(measured: Measured, private: bool, measures: bool) -> None:
         _name_metric(metric)
 
 
-def list_stop_fields(measured: Measured) -> dict[str, Any]:
+def list_stop_fields(measured: Measuring) -> dict[str, Any]:
     """Returns the job's `stop`, or nothing where no rule was given."""
     given = measured.stop
     rules: list[Any] = [given] if isinstance(given, str | Mapping) else list(given)
@@ -51,7 +51,7 @@ def list_stop_fields(measured: Measured) -> dict[str, Any]:
     return {"stop": rules} if rules else {}
 
 
-def name_metrics(measured: Measured, spec: JobSpec) -> dict[str, Metric]:
+def name_metrics(measured: Measuring, spec: JobSpec) -> dict[str, Metric]:
     """Returns the metrics by name, with the ready-made ones that a rule waits for. Raises Refused for two of a name."""
     found: dict[str, Metric] = {}
     for metric in measured.metrics:

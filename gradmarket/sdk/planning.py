@@ -16,7 +16,7 @@ from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
 from gradmarket.sdk.measuring import (
-    Measured,
+    Measuring,
     build_metrics,
     check_measured,
     check_stop_metrics,
@@ -46,7 +46,7 @@ class Asked:
     seed: int | None
     private: Mapping[str, Any] | None
     fields: Mapping[str, Any]
-    measured: Measured
+    measured: Measuring
 
 
 @dataclass(frozen=True)

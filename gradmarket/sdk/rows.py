@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gradmarket.data import sources
-from gradmarket.data.images import Images, is_image_folder, load_image_rows, scale_pixels
+from gradmarket.data.image_folders import Images, is_image_folder, load_image_rows, scale_pixels
 from gradmarket.data.inputs import pick_columns, select_inputs
 from gradmarket.data.tables import build_encoding, convert_table, encode_table, list_known_inputs, table_of
-from gradmarket.data.text import Text, load_text_rows
+from gradmarket.data.token_rows import Text, load_text_rows
 from gradmarket.market.data.manifest import Encoding, TextEncoding
 from gradmarket.market.errors import Refused
 from gradmarket.sdk.arguments import array_of
@@ -36,7 +36,7 @@ def load_rows(dataset: Any, target: str | None = None) -> DatasetRows:
     """Returns `x`, or inputs of other names, and `y`.
 
     `dataset` is a data frame of pandas or polars, an Arrow table, a Hugging Face dataset, a path to a file or folder
-    (see sources.load_columns), Text or Images (gradmarket.data), a TensorDataset or another dataset of pairs, a
+    (see sources.load_columns), Text or Images, a TensorDataset or another dataset of pairs, a
     DataLoader of one, a pair of tensors or arrays, or a mapping of names to them. Of named columns, `target` becomes y
     and all others x, side by side; without `target`, one must be named y, and the others are the module's inputs by
     name. Words become categories (data.tables). Raises Refused and names the fault.

@@ -6,7 +6,7 @@ from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel
-from gradmarket.market.rules import metrics
+from gradmarket.market.rules import metric_names
 from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document
@@ -42,7 +42,7 @@ def _list_metrics(context: Context, publication: Publication) -> list[str]:
     """Returns all that its evaluations measure."""
     sums = parse_document(context.blobs.read(publication.evaluation or publication.document)).metrics
     whole = () if publication.metrics is None else parse_document(context.blobs.read(publication.metrics)).metrics
-    return [metrics.LOSS, *sorted({*sums, *whole})]
+    return [metric_names.LOSS, *sorted({*sums, *whole})]
 
 
 def _list_named_metrics(spec: JobSpec) -> Iterator[tuple[str, str]]:
@@ -54,8 +54,8 @@ def _list_named_metrics(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 
 def _remedy(spec: JobSpec, name: str) -> str:
-    if not metrics.is_ready(name):
-        return f"ready-made are {', '.join(metrics.READY)}"
+    if not metric_names.is_ready(name):
+        return f"ready-made are {', '.join(metric_names.READY)}"
     if isinstance(spec.model, DocumentModel):
         return "name the document that measures it in model.metrics"
     return "name it in evaluation.metrics"

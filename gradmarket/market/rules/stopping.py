@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from gradmarket.market.fields import AmountField, Count, Part, Time
-from gradmarket.market.rules.metrics import Better, MetricName, better_of
+from gradmarket.market.rules.metric_names import Better, MetricName, better_of
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_spending import RowSpending
 

@@ -4,7 +4,7 @@ An answer is scores float32[rows, classes], or with places as float32[rows, clas
 them), or float32[rows, length, classes] of a language model; labels `y` are whole numbers without the classes'
 dimension, and a label of -100 counts for nothing. Where the answer has as many numbers as `y`, each is the logit of
 class 1 of two. A metric is one float32, NaN where it is not defined. What each is, with its source, is in
-`market.rules.metrics`.
+`market.rules.metric_names`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.rules import metrics as names
+from gradmarket.market.rules import metric_names as names
 from graphdoc.export import scores_of
 from graphdoc.values import IGNORED
 

@@ -10,7 +10,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.data.images import Images, encode_pictures, load_image_rows
+from gradmarket.data.image_folders import Images, encode_pictures, load_image_rows
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.market.data.manifest import Labelled, parse_manifest
 from gradmarket.market.errors import NotFound, Refused

@@ -11,8 +11,8 @@ from sklearn import metrics as theirs
 from torch import Tensor, nn
 
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.market.model import metrics
-from gradmarket.sdk.measuring import Measured, check_measured
+from gradmarket.market.model import ready_metrics as metrics
+from gradmarket.sdk.measuring import Measuring, check_measured
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
@@ -201,19 +201,19 @@ def test_ready_made_metrics_are_refused_for_other_answers() -> None:
         measured("f1", torch.arange(4), torch.arange(4))
 
 
-MISTAKES: list[tuple[Callable[[], Measured], bool, bool, str]] = [
-    (lambda: Measured(metrics="auc"), False, True, r"metrics: give a list, such as \['auc'\]"),
-    (lambda: Measured(metrics=[lambda answer, y: answer[y]]), False, True, "a function without a name of its own"),
-    (lambda: Measured(metrics=[3]), False, True, "a int is no metric"),  # type: ignore[list-item]
-    (lambda: Measured(metrics=["auc"]), False, False, r"nothing is held out to measure on: give validation=\(x, y\)"),
-    (lambda: Measured(stop="auc > 0.9"), False, False, "nothing is held out"),
-    (lambda: Measured(validation=(Rows.x, Rows.y)), True, True, "the dataset of a private job is what is measured on"),
+MISTAKES: list[tuple[Callable[[], Measuring], bool, bool, str]] = [
+    (lambda: Measuring(metrics="auc"), False, True, r"metrics: give a list, such as \['auc'\]"),
+    (lambda: Measuring(metrics=[lambda answer, y: answer[y]]), False, True, "a function without a name of its own"),
+    (lambda: Measuring(metrics=[3]), False, True, "a int is no metric"),  # type: ignore[list-item]
+    (lambda: Measuring(metrics=["auc"]), False, False, r"nothing is held out to measure on: give validation=\(x, y\)"),
+    (lambda: Measuring(stop="auc > 0.9"), False, False, "nothing is held out"),
+    (lambda: Measuring(validation=(Rows.x, Rows.y)), True, True, "the dataset of a private job is what is measured on"),
 ]
 
 
 @pytest.mark.parametrize(("wanted", "private", "measures", "said"), MISTAKES)
 def test_a_mistaken_argument_is_refused_in_a_sentence(
-    wanted: Callable[[], Measured], private: bool, measures: bool, said: str
+    wanted: Callable[[], Measuring], private: bool, measures: bool, said: str
 ) -> None:
     with pytest.raises(Refused, match=said):
         check_measured(wanted(), private, measures)

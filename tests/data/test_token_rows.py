@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.data.pack import Cut, pack_dataset
-from gradmarket.data.text import ByteTokenizer, Text, encode_text, load_text_rows
+from gradmarket.data.token_rows import ByteTokenizer, Text, encode_text, load_text_rows
 from gradmarket.market.data.manifest import Labelled, parse_manifest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.sdk.rows import load_rows
