@@ -77,12 +77,12 @@ MARKET_RULES: Final = "gradmarket.market"
 MARKET_LAYERS: Final = (
     (
         "terms errors printable fields digests merkle signing messages task_plan money release sign_in_message "
-        "data.inputs gradient.arrays"
+        "data.inputs gradient.arrays labels spec_diff"
     ),
     "wire",
     "gradient",
     "rules disputes",
-    "job job_parts job_fields job_links step stakes private_steps",
+    "job job_parts job_fields job_links step stakes private_steps continued_fields",
     "model data views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.

@@ -23,11 +23,13 @@ NEIGHBOURS: Final = (
     "tests/sdk/test_auditor.py",
     "tests/sdk/test_auditors_of_two_classes.py",
     "tests/sdk/test_callbacks.py",
+    "tests/sdk/test_continued_jobs.py",
     "tests/sdk/test_examples.py",
     "tests/sdk/test_frames.py",
     "tests/sdk/test_new.py",
     "tests/sdk/test_private.py",
     "tests/sdk/test_secure_rounds.py",
+    "tests/sdk/test_sweep.py",
     "tests/sdk/test_train.py",
     "tests/sdk/test_two_classes_vote.py",
 )

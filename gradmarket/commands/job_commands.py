@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from gradmarket.commands import calibration, ledger, plan, printed, progress, proposal
+from gradmarket.commands import calibration, diff, ledger, plan, printed, progress, proposal
 from gradmarket.commands.edge import (
     DataOption,
     JobArgument,
@@ -117,13 +117,14 @@ app.command("reference")(reference)
 @app.command("list")
 def listed(
     state: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
     market: MarketOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """All jobs, oldest first."""
     with find_endpoint(market, None, data).market() as client:
-        jobs = list(client.jobs(state))
+        jobs = list(client.jobs(state, tag))
         if as_json:
             say_json(jobs)
             return
@@ -209,6 +210,51 @@ def fund(
         echo_text(f"  to    {call.to}\n  data  {call.data}")
 
 
+@app.command()
+def label(
+    job: JobArgument,
+    tags: Annotated[
+        list[str] | None, typer.Option("--tag", help="A tag in place of all that stand there; once for each.")
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="A note in place of the one that stands there.")] = None,
+    clear: Annotated[bool, typer.Option("--no-tags", help="Take all tags away.")] = False,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write tags and a note on a job, to find it again: `gradmarket job list --tag TAG`."""
+    if not tags and note is None and not clear:
+        raise Refused("nothing to write: add --tag WORD, --note TEXT, or --no-tags")
+    with find_endpoint(market, token, data).market() as client:
+        changed = client.label(job, tags or ([] if clear else None), note)
+        say_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))
+
+
+app.command("diff")(diff.diff)
+
+
+@app.command()
+def extend(
+    job: JobArgument,
+    rounds: Annotated[int, typer.Option("--rounds", help="How many more rounds.")],
+    budget: Annotated[
+        str | None, typer.Option(help='The most that they may cost, like "1 GRAD"; what they cost at most if none.')
+    ] = None,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Post a job of more rounds that goes on from this one's end, with its fields; prints its id.
+
+    It begins once this one is finished, from its parameters and its optimizer's state, with a deposit of its own.
+    """
+    with find_endpoint(market, token, data).market() as client:
+        more = client.extend(job, rounds, budget)
+        say_json(more) if as_json else echo_text(more.id)
+
+
 app.command("ledger")(ledger.ledger)
 app.command("calibration")(calibration.calibration)
 
@@ -239,6 +285,7 @@ def download(
     after_round: Annotated[
         int | None, typer.Option("--round", help="After this one, from 0 on; the newest if none.")
     ] = None,
+    best: Annotated[bool, typer.Option("--best", help="Those that did best on the held-out rows.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     market: MarketOption = None,
     token: TokenOption = None,
@@ -246,11 +293,33 @@ def download(
     as_json: JsonOption = False,
 ) -> None:
     """Write the parameters (safetensors) to a file and check their digest."""
-    path = check_writable(output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors"))
+    if best and after_round is not None:
+        raise Refused("--best and --round name two checkpoints: leave one out")
     with find_endpoint(market, token, data).market() as client:
+        if best and (after_round := client.job(job).best_round) is None:
+            raise Refused(f"job {job} has measured no parameters on held-out rows: leave out --best")
+        path = check_writable(output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors"))
         digest = client.download(job, path, after_round)
     told_json = {"path": str(path), "digest": digest}
     say_json(told_json) if as_json else echo_text(f"{path}  {digest}")
+
+
+@app.command()
+def checkpoints(
+    job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False
+) -> None:
+    """The digest of the parameters after each round, what was measured of them, and which are stored."""
+    with find_endpoint(market, None, data).market() as client:
+        found = list(client.checkpoints(job))
+    if as_json:
+        say_json(found)
+        return
+    table = Table("round", Column("parameters", no_wrap=True), "metrics", "kept")
+    for one in found:
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in (one.metrics or {}).items())
+        kept = "best" if one.best else "yes" if one.stored else ""
+        table.add_row(str(one.round), one.parameters, escape(metrics), kept)
+    printed.print_table(table, ShownConsole())
 
 
 def _print_job(job: JobView, token: TokenUnit) -> None:
@@ -260,7 +329,7 @@ def _print_job(job: JobView, token: TokenUnit) -> None:
     lines += [("price", token.text(costs.price)), ("at most", token.text(costs.at_most))]
     lines += [("deposited", token.text(costs.deposited)), ("refunded", token.text(costs.refunded))]
     lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or ""))]
-    lines += [("checks", job.checks), ("note", job.notice)]
+    lines += [("checks", job.checks), ("tags", " ".join(job.tags)), ("note", job.note), ("who sees it", job.notice)]
     for name, value in lines:
         if value:
             echo_text(f"{name:>12}  {replace_controls(value)}")

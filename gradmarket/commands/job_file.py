@@ -6,9 +6,11 @@ from typing import Any, Final
 from gradmarket.client import RequesterClient
 from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market import admissible
+from gradmarket.market.continued_fields import fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
+from gradmarket.market.views.job_views import NewerPart
 
 THE_JOB: Final = "the job"
 MEND: Final = "mend it in the file; docs/job.md has every field (`gradmarket job reference`)"
@@ -22,12 +24,26 @@ def read_job(file: str, market: Market) -> tuple[dict[str, Any], JobSpec]:
         with market() as client:
             return TokenUnit.of(client.chain())
 
-    return read_job_in(file, token)
+    def fill(posted: dict[str, Any], job: str) -> dict[str, Any]:
+        with market() as client:
+            before = client.job(job)
+        if isinstance(before.spec, NewerPart) or isinstance(before.publication, NewerPart):
+            raise Refused(f"job {job} has fields that this version does not know: update gradmarket")
+        return fill_fields(posted, before.spec, before.publication)
+
+    return read_job_in(file, token, fill)
 
 
-def read_job_in(file: str, token: Callable[[], TokenUnit]) -> tuple[dict[str, Any], JobSpec]:
-    """The same with a token that is asked for where an amount names one."""
+def read_job_in(
+    file: str, token: Callable[[], TokenUnit], fill: Callable[[dict[str, Any], str], dict[str, Any]] | None = None
+) -> tuple[dict[str, Any], JobSpec]:
+    """The same with a token that is asked for where an amount names one.
+
+    `fill` adds what a job leaves open of the one that it continues; without it the file has all.
+    """
     posted = in_smallest(load_json_object(file), token)
+    if fill is not None and (job := find_continued(posted)) is not None:
+        posted = fill(posted, job)
     try:
         spec = check_input(JobSpec, posted, THE_JOB)
         admissible.check_job_spec(spec)

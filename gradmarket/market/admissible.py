@@ -65,7 +65,7 @@ def _check_plugin(field: str, load: object) -> None:
 
 def move_of(spec: JobSpec, number: int = 0) -> OptimizerStep:
     """Returns the job's optimizer step of a round. Raises JobRefused if optimizer or settings are unknown."""
-    packed = load_codec(spec.downlink.codec_of(number)) if spec.downlink.small else None
+    packed = load_codec(spec.downlink.codec_of(spec.rounds_before + number)) if spec.downlink.small else None
     return replace(build_optimizer_step("optimizer", spec.optimizer), downlink=packed)
 
 

@@ -11,6 +11,7 @@ from gradmarket.market import private_steps
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
+from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import OnFailure, PrivateData, SecureAggregation
 from gradmarket.market.rules import (
@@ -18,6 +19,7 @@ from gradmarket.market.rules import (
     identities,
     private_jobs,
     replication,
+    secrets,
     shapley,
     task_windows,
     verifiers,
@@ -30,7 +32,7 @@ from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatienc
 from gradmarket.market.rules.task_proof import JobChecks
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Amount, Digest
+from gradmarket.market.terms import Amount, Digest, Hash
 from graphdoc import plugins
 from graphdoc.encoding import canonical
 
@@ -62,6 +64,20 @@ class JobSpec(JobFields):
         if watched and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self
+
+    @model_validator(mode="after")
+    def _continues(self) -> "JobSpec":
+        if self.continue_from is not None and (why := self._not_continuing()):
+            raise ValueError(f"continue_from: {why}")
+        return self
+
+    def _not_continuing(self) -> str:
+        """Returns why this job cannot go on from another's end; empty where it can."""
+        if self.privacy is not None or self.step.by_row:
+            return "what the earlier rounds told of a holder would not be counted: leave out privacy and per_row"
+        if isinstance(self.step, LocalStep) and self.step.control_variates:
+            return "holders keep their corrections by job: leave out control_variates"
+        return ""
 
     @model_validator(mode="after")
     def _compares_roots(self) -> "JobSpec":
@@ -177,7 +193,28 @@ class JobSpec(JobFields):
 
     def step_in(self, round_number: int) -> GradientStep | LocalStep:
         """Returns what a task of this round computes."""
-        return self.step.in_round(round_number, self.rounds)
+        return self.step.in_round(self.rounds_before + round_number, self.rounds_before + self.rounds)
+
+    @property
+    def rounds_before(self) -> int:
+        """How many rounds had the jobs that this one continues: schedules and draws count on from there."""
+        return 0 if self.continue_from is None else self.continue_from.rounds
+
+    @property
+    def tasks_before(self) -> int:
+        """How many tasks these rounds had."""
+        return 0 if self.continue_from is None else self.continue_from.tasks
+
+    def rate_in(self, round_number: int) -> float:
+        """Returns the learning rate of a round's update."""
+        chosen, before = self.optimizer, self.rounds_before
+        schedule, number, rounds = chosen.schedule, before + round_number, before + self.rounds
+        return compute_learning_rate(schedule.name, chosen.lr, number, rounds, schedule.warmup)
+
+    def seed_of(self, round_number: int, task: int) -> Hash:
+        """Returns the seed of a task's randomness."""
+        index = task + self.tasks_before if self.by_epochs else task
+        return secrets.task_seed(self.seed, self.rounds_before + round_number, index)
 
     @property
     def tasks_needed(self) -> int:
@@ -218,8 +255,11 @@ class JobSpec(JobFields):
         return 0 <= round_number < self.rounds and 0 <= task < self.tasks_of(round_number).stop
 
     def place(self, round_number: int, task: int) -> int:
-        """Returns the place of a task's rows in the order in which the job takes its rows, counted from 0."""
-        return task if self.by_epochs else self.sizes.before(round_number) + task
+        """Returns the place of a task's rows in the order in which the job takes its rows, counted from 0.
+
+        A job that continues another goes on in that one's order.
+        """
+        return self.tasks_before + (task if self.by_epochs else self.sizes.before(round_number) + task)
 
     def plan(self, lead: Lead = STRANGER) -> Plan:
         """Returns how a task is checked whose first worker is `lead`."""

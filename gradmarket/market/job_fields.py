@@ -10,6 +10,7 @@ from gradmarket.market.job_parts import (
     DEFAULT_REPLICATION,
     Aggregator,
     AuditSpec,
+    ContinueFrom,
     Deadlines,
     Evaluation,
     Growth,
@@ -22,6 +23,7 @@ from gradmarket.market.job_parts import (
     Verifier,
     Visibility,
 )
+from gradmarket.market.labels import Note, Tags
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy
@@ -36,8 +38,8 @@ EDITORS: Final = "$schema"
 """Where a file names its JSON schema for editors; it says nothing of the job."""
 
 
-def _is_default(value: str | int | tuple[Growth, ...] | Privacy | None) -> bool:
-    return value is None or value in ("workers", "rounds", 0, ())
+def _is_default(value: str | int | tuple[Growth, ...] | Part | None) -> bool:
+    return value is None or value in ("workers", "rounds", 0, (), "")
 
 
 class JobFields(Part):
@@ -53,6 +55,8 @@ class JobFields(Part):
     aggregator: Aggregator = Aggregator()
     uplink: Link = Link()
     downlink: Downlink = Downlink()
+    continue_from: ContinueFrom | None = Field(default=None, exclude_if=_is_default)
+    """The finished job that this one goes on from. Omitted where there is none, as `visibility` is."""
     rounds: Count
     tasks_per_round: int = Field(default=1, ge=1, le=10_000)
     growth: tuple[Growth, ...] = Field(default=(), max_length=100, exclude_if=_is_default)
@@ -80,6 +84,9 @@ class JobFields(Part):
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopRule, ...] = ()
+    tags: Tags = Field(default=(), exclude_if=_is_default)
+    """Words to find the job by. The service keeps these and the note beside the job: no publication has them."""
+    note: Note = Field(default="", exclude_if=_is_default)
     visibility: Visibility = Field(default="workers", exclude_if=_is_default)
     """Omitted where it is the default, so that publications older than this field keep their digests."""
 

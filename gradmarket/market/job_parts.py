@@ -41,6 +41,27 @@ class DocumentModel(Part):
     """A document whose metrics are of all held-out rows together (docs/job.md)."""
 
 
+def _name_job(value: Any) -> Any:
+    return {"job": value} if isinstance(value, str) else value
+
+
+class Continued(Part):
+    """The job whose parameters and optimizer state this one starts from. Its requester names `job`; the rest, which
+    decides every bit of what follows, the service takes from that job's end, and publishes."""
+
+    job: str = Field(pattern=r"^[0-9a-f]{16}$")
+    rounds: int = Field(default=0, ge=0)
+    """How many rounds came before this job's, those of the jobs that `job` continues included."""
+    tasks: int = Field(default=0, ge=0)
+    """How many tasks these rounds had."""
+    parameters: DigestField | None = None
+    optimizer_state: DigestField | None = None
+
+
+ContinueFrom = Annotated[Continued, BeforeValidator(_name_job, json_schema_input_type=str | Continued)]
+"""A job's id alone stands for the job."""
+
+
 class ReadyData(Part):
     ready: Literal["digits"]
 

@@ -33,7 +33,6 @@ from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
-from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.rules.task_proof import DECIDED, OVER, VerdictCase, list_case_faults
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaId, RoundState, TaskState, Units
@@ -205,7 +204,7 @@ def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: Publish
         yield f"its offer is for job, round, task and attempt {named}"
     elif not spec.has_task(offer.round, offer.task):
         yield "the job has no such task"
-    elif offer.seed != task_seed(spec.seed, offer.round, offer.task):
+    elif offer.seed != spec.seed_of(offer.round, offer.task):
         yield "its offer has another seed than the job's"
     if offer.price * record.opened.unit > spec.price.most:
         yield f"its price is {offer.price * record.opened.unit}, and the job's highest {spec.price.most}"

@@ -26,7 +26,6 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import advance_model, build_model_state
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
@@ -169,6 +168,8 @@ class Recomputation:
         info = DocumentInfo.of(self.runner.load(bytes(self.fetcher.blob(publication.document))))
         first = bytearray(self.fetcher.blob(publication.parameters))
         model = ReplayedModel.build(publication.spec, info, layout_of(publication, info), first)
+        if (start := publication.spec.continue_from) is not None and start.optimizer_state is not None:
+            model.memory = dict(unpack_tensors(bytearray(self.fetcher.blob(start.optimizer_state))))
         self.equal |= set(model.resume(self.folder, self._list_done))
         return model
 
@@ -204,8 +205,7 @@ class ReplayedModel:
         if move.downlink is not None:
             room = memoryview(bytearray(update_bytes(layout, move.downlink)))
             draft = UpdateDraft(move.downlink, room, hash_of(before))
-        chosen = self.spec.optimizer
-        lr = compute_learning_rate(chosen.schedule.name, chosen.lr, number, self.spec.rounds, chosen.schedule.warmup)
+        lr = self.spec.rate_in(number)
         old, new = view_tensors(memoryview(self.parameters)), view_tensors(memoryview(after))
         shards = merged_shards(self.recipe, answers)
         advance_model(layout, old, new, self.memory, shards, move, lr, self.counters, draft=draft)

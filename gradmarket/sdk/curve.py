@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from gradmarket.market.printable import replace_controls
 from gradmarket.market.views.job_views import RoundView
 
 WIDTH, HEIGHT, EDGE = 480, 280, 44
-COLOURS: Final = ("#1f5fa8", "#c2571a")
+COLOURS: Final = ("#1f5fa8", "#c2571a", "#1d8a55", "#8a4fc4", "#b3276f", "#6b6b00", "#00788a", "#555555")
 Curves = Mapping[str, Sequence[tuple[int, float]]]
 """Points (round, value) by name."""
 
@@ -41,16 +42,24 @@ def draw_loss_curve(title: str, rounds: Sequence[RoundView]) -> Curve:
     return Curve(_draw_svg(title, {"training loss": loss, "held-out loss": held_out}))
 
 
+def draw_curves(title: str, curves: Curves) -> Curve:
+    """Draws one line for each name. Raises Refused while there is no point."""
+    drawn = {name: points for name, points in curves.items() if points}
+    if not drawn:
+        raise Refused("no round of these jobs has a loss yet", "wait until a first round is closed")
+    return Curve(_draw_svg(title, drawn))
+
+
 def _draw_svg(title: str, drawn: Curves) -> str:
     """Straight lines between the points, from zero up, or from the lowest where a loss is negative."""
     points = [point for curve in drawn.values() for point in curve]
     values = [value for _, value in points]
     last, low = max(1, *(number for number, _ in points)), min(0.0, *values)
     top = low + ((max(values) - low) * 1.05 or 1.0)
-    lines = [_draw_line(curve, last, (low, top), colour) for curve, colour in zip(drawn.values(), COLOURS, strict=True)]
+    lines = [_draw_line(curve, last, (low, top), colour) for curve, colour in zip(drawn.values(), cycle(COLOURS))]
     named = [
         f'<text x="{WIDTH - EDGE}" y="{EDGE + 18 * place}" fill="{colour}" text-anchor="end">{escape(name)}</text>'
-        for place, (name, colour) in enumerate(zip(drawn, COLOURS, strict=True))
+        for place, (name, colour) in enumerate(zip(drawn, cycle(COLOURS)))
     ]
     axes = f'<path d="M{EDGE} {EDGE / 2}V{HEIGHT - EDGE}H{WIDTH - EDGE / 2}" fill="none" stroke="#666"/>'
     words = [

@@ -25,7 +25,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
-from gradmarket.market.views.job_views import JobView, RoundView
+from gradmarket.market.views.job_views import CheckpointView, JobView, RoundView
 from gradmarket.sdk.arguments import check_callbacks
 from gradmarket.sdk.bar import open_progress_bar
 from gradmarket.sdk.curve import Curve, draw_loss_curve
@@ -82,6 +82,20 @@ class TrainingJob:
             {"round": one.number} | ({} if one.loss is None else {"training loss": one.loss}) | dict(one.metrics or {})
             for one in closed
         ]
+
+    @property
+    def tags(self) -> list[str]:
+        """The words that it is found by (Market.jobs)."""
+        return list(self.view().tags)
+
+    @property
+    def note(self) -> str:
+        """What its requester wrote on it."""
+        return self.view().note
+
+    def label(self, tags: Sequence[str] | None = None, note: str | None = None) -> None:
+        """Writes tags and a note on it in place of those that stand there; None leaves them."""
+        self._client.label(self.id, tags, note)
 
     def _repr_html_(self) -> str:
         """A notebook's table of how the job stands."""
@@ -146,6 +160,21 @@ class TrainingJob:
             self._client.download(self.id, path, after_round)
             load_state(module, unpack_tensors(path.read_bytes()))
 
+    def load_best_into(self, module: nn.Module) -> int:
+        """Writes the parameters that did best on the held-out rows into `module`, and returns after which round.
+
+        Raises Refused for another model, and for a job of which none were measured.
+        """
+        best = self.view().best_round
+        if best is None:
+            raise Refused(f"job {self.id} has measured no parameters on held-out rows", "load_into loads the newest")
+        self.load_into(module, best)
+        return best
+
+    def checkpoints(self) -> list[CheckpointView]:
+        """Returns, for each merged round, the digest of the parameters after it, and whether they are stored."""
+        return list(self._client.checkpoints(self.id))
+
     def encode(self, dataset: Any, tokenizer: Any = None) -> dict[str, np.ndarray]:
         """Returns a data frame's or table's rows as the model's inputs, converted as the training rows were, and `y`
         where its column is there; of a job of text a str as `x`, int64[1, tokens]; of one of pictures the Path of a
@@ -171,6 +200,21 @@ class TrainingJob:
     def fund(self, amount: str) -> None:
         """Raises the budget by an amount like "0.5 GRAD"; a job that paused for lack of money goes on."""
         self._client.fund(self.id, TokenUnit.of(self._client.chain()).parse(amount))
+
+    def extend(self, rounds: int | None = None, budget: str | None = None) -> "TrainingJob":
+        """Gives it more rounds, or more money, and returns the job that has them.
+
+        Without `rounds` that is this job, whose budget grows by `budget`, as `fund` does it. With `rounds` it is a new
+        job with this one's fields and a deposit of its own, at most `budget` where it is named: it begins once this one
+        is finished, from its parameters and its optimizer's state, with the bits of a job that simply runs longer. The
+        rounds of this job stay: they are under the digest that its offers and its escrow name.
+        """
+        if rounds is None:
+            if budget is None:
+                raise Refused('extend: give rounds, such as rounds=10, or a budget, such as budget="1 GRAD"')
+            self.fund(budget)
+            return self
+        return TrainingJob(self._client, self._client.extend(self.id, rounds, budget).id)
 
     def cancel(self) -> None:
         """Ends the job; what is not owed is refunded."""

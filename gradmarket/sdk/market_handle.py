@@ -1,13 +1,14 @@
 """The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from secrets import token_hex
+from typing import Any
 
 from torch import nn
 
 from gradmarket.commands.needs import Speed
-from gradmarket.data.pack import HELD_OUT, Packed
+from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.model.ready_metrics import Metric
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
@@ -17,12 +18,18 @@ from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.measuring import Measuring, Stop
-from gradmarket.sdk.planning import Asked, JobPlan, plan_job, prepare_job
+from gradmarket.sdk.planning import ADAMW, Asked, JobPlan, ReadyJob, plan_job, prepare_job
+from gradmarket.sdk.sweep import (
+    Point,
+    Sweep,
+    apply_point,
+    choose_module,
+    describe_point,
+    list_points,
+    run_in_threads,
+)
 from graphdoc import formats, tensors
 from graphdoc.export import Loss
-from graphdoc.figures import Published
-
-ADAMW: Final = {"name": "adamw", "lr": 1e-3}
 
 
 class Market:
@@ -59,6 +66,7 @@ class Market:
         metrics: Sequence[str | Metric] = (),
         stop: Stop = (),
         patience: int | None = None,
+        continue_from: TrainingJob | str | None = None,
         **fields: Any,
     ) -> TrainingJob:
         """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it but
@@ -74,18 +82,62 @@ class Market:
         are names of ready-made ones, and functions of the module's answer and y to one number, of all those rows
         together (docs/job.md). `stop` ends the job early: "auc > 0.9", "loss stalls 5", or rules of the job file;
         `patience` once so many evaluations brought nothing better of the first metric, or else of the loss.
+        `continue_from` is an earlier job of the same model. Once that is finished, this one starts from its parameters,
+        in place of the module's, and its optimizer's state; `rounds` are more rounds, and other fields default to its.
         `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
         with what workers will compute.
 
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
+        if continue_from is not None:
+            fields = {"continue_from": continue_from, **fields}
         measured = Measuring(validation, metrics, stop, patience)
         asked = Asked(
             rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, measured
         )
-        ready = prepare_job(module, loss, dataset, asked, lambda: TokenUnit.of(self._client.chain()))
-        return self._post_job(ready.fields, ready.made, ready.packed, private)
+        return self._post_job(self._prepare_job(module, loss, dataset, asked), private)
+
+    def sweep(
+        self,
+        module: nn.Module | Callable[[dict[str, Any]], nn.Module],
+        loss: Loss,
+        dataset: Any,
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        tag: str | None = None,
+        at_once: int = 4,
+        **arguments: Any,
+    ) -> Sweep:
+        """Posts a job for every combination of the grid's values, all with one tag, and returns them to be compared.
+
+        `grid` maps arguments of train to lists of values; "optimizer.lr" is a part of one. `module` is trained anew in
+        each run, or is a function that makes a run's module of its point, a dict of the grid's names. `arguments` are
+        train's, the same in all runs. All runs are prepared before the first is posted, `at_once` of them in threads;
+        where one cannot be posted, those before it are cancelled. Raises what train raises, and Refused for what is no
+        grid.
+        """
+        tag, points = tag or f"sweep-{token_hex(4)}", list_points(grid)
+        given = {"optimizer": ADAMW, **arguments}
+        tags = [tag, *given.pop("tags", ())]
+
+        def prepare(point: Point) -> ReadyJob:
+            asked = Asked.of({"tags": tags, "note": describe_point(point)} | apply_point(given, point))
+            return self._prepare_job(choose_module(module, point), loss, dataset, asked)
+
+        ready = list(run_in_threads(prepare, points, at_once))
+        posted = dict[int, TrainingJob]()
+
+        def post(place: int) -> None:
+            posted[place] = self._post_job(ready[place], given.get("private"))
+
+        try:
+            list(run_in_threads(post, range(len(ready)), at_once))
+        except BaseException:
+            for job in posted.values():
+                job.cancel()
+            raise
+        return Sweep(tag, points, [posted[place] for place in range(len(ready))])
 
     @staticmethod
     def plan(
@@ -134,9 +186,9 @@ class Market:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""
         return TrainingJob(self._client, self._client.job(job_id).id)
 
-    def jobs(self, state: str | None = None) -> Iterator[TrainingJob]:
-        """Returns all jobs, oldest first."""
-        return (TrainingJob(self._client, job.id) for job in self._client.jobs(state))
+    def jobs(self, state: str | None = None, tag: str | None = None) -> Iterator[TrainingJob]:
+        """Returns all jobs, or those in a state or with a tag, oldest first."""
+        return (TrainingJob(self._client, job.id) for job in self._client.jobs(state, tag))
 
     def add_webhook(self, url: str, *happenings: str) -> CreatedWebhook:
         """Has what happens to the token's jobs posted to `url`, "job.finished" say; `secret` is told only this once."""
@@ -153,9 +205,16 @@ class Market:
         """Returns what the token of this name may spend in any 24 hours, and what is left."""
         return self._client.spending(token)
 
-    def _post_job(
-        self, fields: dict[str, Any], made: Published, packed: Packed, private: Mapping[str, Any] | None
-    ) -> TrainingJob:
+    def _prepare_job(self, module: Any, loss: Any, dataset: Any, asked: Asked) -> ReadyJob:
+        earlier = asked.fields.get("continue_from")
+        if earlier is not None:
+            view = self.job(earlier.id if isinstance(earlier, TrainingJob) else earlier).view()
+            seed = getattr(view.spec, "seed", None) if asked.seed is None else asked.seed  # the rows are cut by it, too
+            asked = replace(asked, seed=seed, fields={**asked.fields, "continue_from": view.id})
+        return prepare_job(module, loss, dataset, asked, lambda: TokenUnit.of(self._client.chain()))
+
+    def _post_job(self, ready: ReadyJob, private: Mapping[str, Any] | None) -> TrainingJob:
+        made, packed = ready.made, ready.packed
         parts = {
             "document": made.document,
             "evaluation": made.evaluation,
@@ -168,5 +227,5 @@ class Market:
         data: dict[str, Any] = {"manifest": self._client.upload(packed.body)}
         if private:
             data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **private}
-        spec = {**fields, "model": model, "data": data}
+        spec = {**ready.fields, "model": model, "data": data}
         return TrainingJob(self._client, self._client.submit(spec).id)

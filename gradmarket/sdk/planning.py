@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from gradmarket.commands.needs import Resources, Speed, compute_resources, in_words_of_time, list_resource_lines
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
 from gradmarket.json_input import check_input
+from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.layout import build_layout, check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
@@ -25,10 +26,12 @@ from gradmarket.sdk.measuring import (
 )
 from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
 from gradmarket.sdk.rows import load_rows, load_validation
+from graphdoc import formats
 from graphdoc.document import schema
 from graphdoc.export import Loss, check_taken, export_module
 from graphdoc.figures import Published
 
+ADAMW: Final = {"name": "adamw", "lr": 1e-3}
 PARTITION_ROWS: Final = 4096
 
 
@@ -38,15 +41,26 @@ class Asked:
 
     rounds: int
     price: int | str | Mapping[str, Any]
-    optimizer: Mapping[str, Any]
-    rows: int
-    target: str | None
-    held_out: float
-    partition_format: str
-    seed: int | None
-    private: Mapping[str, Any] | None
-    fields: Mapping[str, Any]
-    measured: Measuring
+    optimizer: Mapping[str, Any] = field(default_factory=lambda: dict(ADAMW))
+    rows: int = 64
+    target: str | None = None
+    held_out: float = 0.1
+    partition_format: str = formats.DEFAULT
+    seed: int | None = None
+    private: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    measured: Measuring = field(default_factory=Measuring)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "Asked":
+        """Raises Refused where rounds or price are not among Market.train's arguments."""
+        if missing := {"rounds", "price"} - arguments.keys():
+            raise Refused(f"give {' and '.join(sorted(missing))}, as to train")
+        known, measuring = ({one.name for one in fields(kind)} - {"fields", "measured"} for kind in (cls, Measuring))
+        own = {name: value for name, value in arguments.items() if name in known}
+        measured = Measuring(**{name: value for name, value in arguments.items() if name in measuring})
+        others = {name: value for name, value in arguments.items() if name not in known | measuring}
+        return cls(**own, fields=others, measured=measured)
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,22 @@
 from collections.abc import Sequence
 from functools import partial
 from secrets import randbits, token_bytes, token_hex
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.job import JobSpec
+from gradmarket.market.labels import TAG, Labels
 from gradmarket.market.terms import Digest, JobState, Role
-from gradmarket.market.views.job_views import JobView
+from gradmarket.market.views.job_views import Extension, JobView
 from gradmarket.market.views.page_view import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
 from requester.api.idempotency import Key, answer_once
 from requester.api.paging import MOST, CostliestLimit, Cursor, load_page_rows
-from requester.api.posted_job import SCHEMA, PostedJob
+from requester.api.posted_job import SCHEMA, PostedJob, parse_posted_job
 from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
@@ -27,6 +29,7 @@ from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
 from requester.store.event_log import record_event
+from requester.store.job_tags import pack_tags
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
@@ -98,6 +101,12 @@ def standing_of(
     openapi_extra={"requestBody": SCHEMA},
 )
 def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None) -> JSONResponse:
+    return _post_job(context, identity, spec, key, {"submit": spec.model_dump(mode="json")})
+
+
+def _post_job(
+    context: Context, identity: Identity, spec: JobSpec, key: str | None, asked: dict[str, Any]
+) -> JSONResponse:
     admitted = admit_job(context, spec, identity.subject)
     whole = complete_spec(spec, randbits(63))
 
@@ -117,6 +126,8 @@ def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None)
             refunded=0,
             created_at=context.clock(),
             compute_seconds=0.0,
+            tags=pack_tags(spec.tags),
+            note=spec.note,
         )
         work.add(job)
         work.flush()
@@ -125,7 +136,27 @@ def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None)
         work.notify("publish")
         return 201, load_job_view(context, work, job), f"/v1/jobs/{job.id}"
 
-    return answer_once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
+    return answer_once(context, identity.subject, key, asked, act)
+
+
+@router.post(
+    "/{job_id}/extend",
+    operation_id="extend_job",
+    status_code=201,
+    response_model=JobView,
+    responses={**STEER, **describe_problems(422)},
+    summary="Post a job of more rounds that goes on from this one's end",
+)
+def extend(context: Here, identity: Submitter, job_id: JobPath, wanted: Extension, key: Key = None) -> JSONResponse:
+    """It begins from the parameters and the optimizer's state with which the job finishes, which may be running yet.
+
+    Its fields are that job's, `POST /v1/jobs` takes others; its deposit is its own. No job's own rounds change: they
+    are under the digest that each offer and the escrow name.
+    """
+    with context.reading() as reader:
+        job_or_404(reader, job_id)
+    body = {"continue_from": job_id, **wanted.model_dump(exclude_none=True)}
+    return _post_job(context, identity, parse_posted_job(context, body), key, {"extend": body})
 
 
 @router.get("", operation_id="list_jobs", summary="All jobs, oldest first")
@@ -136,10 +167,11 @@ def listed(
     limit: CostliestLimit,
     cursor: Cursor = None,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
+    tag: Annotated[str | None, Query(description="Only jobs with this tag", pattern=TAG)] = None,
 ) -> Page[JobView]:
     keys = [Job.created_at, Job.id]
     with context.reading() as reader:
-        shown, more = load_page_rows(reader, listings.select_jobs(state), keys, cursor, limit)
+        shown, more = load_page_rows(reader, listings.select_jobs(state, tag), keys, cursor, limit)
         return Page(items=load_public_job_views(context, reader, request, source, shown), next=more)
 
 
@@ -147,6 +179,22 @@ def listed(
 def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
     with context.reading() as reader:
         return load_public_job_views(context, reader, request, source, [job_or_404(reader, job_id)])[0]
+
+
+@router.patch(
+    "/{job_id}",
+    operation_id="label_job",
+    responses={**STEER, **describe_problems(422)},
+    summary="Write tags and a note on a job, which may be over",
+)
+def label(context: Here, identity: Submitter, job_id: JobPath, wanted: Labels) -> JobView:
+    with context.begin() as work:
+        job = lock_own_job(work, job_id, identity)
+        if wanted.tags is not None:
+            job.tags = pack_tags(wanted.tags)
+        if wanted.note is not None:
+            job.note = wanted.note
+        return load_job_view(context, work, job)
 
 
 @router.post(

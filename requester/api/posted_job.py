@@ -11,22 +11,24 @@ from gradmarket.market.fields import faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from requester.api.state import Here
+from requester.moves import continuing
 
 JOB: Final = {"$ref": "#/components/schemas/JobSpec"}
 SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": True}
 """What `/openapi.json` says of the body."""
 
 
-def _parse_posted_job(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
+def parse_posted_job(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
     """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
     try:
-        return JobSpec.model_validate(in_smallest(body, lambda: TokenUnit.of(context.chain_facts)))
+        smallest = in_smallest(body, lambda: TokenUnit.of(context.chain_facts))
+        return JobSpec.model_validate(continuing.fill_posted(context, smallest))
     except ValidationError as error:
         entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
         raise RequestValidationError(entries, body=body) from error
 
 
-PostedJob = Annotated[JobSpec, Depends(_parse_posted_job)]
+PostedJob = Annotated[JobSpec, Depends(parse_posted_job)]
 
 
 def amount_of(context: Here, written: str, field: str = "amount") -> int:

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import overlap, secrets
-from gradmarket.market.views.job_views import RoundView, UpdatePath, UpdateView
+from gradmarket.market.terms import Digest
+from gradmarket.market.views.job_views import CheckpointView, RoundView, UpdatePath, UpdateView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
@@ -33,6 +34,24 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
         unit = unit_of(reader, job_id)
         view = partial(round_view, reader, unit=unit)
         return load_list_page(reader, listings.select_rounds(job_id), [Round.number], view, cursor, limit)
+
+
+@router.get(
+    "/{job_id}/checkpoints",
+    operation_id="list_checkpoints",
+    responses=NO_JOB,
+    summary="The parameters after each merged round",
+)
+def checkpoints(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[CheckpointView]:
+    with context.reading() as reader:
+        job = job_or_404(reader, job_id)
+
+        def line(row: Round) -> CheckpointView:
+            digest = Digest(row.updated or "")
+            told = {"loss": row.loss, "metrics": row.metrics, "best": row.number == job.best_round}
+            return CheckpointView(round=row.number, parameters=digest, stored=context.blobs.has(digest), **told)
+
+        return load_list_page(reader, listings.select_closed_rounds(job_id), [Round.number], line, cursor, limit)
 
 
 @router.get(

@@ -7,14 +7,14 @@ from typing import Any
 from gradmarket.market import admissible
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import ReadyData
+from gradmarket.market.job_parts import Continued, ReadyData
 from gradmarket.market.rules import payment
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
 from requester import dataset
 from requester.context import Context
 from requester.feature import features_of
-from requester.moves import named_blobs
+from requester.moves import continuing, named_blobs
 from requester.ready_data import digits
 from requester.store.tables import Job
 from requester.store.work import Work
@@ -33,6 +33,7 @@ class Admitted:
 def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     admissible.check_job_spec(spec)
+    continuing.check_continued(context, spec, token)
     check_features_serve(spec, {feature.name for feature in features_of(context)})
     named_blobs.check_spec(context, spec, token)
     if (
@@ -72,11 +73,15 @@ def lay_out(context: Context, work: Work, job: Job, token: str, budget: Units) -
 
 
 def complete_spec(spec: JobSpec, seed: int) -> JobSpec:
-    """Returns the job with what its requester left open: its seed, and the re-warm of its local steps."""
+    """Returns the job with what its requester left open, its seed and its local steps' re-warm; without labels."""
     step = spec.step
-    drawn: dict[str, Any] = {} if "seed" in spec.model_fields_set else {"seed": seed}
+    drawn: dict[str, Any] = {"tags": (), "note": ""}
+    if "seed" not in spec.model_fields_set:
+        drawn |= {"seed": seed}
     if isinstance(step, LocalStep) and "rewarm" not in step.model_fields_set:
         drawn |= {"step": step.model_copy(update={"rewarm": step.usual_rewarm})}
+    if spec.continue_from is not None:
+        drawn |= {"continue_from": Continued(job=spec.continue_from.job)}
     return spec.model_copy(update=drawn)
 
 

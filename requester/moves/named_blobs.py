@@ -60,7 +60,7 @@ def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
 def _check_here(context: Context, field: str, digest: Digest) -> None:
     """Before it is asked who may read it: what comes later may be unserved, and another's."""
     if not context.blobs.has(digest):
-        raise _build_absent_refusal(field, digest)
+        raise build_absent_refusal(field, digest)
 
 
 def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> None:
@@ -69,18 +69,18 @@ def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> No
     if blob_needs.unserved_of(reader, digest, token):
         openly = f"upload it openly: `gradmarket data upload --open`, or PUT {dataset.OURS}{digest}"
         raise JobRefused(field, f"workers read it, and it is unserved: {openly}")
-    raise _build_absent_refusal(field, digest)
+    raise build_absent_refusal(field, digest)
 
 
 def _check_measured(reader: RowReader, spec: JobSpec, digest: Digest, token: str) -> None:
     field, ours = "evaluation.partition", blob_needs.unserved_of(reader, digest, token)
     if not (ours or visibility.load_access(reader, digest).to_requester):
-        raise _build_absent_refusal(field, digest)
+        raise build_absent_refusal(field, digest)
     if spec.by_worth and not blob_needs.is_unserved(reader, digest):
         paid = "whoever reads its rows is paid for training on them"
         raise JobRefused(field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{digest}?unserved=true")
 
 
-def _build_absent_refusal(field: str, digest: Digest) -> JobRefused:
+def build_absent_refusal(field: str, digest: Digest) -> JobRefused:
     """The same words as of a blob that is not here, so that nobody asks what others keep unserved."""
     return JobRefused(field, f"upload it first: PUT {dataset.OURS}{digest}")

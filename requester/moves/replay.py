@@ -25,7 +25,6 @@ from gradmarket.market.gradient.optimizer_step import OptimizerStep
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import advance_model
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
@@ -161,7 +160,7 @@ def merge_round(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
 
     `state.update` then has what the round publishes, where the job has a downlink.
     """
-    lr = rate_of(inputs)
+    lr = inputs.spec.rate_in(inputs.number)
     with ExitStack() as stack:
         answers = inputs.opened(blobs, stack)
         shards = _release_after_shards(state, answers, merged_shards(inputs.recipe, answers))
@@ -172,13 +171,6 @@ def merge_round(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
         loss = advance_model(layout, before, after, memory, shards, move, lr, inputs.counters, lanes, draft)
     state.swap_images()
     return loss
-
-
-def rate_of(inputs: MergeInputs) -> float:
-    chosen = inputs.spec.optimizer
-    return compute_learning_rate(
-        chosen.schedule.name, chosen.lr, inputs.number, inputs.spec.rounds, chosen.schedule.warmup
-    )
 
 
 def _build_update_draft(inputs: MergeInputs, state: LiveState, move: OptimizerStep) -> UpdateDraft | None:

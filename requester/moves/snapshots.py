@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import overlap
-from gradmarket.market.terms import Digest, RoundState
+from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.context import Context
 from requester.feature import features_of
-from requester.live_states import LiveState
+from requester.live_states import LiveState, Version
 from requester.moves import blob_cleanup, replay
 from requester.store import audits, jobs, merges, unneeded
 from requester.store.locks import lock_row
@@ -52,14 +54,14 @@ def store_snapshot_of(
 ) -> bool:
     """Stores the optimizer's state after a round, and collects what no replay needs then.
 
-    Does not where that round was taken back meanwhile, or the job has ended.
+    Does not where that round was taken back meanwhile, or the job ended before it was finished.
     """
     digest = store()
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
         row = work.get_one(Round, (job_id, number))
         stands = row.state == RoundState.CLOSED and row.closed_at == closed_at
-        stands = stands and job.ended_at is None
+        stands = stands and (job.ended_at is None or job.state == JobState.FINISHED)
         if stands:
             blob_cleanup.lock_and_restore_blobs(context, work, {digest: store})
             row.optimizer_state = digest
@@ -69,8 +71,23 @@ def store_snapshot_of(
     return stands
 
 
+def store_last_state(context: Context, job_id: str) -> None:
+    """Stores the optimizer's state after a finished job's last round, from which another job may go on.
+
+    Does not where what it is replayed from is damaged or gone: nothing of the job is at stake any more.
+    """
+    with context.reading() as reader:
+        job, newest = reader.get_one(Job, job_id), jobs.latest_closed(reader, job_id)
+        if job.state != JobState.FINISHED or newest is None or newest.optimizer_state:
+            return
+        last = Version(newest.number + 1, Digest(newest.updated or ""), newest.closed_at)
+    with suppress(NotFound, Conflict):
+        store_snapshot(context, job_id, replay.state_before(context, job_id, last))
+
+
 def collect_replay_blobs(context: Context, job_id: str) -> None:
-    """Deletes payloads and snapshots that no replay needs any more; once the job has ended, all of them."""
+    """Deletes payloads and snapshots that no replay needs any more; once the job has ended, all of them but the last
+    state of a finished one."""
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
         payloads, old = _list_unneeded(work, job)
@@ -106,7 +123,7 @@ def _list_unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Rou
     base = bound - 1 if over else rows[-1].number if rows else -1
     payloads = merges.merged_payloads(reader, job, base)
     job.replay_from = None if over else max(job.replay_from, base + 1)
-    return payloads, rows if over else rows[:-1]
+    return payloads, rows if over and job.state != JobState.FINISHED else rows[:-1]
 
 
 def _replayed_from(reader: RowReader, job: Job, since: int) -> int:

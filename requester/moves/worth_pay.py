@@ -22,7 +22,7 @@ from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
-from requester.moves import evaluation, replay
+from requester.moves import evaluation
 from requester.moves.replay import MergeInputs
 from requester.store import earned_rows, holders, jobs, merges
 from requester.store.event_log import record_event
@@ -72,7 +72,7 @@ def _build_group_steps(
     most = known_updates(recipe.layout)
     known = [evaluation.load_parameter_arrays(context, digest) for digest in islice(kept, most)]
     answers = inputs.opened(context.blobs, stack)
-    return GroupSteps(recipe.layout, recipe.codec, before, answers, replay.rate_of(inputs), known)
+    return GroupSteps(recipe.layout, recipe.codec, before, answers, inputs.spec.rate_in(inputs.number), known)
 
 
 def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, now: float) -> None:

@@ -15,6 +15,7 @@ from requester.context import Context
 from requester.feature import MergeWatch, features_of, lateness_in
 from requester.live_states import LiveState, Version
 from requester.moves import (
+    best_round,
     blob_cleanup,
     drawing,
     evaluation,
@@ -111,7 +112,7 @@ def _close_merged(context: Context, job_id: str, closing: ClosingRound, merged: 
     if closed is None:
         return
     blob_cleanup.drop_unneeded(context, job_id)
-    if merged.memory is not None and snapshots.is_memory_due(context, job_id, number):
+    if merged.memory is not None and (closed.over or snapshots.is_memory_due(context, job_id, number)):
         with record_span("snapshot"):
             snapshots.store_snapshot_of(context, job_id, number, closed.at, merged.memory)
 
@@ -133,7 +134,7 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed.at)
-    due = snapshots.is_snapshot_due(context, state) or shared
+    due = snapshots.is_snapshot_due(context, state) or shared or closed.over
     if due:
         with record_span("snapshot"):
             snapshots.store_snapshot(context, job_id, state)
@@ -199,6 +200,7 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         if unfit and job.state == JobState.RUNNING:
             work.set_state_now(job, JobState.PAUSED, reason=unfit)
             record_event(work, job_id, "paused", now, reason=unfit)
+        best_round.mark_best_round(work, job, row, now)
         next_round.continue_job(context, work, job, now)
         work.notify(*(["audit", "rollback"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
         return _Closed(now, job.ended_at is not None)

@@ -24,6 +24,7 @@ def run(context: Context, job_id: str) -> None:
     with context.reading() as reader:
         settled = snapshots.is_settled(reader, reader.get_one(Job, job_id))
     if settled:
+        snapshots.store_last_state(context, job_id)
         snapshots.collect_replay_blobs(context, job_id)
     else:
         blob_cleanup.drop_unneeded(context, job_id)

@@ -21,7 +21,7 @@ from graphdoc.figures import Ranges
 from requester import dataset
 from requester.context import Context
 from requester.model_runner import PublishedModel
-from requester.moves import blob_cleanup, named_blobs
+from requester.moves import blob_cleanup, continuing, named_blobs
 from requester.moves.measured_metrics import check_metrics
 from requester.ready_data import digits
 from requester.store import jobs, ready_rows
@@ -44,27 +44,31 @@ def run(context: Context, job_id: str) -> float | None:
         if not mine:
             return context.settings.sweep_s
         try:
-            _publish_or_fail(context, job_id)
+            return _publish_or_fail(context, job_id)
         except NotFound:
             return context.settings.sweep_s  # another job dropped a blob of equal content meanwhile: publish again
-    return None
 
 
-def _publish_or_fail(context: Context, job_id: str) -> None:
-    """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile."""
-    with context.reading() as reader:
-        job = reader.get_one(Job, job_id)
-        spec, token = jobs.load_spec(job), job.token
+def _publish_or_fail(context: Context, job_id: str) -> float | None:
+    """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile.
+
+    Returns the seconds until it is to be called again where the job that it continues is not over.
+    """
     try:
+        with context.reading() as reader:
+            job = reader.get_one(Job, job_id)
+            spec, token = continuing.find_start(reader, jobs.load_spec(job)), job.token
+        if spec is None:
+            return _await_earlier_job(context, job_id)
         publication, facts = _build_publication(context, job_id, spec, token)
         spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
         _refuse_job(context, job_id, str(error))
-        return
+        return None
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
         if job.state != JobState.DRAFT:
-            return
+            return None
         blobs = (
             publication.document,
             publication.evaluation,
@@ -77,6 +81,7 @@ def _publish_or_fail(context: Context, job_id: str) -> None:
             work,
             {digest: partial(_raise_gone, digest) for digest in (*blobs, facts.memory) if digest is not None},
         )
+        job.spec = publication.spec.model_dump(mode="json")
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
         job.protocol = PROTOCOL  # a draft may be of an earlier release: it is opened now, by the rules of this one
@@ -84,6 +89,16 @@ def _publish_or_fail(context: Context, job_id: str) -> None:
         work.set_state_now(job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         record_event(work, job_id, "published", context.clock(), spec_digest=publication.digest)
         work.notify("settle")
+    return None
+
+
+def _await_earlier_job(context: Context, job_id: str) -> float:
+    with context.begin() as work:
+        job = lock_row(work, Job, job_id)
+        continued = jobs.load_spec(job).continue_from
+        if job.state == JobState.DRAFT and continued is not None:
+            job.reason = f"{continuing.AWAITS_END} {continued.job}, which it continues"
+    return context.settings.sweep_s
 
 
 def _raise_gone(digest: Digest) -> None:
@@ -120,16 +135,23 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
     check_weighed(spec, model.layout)
     if spec.verifier.sketched:
         sketch_packing.check_tensor_count(model.layout)
-    memory = build_model_state(
+    fresh = build_model_state(
         model.layout, tensors.unpack_tensors(context.blobs.read(model.parameters)), move_of(spec)
     ).memory
+    start, parameters = spec.continue_from, model.parameters
+    if start is not None:
+        with context.reading() as reader:
+            memory = continuing.check_state_fits(reader, context.blobs, start, model.layout, fresh)
+        parameters = start.parameters or parameters
+    else:
+        memory = context.blobs.put(tensors.pack_tensors(fresh))
     publication = Publication(
         job=job_id,
         spec=spec,
         document=model.document,
         evaluation=model.evaluation,
         metrics=model.metrics,
-        parameters=model.parameters,
+        parameters=parameters,
         manifest=context.blobs.put(canonical(manifest.model_dump(mode="json"))),
     )
     dataset.check_first_step(context.blobs, context.modelling, publication, manifest)
@@ -139,7 +161,7 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         counters=model.counters,
         flops=model.flops,
         peak_bytes=model.peak_bytes,
-        memory=context.blobs.put(tensors.pack_tensors(memory)),
+        memory=memory,
         weighed=model.layout.weighed,
     )
     return publication, facts

@@ -14,7 +14,7 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from requester.context import Context
 from requester.feature import features_of
-from requester.moves import blob_cleanup, snapshots, task_attempts
+from requester.moves import best_round, blob_cleanup, snapshots, task_attempts
 from requester.store import audits, in_hand, jobs, merges, unneeded
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row, locked_tasks
@@ -89,6 +89,7 @@ def _rewind_rounds(context: Context, work: Work, job: Job) -> dict[str, list[str
     for row in again:
         work.set_state_now(row, RoundState.OPEN, **NOT_MERGED)
     job.rewind_to = None
+    best_round.choose_best_again(context, work, job)
     for feature in features_of(work):
         feature.rounds_undone(work, job, number, now)
     _undo_tasks(work, job, number)

@@ -133,7 +133,8 @@ _OF_JOB: Final = Round.job_id == bindparam("job")
 _OF_OTHERS: Final = Round.job_id != bindparam("job")
 _AFTER: Final = Round.number > bindparam("after", type_=Integer)
 _EVERY: Final = (Round.number + 1) % bindparam("every", type_=Integer) == 0
-_IS_KEPT: Final = or_(_AFTER, _EVERY, Round.optimizer_state != "")
+_IS_BEST: Final = exists().where(Job.id == Round.job_id, Job.best_round == Round.number)
+_IS_KEPT: Final = or_(_AFTER, _EVERY, _IS_BEST, Round.optimizer_state != "")
 _NEEDS_PARAMETERS: Final = select(
     or_(
         *(_in_rounds(column, _OF_JOB, _IS_KEPT) for column in _PRODUCED),

@@ -6,7 +6,8 @@ from typing import Any, Final
 from sqlalchemy import Select, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, defer
 
-from gradmarket.market.terms import AuditState, JobState
+from gradmarket.market.terms import AuditState, JobState, RoundState
+from requester.store.job_tags import has_tag
 from requester.store.tables import (
     Account,
     Audit,
@@ -54,12 +55,17 @@ def next_rows(
     return result.scalars().all() if len(rows.column_descriptions) == 1 else result.all()
 
 
-def select_jobs(state: JobState | None) -> Select[Job]:
-    return select(Job) if state is None else select(Job).where(Job.state == state)
+def select_jobs(state: JobState | None, tag: str | None = None) -> Select[Job]:
+    rows = select(Job) if state is None else select(Job).where(Job.state == state)
+    return rows if tag is None else rows.where(has_tag(tag))
 
 
 def select_rounds(job_id: str) -> Select[Round]:
     return select(Round).where(Round.job_id == job_id)
+
+
+def select_closed_rounds(job_id: str) -> Select[Round]:
+    return select_rounds(job_id).where(Round.state == RoundState.CLOSED)
 
 
 def select_tasks(job_id: str) -> Select[Task]:

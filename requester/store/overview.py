@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, bindparam, func, or_, select
 
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
+from requester.store.job_tags import has_tag
 from requester.store.tables import (
     Account,
     Audit,
@@ -68,12 +69,14 @@ class JobSearch:
     text: str = ""
     token: str | None = None
     """The name of the API token that posted them."""
+    tag: str = ""
 
     def conditions(self) -> list[ColumnElement[bool]]:
         named = func.lower(Job.spec["name"].as_string()).contains(self.text.lower(), autoescape=True)
         text = [or_(named, Job.id.startswith(self.text, autoescape=True))] if self.text else []
         state = [Job.state == self.state] if self.state else []
-        return [*state, *text, *([Job.token == self.token] if self.token is not None else [])]
+        tag = [has_tag(self.tag)] if self.tag else []
+        return [*state, *text, *tag, *([Job.token == self.token] if self.token is not None else [])]
 
 
 def list_jobs(reader: RowReader, search: JobSearch, first: int, most: int) -> Sequence[Job]:

@@ -15,9 +15,10 @@ from requester.store.among import is_in_bound_list
 from requester.store.tables import Job, JobBlob, Replica, Round, Task, UnneededBlob, UnservedBlob
 from requester.store.work import RowReader
 
-FIRST = "publication.parameters"
-PUBLISHED = ("publication.document", "publication.manifest", FIRST)
-"""The parts of a publication that workers compute from."""
+FIRST = ("publication.parameters", "facts.memory")
+"""What a job starts from; the optimizer's memory may have the parameters in it."""
+PUBLISHED = ("publication.document", "publication.manifest", *FIRST)
+"""The parts of a publication that workers and public auditors compute from."""
 _MADE: Final = (Round.updated, Round.published_update)
 _MAKER: Final = aliased(Round)
 _DIGEST: Final = blob_needs.DIGEST
@@ -78,7 +79,7 @@ def _is_private(reader: RowReader, digest: Digest) -> bool:
 
 def _build_parameters_condition(of: ColumnElement[bool]) -> ColumnElement[bool]:
     """Condition: such a job starts from the blob, or one of its rounds produced or published it."""
-    return _build_named_condition((FIRST,), of)
+    return _build_named_condition(FIRST, of)
 
 
 def _build_named_condition(parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[bool]:

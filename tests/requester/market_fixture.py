@@ -34,6 +34,7 @@ from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
+from requester.moves import continuing
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.notifier import Notifier
@@ -195,18 +196,22 @@ class MarketFixture:
 
     def _post(self, job: str, chain_job: int, published: dict[str, Digest] | None = None, **changes: Any) -> None:
         """`published`: blobs of its own that the publication names."""
-        spec = JobSpec.model_validate(self._spec(**changes))
+        spec = self._start(JobSpec.model_validate(self._spec(**changes)))
         self.sketched |= {job} if spec.verifier.sketched else set()
         blobs = self.context.blobs
+        start = spec.continue_from
         named = {"document": Digest("blake3:" + "1" * 64), "manifest": Digest("blake3:" + "2" * 64)}
         publication = Publication(
             job=job,
             spec=spec,
             evaluation=None,
-            parameters=blobs.put(tensors.pack_tensors(first_parameters())),
+            parameters=start.parameters if start else blobs.put(tensors.pack_tensors(first_parameters())),
             **(named | (published or {})),
         )
-        memory = blobs.put(tensors.pack_tensors(build_model_state(LAYOUT, first_parameters(), move_of(spec)).memory))
+        fresh = build_model_state(LAYOUT, first_parameters(), move_of(spec)).memory
+        with self.context.reading() as reader:
+            memory = continuing.check_state_fits(reader, blobs, start, LAYOUT, fresh) if start else None
+        memory = memory or blobs.put(tensors.pack_tensors(fresh))
         facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
         with self.context.begin() as work:
             work.add(
@@ -230,6 +235,12 @@ class MarketFixture:
                     compute_seconds=0.0,
                 )
             )
+
+    def _start(self, spec: JobSpec) -> JobSpec:
+        with self.context.reading() as reader:
+            found = continuing.find_start(reader, spec)
+        assert found is not None, "the job that it continues goes on"
+        return found
 
     def _spec(self, **changes: Any) -> dict[str, Any]:
         digest = "blake3:" + "3" * 64

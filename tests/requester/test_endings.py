@@ -221,7 +221,7 @@ def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(
         market.worker()
     market.play(passes=100)
     assert market.state() == JobState.FINISHED
-    assert len({row.optimizer_state for row in market.rounds()}) == 1
+    assert {row.optimizer_state for row in market.rounds()[:-1]} == {""}
     assert tensors.unpack_tensors(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 6
 
 

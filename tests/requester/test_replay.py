@@ -61,7 +61,7 @@ def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(ne
         kept.append((stored(market), [one for one in payloads(market) if one < number]))
     assert kept == [([], [0]), ([], [0, 1]), ([2], []), ([2], [3]), ([2], [3, 4]), ([5], [])]
     market.play(passes=100)
-    assert (stored(market), payloads(market), market.the_job().replay_from) == ([], [], None)
+    assert (stored(market), payloads(market), market.the_job().replay_from) == ([6], [], None)
 
 
 @pytest.mark.parametrize("crashes", leave_to_full([[2, 3], [1], [4, 6], [1, 2, 3, 4, 5, 6]]))

@@ -15,7 +15,6 @@ from gradmarket.market.rules.overlap import BEFORE, starts_after
 from gradmarket.market.rules.payment import compute_unpaid_units
 from gradmarket.market.rules.pricing import Price, PricedWork
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire.poll import hash_of
@@ -135,7 +134,7 @@ def _find_publication_guard(proposal: Proposal, chain: OnChain) -> Guard | None:
         return Guard.OTHER_SPEC_ON_CHAIN
     if not spec.has_task(offer.round, offer.task):
         return Guard.NO_SUCH_TASK
-    if offer.seed != task_seed(spec.seed, offer.round, offer.task):
+    if offer.seed != spec.seed_of(offer.round, offer.task):
         return Guard.OTHER_SEED
     first = starts_after(offer.round, spec.overlap) == BEFORE
     if first and offer.parameters != hash_of(proposal.publication.parameters):

@@ -24,7 +24,7 @@ def task_rows(manifest: Manifest, spec: JobSpec, round: int, task: int) -> list[
     if spec.by_epochs:
         group = place // len(list_training_partitions(manifest, spec))
         return epoch_rows(seed + partition.name.encode(), group, partition.rows, step.rows, step.moves)
-    return draw_shuffled_rows(seed, round, task, partition.rows, step.rows, step.moves)
+    return draw_shuffled_rows(seed, spec.rounds_before + round, task, partition.rows, step.rows, step.moves)
 
 
 def epoch_rows(seed: bytes, group: int, total: int, count: int, moves: int = 1) -> list[int]:

@@ -12,7 +12,7 @@ from pydantic import (
     field_validator,
 )
 
-from gradmarket.market.fields import AmountField, DigestField
+from gradmarket.market.fields import AmountField, Count, DigestField, Part
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.coverage_views import CoverageCounts
@@ -97,6 +97,9 @@ class JobView(BaseModel):
     fault: FaultView | None
     """The fault that paused the job, if its document or data are at fault."""
     notice: str
+    tags: list[str] = []
+    """What its requester calls it besides; none from older services."""
+    note: str = ""
     spec: KnownSpec
     publication: KnownPublication | None
     spec_digest: str | None
@@ -111,6 +114,9 @@ class JobView(BaseModel):
     metrics: dict[str, float] | None
     parameters: str | None
     """Digest of the newest parameters."""
+    best_round: int | None = None
+    """The round after which the evaluation's metric was best; its parameters are kept. None where none was measured,
+    and from older services."""
     determinism_class: str | None
     class_proven: bool
     """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
@@ -151,6 +157,13 @@ class ListedJob(BaseModel):
             return None
 
 
+class Extension(Part):
+    """More rounds for a job, and the most that they may cost together; without a `budget`, what they cost at most."""
+
+    rounds: Count
+    budget: str | None = None
+
+
 class Funded(JobView):
     """`to_sign`: transactions for the owner of the funds, in this order; none where the service owns them."""
 
@@ -177,6 +190,20 @@ class RoundView(BaseModel):
     drift: DriftView | None
     opened_at: str | None
     closed_at: str | None
+
+
+class CheckpointView(BaseModel):
+    """The parameters after a round."""
+
+    round: int
+    parameters: str
+    """Their digest."""
+    stored: bool
+    """Whether the service still has them: the newest, every tenth and the best are kept."""
+    best: bool
+    """Whether the evaluation's metric was best after this round."""
+    loss: float | None
+    metrics: dict[str, float] | None
 
 
 class UpdateView(BaseModel):

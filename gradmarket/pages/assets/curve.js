@@ -1,8 +1,8 @@
 // Draws what was measured after each round; the numbers come with every refresh of the page's part.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
-  const box = document.getElementById("curve"), LIGHT = ["#2f6fdd", "#c2571a", "#1d8a55", "#8a4fc4", "#b3276f"];
-  const DARK = ["#8ab4ff", "#ffab7a", "#6fd196", "#cba6f7", "#ff9fc6"];
+  const box = document.getElementById("curve"), LIGHT = ["#2f6fdd", "#c2571a", "#1d8a55", "#8a4fc4", "#b3276f", "#6b6b00", "#00788a", "#555555"];
+  const DARK = ["#8ab4ff", "#ffab7a", "#6fd196", "#cba6f7", "#ff9fc6", "#d6d65c", "#66d3e3", "#bbbbbb"];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let plot = null, drawn = "";
   function draw() {

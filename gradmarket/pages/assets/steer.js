@@ -19,11 +19,11 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
 
-  async function download() {
-    const path = `/v1/jobs/${steer.dataset.job}/parameters`, answer = await fetch(BASE + path, { headers: Token.headers() });
+  async function download(round = "") {
+    const path = `/v1/jobs/${steer.dataset.job}/parameters${round && `?round=${round}`}`, answer = await fetch(BASE + path, { headers: Token.headers() });
     if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail || `The service answers ${answer.status}.`);
     const link = document.createElement("a"), url = URL.createObjectURL(await answer.blob());
-    Object.assign(link, { href: url, download: `${steer.dataset.job}.safetensors` }).click();
+    Object.assign(link, { href: url, download: `${steer.dataset.job}${round && `-${round}`}.safetensors` }).click();
     URL.revokeObjectURL(url);
     return `Saved as ${link.download}.`;
   }
@@ -39,6 +39,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   async function act(name) {
     if (name === "download") return download();
+    if (name === "best") return download(document.getElementById("series").dataset.best);
     if (name === "fund") return fund(steer.querySelector("[name=amount]").value.trim());
     const told = await ask("POST", `/v1/jobs/${steer.dataset.job}/${name}`);
     return `The job is ${told.state.replace("_", " ")}.`;
@@ -52,6 +53,16 @@ document.addEventListener("DOMContentLoaded", () => {
       htmx.trigger(document.getElementById("now"), "refresh");
     });
   }
+  const labels = document.getElementById("labels");
+  labels.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const wanted = { tags: labels.tags.value.split(/[\s,]+/).filter(Boolean), note: labels.note.value };
+    try {
+      await ask("PATCH", `/v1/jobs/${steer.dataset.job}`, wanted);
+      said.textContent = "Saved.";
+    } catch (error) { said.textContent = error.message; }
+    htmx.trigger(document.getElementById("now"), "refresh");
+  });
   document.addEventListener("htmx:afterSwap", show);
   show();
 });

@@ -19,6 +19,7 @@ from gradmarket.market.views.job_views import (
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import audits, jobs, progress, tasks
+from requester.store.job_tags import unpack_tags
 from requester.store.round_sum import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
@@ -95,6 +96,8 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         remedy=standing.remedy,
         fault=FaultView.model_validate(job.fault) if job.fault else None,
         notice=spec.notice,
+        tags=unpack_tags(job.tags),
+        note=job.note,
         spec=spec,
         publication=publication,
         spec_digest=job.spec_digest,
@@ -115,6 +118,7 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         loss=newest.loss if newest else None,
         metrics=newest.metrics if newest else None,
         parameters=newest.updated if newest else publication and publication.parameters,
+        best_round=job.best_round,
         determinism_class=job.determinism_class,
         checks=standing.checks,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,

@@ -51,7 +51,7 @@ def count_by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int
 def _build_place_column(spec: JobSpec) -> ColumnElement[int]:
     """Returns JobSpec.place of a task, in SQL."""
     if spec.by_epochs:
-        return Task.index.expression
+        return Task.index.expression + spec.tasks_before
     stages = reversed(spec.sizes.stages)
     before = [(Task.round >= one.first, one.before + (Task.round - one.first) * one.tasks) for one in stages]
-    return case(*before) + Task.index
+    return case(*before) + Task.index + spec.tasks_before

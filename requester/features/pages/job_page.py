@@ -17,6 +17,7 @@ from requester.features.pages.measured import PageMeasures
 from requester.features.pages.sentences import Sentence, build_sentence
 from requester.join_command import build_join_command
 from requester.store import jobs, overview
+from requester.store.job_tags import unpack_tags
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -110,6 +111,11 @@ class JobPage:
     covered: CoverageCounts | None
     privacy: PrivacyView | None
     row_privacy: RowPrivacyView | None
+    tags: list[str]
+    note: str
+    continues: str
+    """The job that it continues; empty where there is none."""
+    best_round: int | None
     curve: dict[str, list[float | int | None]]
     events: list[EventLine]
     newest_event: int
@@ -132,7 +138,8 @@ def _list_steps(job: Job, remedy: str) -> tuple[tuple[str, ...], str]:
     left = [step for step in steps if step != "resume" or mends == "resume"]
     download = ["download"] if job.publication is not None else []
     first = {JobState.AWAITING_FUNDS: "fund", JobState.FINISHED: "download"}.get(JobState(job.state), "")
-    return (*left, *download), mends or first
+    best = ["best"] if job.best_round is not None else []
+    return (*left, *download, *best), mends or first
 
 
 def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
@@ -163,6 +170,10 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         covered=standing.parts.get("coverage"),
         privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
         row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
+        tags=unpack_tags(job.tags),
+        note=job.note,
+        continues=spec.continue_from.job if spec.continue_from else "",
+        best_round=job.best_round,
         curve=_build_curve(closed),
         events=events,
         newest_event=events[0].id if events else 0,

@@ -11,6 +11,7 @@ from gradmarket.market.money import TokenUnit
 from requester.context import Context
 from requester.features.pages.measured import PageMeasures, load_page_measures
 from requester.store import jobs, overview, progress
+from requester.store.job_tags import unpack_tags
 from requester.store.tables import Job
 from requester.store.work import RowReader
 
@@ -23,12 +24,19 @@ class JobQuery(BaseModel):
 
     state: str = Field(default="", max_length=20)
     q: str = Field(default="", max_length=80)
+    tag: str = Field(default="", max_length=40)
     mine: bool = False
     page: int = Field(default=1, ge=1, le=100_000)
 
     def link(self, page: int) -> str:
         """Returns the query of another page of the same jobs."""
-        fields = {"state": self.state, "q": self.q, "mine": "true" if self.mine else "", "page": str(page)}
+        fields = {
+            "state": self.state,
+            "q": self.q,
+            "tag": self.tag,
+            "mine": "true" if self.mine else "",
+            "page": str(page),
+        }
         return urlencode({name: value for name, value in fields.items() if value})
 
 
@@ -47,6 +55,7 @@ class JobLine:
     reason: str
     replicas: int
     over: bool
+    tags: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ def build_market_page(
 ) -> MarketPage:
     """`token_name`: of the viewer's API token; needed where `query.mine`."""
     nobody = query.mine and token_name is None
-    search = overview.JobSearch(query.state, query.q.strip(), token_name if query.mine else None)
+    search = overview.JobSearch(query.state, query.q.strip(), token_name if query.mine else None, query.tag.strip())
     number, first = 0 if nobody else overview.count_jobs(reader, search), JOBS * (query.page - 1)
     shown = [] if nobody else overview.list_jobs(reader, search, first, JOBS)
     known, token = load_page_measures(context, reader, request, shown), TokenUnit.of(context.chain_facts)
@@ -103,4 +112,5 @@ def _build_job_line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
         reason=known.standing.reason,
         replicas=spec.replication.replicas,
         over=job.ended_at is not None,
+        tags=unpack_tags(job.tags),
     )

@@ -36,6 +36,7 @@ from requester.features.pages import (
     job_page,
     market_page,
     operator_page,
+    runs_page,
     story_page,
     worker_page,
 )
@@ -44,15 +45,18 @@ from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute
 from requester.features.pages.rendering import render_template
+from requester.features.pages.runs_page import RunsQuery
 from requester.features.price_guide import paid_prices
 from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
 from requester.store import event_log, jobs
+from requester.store.job_tags import unpack_tags
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 EVENT_STREAM: Final = "text/event-stream"
 Query = Annotated[JobQuery, InQuery()]
+Runs = Annotated[RunsQuery, InQuery()]
 AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
@@ -104,6 +108,25 @@ def _find_token_name(context: Context, request: Request) -> str | None:
     return who.subject if who is not None and who.role != WORKER else None
 
 
+@router.get("/runs")
+def runs(context: Here, request: Request, query: Runs) -> Response:
+    return _render_page(context, "runs.html", _render_runs(context, request, query), query=query)
+
+
+@router.get("/page/runs")
+def runs_now(context: Here, request: Request, query: Runs) -> Response:
+    return build_html_response(_render_runs(context, request, query))
+
+
+def _render_runs(context: Context, request: Request, query: RunsQuery) -> str:
+    def make() -> str:
+        with context.reading() as reader:
+            page = runs_page.build_runs_page(context, reader, query)
+            return render_template(context.public_url, "runs_now.html", page=page)
+
+    return _render_cached(request, f"runs {query.link()}", str(int(context.clock())), make)
+
+
 @router.get("/errors")
 def errors(context: Here) -> Response:
     """What the `type` of a problem leads to."""
@@ -117,6 +140,7 @@ def job(context: Here, request: Request, job_id: JobPath) -> Response:
         row = job_or_404(reader, job_id)
         spec = jobs.load_spec(row)
         known = {"name": spec.name, "notice": spec.notice, "everybody": row.visibility == "public"}
+        known |= {"tags": unpack_tags(row.tags), "note": row.note}
     return _render_page(context, "job.html", now, job_id=job_id, **known)
 
 

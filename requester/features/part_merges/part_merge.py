@@ -211,7 +211,7 @@ def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Byt
     memory = merge_parts.cut_out(layout, part, tensors.view_tensors(memoryview(held)), prefixed=True)
     factor = None if row.factor is None else np.float32(row.factor)
     after, kept, loss = merge_parts.step_part(
-        layout, shards, part, before, memory, move, replay.rate_of(inputs), factor
+        layout, shards, part, before, memory, move, inputs.spec.rate_in(inputs.number), factor
     )
     return tensors.pack_in_chunks(after), tensors.pack_in_chunks(kept), None if np.isnan(loss) else loss
 

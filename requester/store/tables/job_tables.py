@@ -60,6 +60,11 @@ class Job(Base):
     compute_seconds: Mapped[float] = mapped_column(default=0.0)
     fault: Mapped[dict[str, Any] | None]
     """What separate workers could not compute, while that keeps the job paused: api.views.job_views.FaultView."""
+    tags: Mapped[str] = mapped_column(default="", server_default="")
+    """Between bars, like "|first|second|"; empty where there are none."""
+    note: Mapped[str] = mapped_column(default="", server_default="")
+    best_round: Mapped[int | None]
+    """The merged round after which the evaluation's metric was best (market.rules.best_round)."""
     rewind_to: Mapped[int | None]
     """A merged round that an audit found wrong; it opens again once nothing of later rounds is in flight."""
     replay_from: Mapped[int | None] = mapped_column(default=0, server_default="0")

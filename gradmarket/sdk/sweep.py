@@ -1,0 +1,195 @@
+"""Several runs that differ in arguments: posted together, watched together, and compared in one table and picture."""
+
+import copy
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final, TypeVar
+
+from rich.console import Console
+from torch import nn
+
+from gradmarket.commands.following import OVER
+from gradmarket.market.errors import Refused
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.printable import replace_controls
+from gradmarket.market.rules.best_round import is_better
+from gradmarket.market.terms import JobState
+from gradmarket.sdk.curve import Curve, draw_curves
+from gradmarket.sdk.job_handle import TrainingJob, WatchTimeout
+from gradmarket.terminal import ShownConsole
+
+MOST_RUNS: Final = 256
+LOOK_S: Final = 1.0
+"""Seconds between two looks at a run that goes on."""
+Point = Mapping[str, Any]
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One point of a sweep, and how it went. `metrics` and `loss` are of the newest round, `best` of the best one."""
+
+    point: Point
+    job: TrainingJob
+    state: str
+    rounds: int
+    loss: float | None
+    metrics: Mapping[str, float]
+    best: Mapping[str, float]
+    paid: str
+
+
+class Sweep:
+    """Runs of one tag, in the order of their points."""
+
+    def __init__(self, tag: str, points: Sequence[Point], jobs: Sequence[TrainingJob]) -> None:
+        self.tag = tag
+        self.points, self.jobs = list(points), list(jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.tag!r}, {len(self)} runs)"
+
+    def watch(self, console: Console | None = None, timeout: float | None = None) -> list[Run]:
+        """Prints a line for each run that ends or pauses, until none goes on; returns all runs.
+
+        Raises WatchTimeout after `timeout` seconds; the runs go on.
+        """
+        console = console or ShownConsole()
+        until = None if timeout is None else time.monotonic() + timeout
+        left = dict(zip(map(str, range(len(self))), zip(self.points, self.jobs, strict=True), strict=True))
+        while left:
+            for name, (point, job) in list(left.items()):
+                view = job.view()
+                if view.state in OVER or view.state is JobState.PAUSED:
+                    del left[name]
+                    told = f"{describe_point(point)}: {view.state} {view.reason} {view.remedy}".strip()
+                    console.print(replace_controls(told, " "), markup=False, highlight=False)
+            if left and until is not None and time.monotonic() > until:
+                raise WatchTimeout(f"after {timeout:g} s {len(left)} of {len(self)} runs go on, and so does watch()")
+            if left:
+                time.sleep(LOOK_S)
+        return self.runs()
+
+    def runs(self) -> list[Run]:
+        """Returns how each run stands."""
+        return [_look_at_run(point, job) for point, job in zip(self.points, self.jobs, strict=True)]
+
+    def best(self, metric: str | None = None) -> Run:
+        """Returns the run whose best checkpoint has the best value of the metric, by default that of the evaluation.
+
+        Raises Refused where no run measured it.
+        """
+        runs = self.runs()
+        metric = metric or next((name for job in self.jobs if (name := _find_metric(job))), "loss")
+        measured = [run for run in runs if metric in run.best]
+        if not measured:
+            raise Refused(f"no run of {self.tag} has measured {metric}", "wait for a round, or name another metric")
+        chosen = measured[0]
+        for run in measured[1:]:
+            chosen = run if is_better(metric, run.best[metric], chosen.best[metric]) else chosen
+        return chosen
+
+    def plot(self) -> Curve:
+        """Returns the training losses of all runs as one picture; raises Refused without one."""
+        lines = {
+            describe_point(point): [(one.number, one.loss) for one in job.rounds() if one.loss is not None]
+            for point, job in zip(self.points, self.jobs, strict=True)
+        }
+        return draw_curves(self.tag, lines)
+
+    def cancel(self) -> None:
+        """Ends all runs that go on."""
+        for job in self.jobs:
+            if job.view().state not in OVER:
+                job.cancel()
+
+    def _repr_html_(self) -> str:
+        """A notebook's table of the runs."""
+        names = list(self.points[0])
+        runs = self.runs()
+        measured = list(dict.fromkeys(name for run in runs for name in run.metrics))
+        head = [*names, "state", "rounds", "loss", *measured, "paid", "job"]
+        lines = []
+        for run in runs:
+            figures = [run.loss, *(run.metrics.get(name) for name in measured)]
+            told = ["" if value is None else f"{value:.4g}" for value in figures]
+            lines.append([*map(str, run.point.values()), run.state, str(run.rounds), *told, run.paid, run.job.id])
+        cells = (f"<tr>{''.join(f'<td>{escape(replace_controls(cell))}</td>' for cell in line)}</tr>" for line in lines)
+        return f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>{''.join(cells)}</table>"
+
+
+def list_points(grid: Any) -> list[dict[str, Any]]:
+    """Returns every combination of a grid's values. Raises Refused for what is no grid."""
+    if not isinstance(grid, Mapping) or not grid:
+        raise Refused("grid: give a mapping of arguments to lists of values, such as {'optimizer.lr': [0.1, 0.01]}")
+    for name, values in grid.items():
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values:
+            raise Refused(f"grid: {name} needs a list of values, such as [{values!r}]")
+    points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    if len(points) > MOST_RUNS:
+        raise Refused(f"grid: {len(points)} runs are too many at once: {MOST_RUNS} are the most")
+    return points
+
+
+def apply_point(arguments: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    """Returns the arguments with the point's values; a name with dots is of a mapping within: "optimizer.lr"."""
+    given = {name: dict(value) if isinstance(value, Mapping) else value for name, value in arguments.items()}
+    for path, value in point.items():
+        *above, name = path.split(".")
+        holder = given
+        for part in above:
+            inner = holder.get(part, {})
+            if not isinstance(inner, Mapping):
+                raise Refused(
+                    f"grid: {path} names a part of {part}, which is {str(inner)[:40]!r}: give it as a mapping"
+                )
+            holder[part] = dict(inner)
+            holder = holder[part]
+        holder[name] = value
+    return given
+
+
+def choose_module(module: Any, point: Point) -> nn.Module:
+    """Returns the point's own module: a copy of the one, or what a function of the point makes."""
+    if isinstance(module, nn.Module):
+        return copy.deepcopy(module)
+    made: nn.Module = module(dict(point)) if callable(module) and not isinstance(module, type) else module
+    return made
+
+
+def describe_point(point: Point) -> str:
+    return ", ".join(f"{name}={value}" for name, value in point.items())
+
+
+def run_in_threads(act: Callable[[Item], Made], items: Sequence[Item], at_once: int) -> Iterator[Made]:
+    """Yields results in order; at the first failure, nothing more is begun."""
+    with ThreadPoolExecutor(max(1, at_once)) as pool:
+        begun = [pool.submit(act, item) for item in items]
+        try:
+            for one in begun:
+                yield one.result()
+        finally:
+            for one in begun:
+                one.cancel()
+
+
+def _look_at_run(point: Point, job: TrainingJob) -> Run:
+    view = job.view()
+    rounds = job.rounds() if view.best_round is not None else []
+    best = next((one.metrics for one in rounds if one.number == view.best_round), None)
+    paid = TokenUnit.of(job._client.chain()).text(view.costs.earned)
+    done = 0 if view.round is None else view.round + 1
+    return Run(point, job, view.state, done, view.loss, dict(view.metrics or {}), dict(best or {}), paid)
+
+
+def _find_metric(job: TrainingJob) -> str:
+    evaluation = getattr(job.view().spec, "evaluation", None)
+    return evaluation.metric if evaluation is not None else ""

@@ -1,0 +1,144 @@
+"""What the page of several runs shows: one line of loss for each, and the fields in which they differ."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from pydantic import BaseModel, Field, field_validator
+
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.spec_diff import list_differences
+from requester.context import Context
+from requester.store import jobs, overview
+from requester.store.tables import Job
+from requester.store.work import RowReader
+
+MOST: Final = 40
+"""Runs beside each other."""
+CURVE_POINTS: Final = 500
+AMOUNTS: Final = ("price", "budget")
+Numbers = list[float | int | None]
+
+
+class RunsQuery(BaseModel):
+    """Which runs: all of a tag, or jobs by their ids."""
+
+    tag: str = Field(default="", max_length=40)
+    job: list[str] = Field(default_factory=list, max_length=MOST)
+
+    @field_validator("job")
+    @classmethod
+    def _split(cls, value: list[str]) -> list[str]:
+        """Of several ids in one text, too."""
+        return [name for text in value for name in text.replace(",", " ").split()][:MOST]
+
+    def link(self) -> str:
+        return urlencode({"tag": self.tag} if self.tag else {"job": self.job}, doseq=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """`place`: its number among the runs, by which differences have its values."""
+
+    place: int
+    id: str
+    name: str
+    note: str
+    state: str
+    done: int
+    rounds: int
+    loss: float | None
+    metrics: Mapping[str, float]
+    best: Mapping[str, float]
+    best_round: int | None
+    paid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    tag: str
+    runs: list[RunLine]
+    left_out: int
+    differences: dict[str, list[str]]
+    metrics: list[str]
+    curve: dict[str, Numbers]
+
+
+def build_runs_page(context: Context, reader: RowReader, query: RunsQuery) -> RunsPage:
+    rows, number = _find_jobs(reader, query)
+    token = TokenUnit.of(context.chain_facts)
+    differences = list_differences([jobs.load_spec(job).model_dump(mode="json") for job in rows])
+    shown = {path: [_show_value(token, path, value) for value in values] for path, values in differences.items()}
+    closed = [[row for row in overview.list_round_figures(reader, job.id) if row.closed_at is not None] for job in rows]
+    lines = [_build_line(reader, token, place, job, closed[place]) for place, job in enumerate(rows)]
+    return RunsPage(
+        tag=query.tag,
+        runs=lines,
+        left_out=number - len(rows),
+        differences=shown,
+        metrics=sorted({name for line in lines for name in line.metrics}),
+        curve=_build_curves(_label_runs(rows, shown), closed),
+    )
+
+
+def _find_jobs(reader: RowReader, query: RunsQuery) -> tuple[Sequence[Job], int]:
+    """Returns the runs, and how many there are in all."""
+    if query.tag:
+        search = overview.JobSearch(tag=query.tag)
+        return overview.list_jobs(reader, search, 0, MOST), overview.count_jobs(reader, search)
+    found = [job for name in dict.fromkeys(query.job) if (job := reader.get(Job, name)) is not None]
+    return found, len(found)
+
+
+def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, closed: Sequence[Any]) -> RunLine:
+    newest = closed[-1] if closed else None
+    best = next((row for row in closed if row.number == job.best_round), None)
+    measured = next((row.metrics for row in reversed(closed) if row.metrics), {})
+    return RunLine(
+        place=place,
+        id=job.id,
+        name=jobs.load_spec(job).name,
+        note=job.note,
+        state=job.state,
+        done=newest.number + 1 if newest else 0,
+        rounds=jobs.load_spec(job).rounds,
+        loss=newest.loss if newest else None,
+        metrics=measured,
+        best=(best.metrics or {}) if best else {},
+        best_round=job.best_round,
+        paid=token.text(jobs.sum_earned_units(reader, job.id) * int(job.unit)),
+    )
+
+
+def _show_value(token: TokenUnit, path: str, value: Any) -> str:
+    if value is None:
+        return "—"
+    if path in AMOUNTS and isinstance(value, str):
+        return token.text(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _label_runs(rows: Sequence[Job], differences: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns what a chart calls each run: in what it differs, and its id where that tells too little."""
+    first = list(differences.items())[:3]
+    told = [
+        ", ".join(f"{path.rpartition('.')[2]} {values[place]}" for path, values in first) for place in range(len(rows))
+    ]
+    times = Counter(told)
+    return [
+        text[:40] if text and times[text] == 1 else f"{text[:30]} {job.id[:6]}".strip()
+        for text, job in zip(told, rows, strict=True)
+    ]
+
+
+def _build_curves(labels: Sequence[str], closed: Sequence[Sequence[Any]]) -> dict[str, Numbers]:
+    last = max((rows[-1].number for rows in closed if rows), default=-1)
+    numbers = range(0, last + 1, max(1, -(-(last + 1) // CURVE_POINTS)))
+    curves: dict[str, Numbers] = {"round": list(numbers)}
+    for label, rows in zip(labels, closed, strict=True):
+        losses = {row.number: row.loss for row in rows}
+        curves[f"{label} loss"] = [losses.get(number) for number in numbers]
+    return curves

@@ -1,0 +1,70 @@
+"""The checkpoint that did best on the held-out rows stays, however old it is, until another does better."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gradmarket.market.terms import Digest, JobState
+from requester.moves import best_round, evaluation
+from requester.stages import aggregate
+from tests.requester.conftest import NewFloor
+from tests.requester.market_fixture import MarketFixture
+
+ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
+MEASURED = {"evaluation": {"partition": "test"}, "rounds": 8, "settings": {"keep_parameters_every": 100}}
+
+
+def measure(monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> None:
+    """The accuracy after each round, which no document here computes."""
+
+    def told(_context: Any, _spec: Any, number: int, *_: Any) -> tuple[dict[str, float], str]:
+        value = values[number]
+        return ({} if value is None else {"accuracy": value}), ""
+
+    monkeypatch.setattr(aggregate, "evaluation", SimpleNamespace(**vars(evaluation) | {"evaluate_if_due": told}))
+
+
+def kept(market: MarketFixture) -> list[int]:
+    """Rounds whose parameters are stored."""
+    return [row.number for row in market.rounds() if row.updated and market.context.blobs.has(Digest(row.updated))]
+
+
+def played(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> MarketFixture:
+    measure(monkeypatch, values)
+    market = new_floor(**MEASURED, **ALONE)
+    market.worker()
+    market.play(passes=100)
+    assert market.state() == JobState.FINISHED, market.why_waiting()
+    return market
+
+
+def test_the_best_parameters_are_kept_and_those_before_them_are_not(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market = played(new_floor, monkeypatch, [0.5, 0.7, 0.9, None, 0.8, 0.9, 0.1, float("nan")])
+    assert market.the_job().best_round == 2
+    newest = [number for number in kept(market) if number > 3]
+    assert kept(market) == [2, *newest]
+    assert newest[-1] == 7
+
+
+def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> None:
+    """The twin: what was never measured is not the best."""
+    market = new_floor(**ALONE, rounds=8, settings={"keep_parameters_every": 100})
+    market.worker()
+    market.play(passes=100)
+    assert market.the_job().best_round is None
+    assert min(kept(market)) > 2
+
+
+def test_a_round_that_is_taken_back_is_no_longer_the_best(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the rounds that stand, the best whose parameters are still there."""
+    market = played(new_floor, monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.7, 0.65, 0.8])
+    with market.context.begin() as work:
+        job = market.the_job()
+        job = work.get_one(type(job), job.id)
+        assert job.best_round == 1
+        market.context.blobs.drop(Digest(market.rounds()[1].updated))
+        best_round.choose_best_again(market.context, work, job)
+        assert job.best_round == 7

@@ -1,0 +1,149 @@
+"""A job that continues another has the bits of a job that simply ran longer; and what it may not continue."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import Continued
+from gradmarket.market.terms import Digest, JobState
+from requester.moves import continuing, snapshots
+from requester.stages import collect
+from requester.store.tables import Job, Round
+from tests.kit.behaviour import scaled
+from tests.lanes import leave_to_full
+from tests.requester.market_fixture import LAYOUT, STAGES, MarketFixture
+
+NewFloor = Callable[..., MarketFixture]
+ALONE: dict[str, Any] = {
+    "tasks_per_round": 2,
+    "replication": {"name": "fixed", "replicas": 1, "max_replicas": 1},
+    "optimizer": {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "schedule": {"name": "constant", "warmup": 4}},
+}
+CASES: dict[str, dict[str, Any]] = {
+    "rounds": {},
+    "epochs": {"sampling": "epochs"},
+    "downlink": {"downlink": {"codec": "two_bit", "first": {"codec": "int4", "rounds": 3}}},
+    "local": {"step": {"kind": "local", "rows": 1, "steps": 2, "optimizer": {"name": "sgd", "lr": 0.5}}},
+}
+FIRST, SECOND, THIRD = (f"00000000000000{name}" for name in ("aa", "bb", "cc"))
+
+
+def updates(market: MarketFixture, job: str) -> list[tuple[str | None, float | None]]:
+    rows = market.all(Round, Round.job_id == job)
+    return [(row.updated, row.loss) for row in sorted(rows, key=lambda row: row.number)]
+
+
+def finish(market: MarketFixture, job: str) -> None:
+    """With a worker of the job's own."""
+    market.job = job
+    market.worker().capacity = 2
+
+    def done() -> bool:
+        (row,) = market.all(Job, Job.id == job)
+        return bool(row.state == JobState.FINISHED and row.replay_from is None)
+
+    market.until(done, market.workers[-1])
+
+
+@pytest.mark.parametrize("kind", leave_to_full(list(CASES)))
+def test_rounds_in_three_jobs_have_the_bits_of_rounds_in_one(new_floor: NewFloor, kind: str) -> None:
+    """The warm-up ends, and the downlink's codec changes, in a later job than they begin."""
+    spec = ALONE | CASES[kind]
+    whole, parts = new_floor(rounds=7, **spec), new_floor(rounds=2, **spec)
+    for market in (whole, parts):
+        finish(market, FIRST)
+    parts.also(SECOND, 8, rounds=1, continue_from=FIRST, **spec)
+    finish(parts, SECOND)
+    parts.also(THIRD, 9, rounds=4, continue_from={"job": SECOND}, **spec)
+    finish(parts, THIRD)
+    told = [one for job in (FIRST, SECOND, THIRD) for one in updates(parts, job)]
+    assert told == updates(whole, FIRST)
+
+
+def test_a_job_that_only_took_the_parameters_has_other_bits(new_floor: NewFloor) -> None:
+    """The twin: without the optimizer's memory, or the place in the order, it is not the longer job."""
+    whole, parts = new_floor(rounds=4, **ALONE), new_floor(rounds=2, **ALONE)
+    for market in (whole, parts):
+        finish(market, FIRST)
+    assert updates(parts, FIRST) == updates(whole, FIRST)[:2]
+    parts.also(SECOND, 8, rounds=2, **ALONE)
+    with parts.context.begin() as work:
+        row = work.get_one(Round, (SECOND, 0))
+        row.parameters = Digest(updates(parts, FIRST)[-1][0] or "")
+    finish(parts, SECOND)
+    assert updates(parts, SECOND) != updates(whole, FIRST)[2:]
+
+
+def test_a_finished_job_keeps_one_state_and_a_killed_one_makes_it_anew(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service ends after the last round is closed and before its state is stored: the rounds are merged again."""
+    monkeypatch.setattr(snapshots, "SMALL", 0)
+    monkeypatch.setattr(snapshots, "store_snapshot", lambda *_: None)
+    market = new_floor(rounds=3, settings={"snapshot_rounds": 9, "snapshot_s": 1e9}, **ALONE)
+    market.stages = tuple(stage for stage in STAGES if stage is not collect)
+    market.worker().capacity = 2
+    market.until(lambda: market.state() == JobState.FINISHED)
+    assert [row.optimizer_state for row in market.rounds()] == ["", "", ""]
+    monkeypatch.undo()
+    market.crash()
+    market.stages = STAGES
+    market.drive()
+    states = [row.optimizer_state for row in market.rounds()]
+    assert states[:2] == ["", ""]
+    assert market.context.blobs.has(states[2])
+    other = new_floor(rounds=3, **ALONE)
+    finish(other, FIRST)
+    assert [row.optimizer_state for row in other.rounds()] == states
+
+
+def test_what_cannot_be_continued_is_refused_with_what_to_do(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, **ALONE)
+    spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
+    with market.context.reading() as reader:
+        assert continuing.find_start(reader, spec) is None, "it goes on"
+    with pytest.raises(JobRefused, match="another token posted job"):
+        continuing.check_continued(market.context, spec, "somebody")
+    continuing.check_continued(market.context, spec, "requester")
+    finish(market, FIRST)
+    other = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"name": "sgd"})})
+    with pytest.raises(JobRefused, match="keeps the state of adamw: name that optimizer"):
+        continuing.check_continued(market.context, other, "requester")
+    nowhere = spec.model_copy(update={"continue_from": Continued(job=THIRD)})
+    with pytest.raises(JobRefused, match=f"there is no job {THIRD}"):
+        continuing.check_continued(market.context, nowhere, "requester")
+    with market.context.reading() as reader:
+        start = continuing.find_start(reader, spec)
+        assert start is not None
+        assert start.continue_from is not None
+        blobs, named = market.context.blobs, start.continue_from
+        wider = Layout((*LAYOUT.entries[:1], LayoutEntry("w", (5,), "gradient"), LAYOUT.entries[2]))
+        with pytest.raises(JobRefused, match="other tensors than that of job"):
+            continuing.check_state_fits(reader, blobs, named, wider, {})
+        with pytest.raises(JobRefused, match="keeps another state than in job"):
+            continuing.check_state_fits(reader, blobs, named, LAYOUT, {})
+
+
+def test_a_job_that_was_called_off_is_not_continued(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=9, **ALONE)
+    market.worker(scaled(1.0)).capacity = 2
+    market.until(lambda: len(market.rounds()) == 3)
+    market.cancel()
+    spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
+    with pytest.raises(JobRefused, match="is cancelled and never finished: post its newest parameters"):
+        continuing.check_continued(market.context, spec, "requester")
+
+
+def test_what_was_told_of_holders_is_not_counted_anew() -> None:
+    private = {"inputs": {"x": {"dtype": "float32"}}, "holders": ["0x" + "1" * 40]}
+    fields = {"name": "n", "model": {"architecture": "mlp"}, "data": private, "step": {"rows": 1}, "rounds": 1}
+    fields |= {"optimizer": {"name": "sgd", "lr": 0.1}, "price": "1", "continue_from": FIRST}
+    assert JobSpec.model_validate(fields).continue_from is not None
+    privacy = {"epsilon": 9.0, "delta": 1e-6, "noise_multiplier": 1.0}
+    with pytest.raises(ValidationError, match="would not be counted: leave out privacy"):
+        JobSpec.model_validate(fields | {"privacy": privacy})

@@ -1,0 +1,94 @@
+"""A grid of runs: posted from threads, watched together, compared; and grids that are none."""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from rich.console import Console
+from torch import nn
+
+from gradmarket import Market
+from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.market.errors import Refused
+from gradmarket.sdk.sweep import apply_point, list_points
+from tests.sdk.test_train import bits, blobs, network
+from tests.town import ALONE
+
+ARGUMENTS: dict[str, Any] = {"price": "0.001 GRAD", "replication": ALONE, "rounds": 2}
+
+
+def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market) -> None:
+    said = io.StringIO()
+    grid = {"optimizer.lr": [1e-1, 1e-9], "seed": [3]}
+    sweep = market.sweep(network(), nn.CrossEntropyLoss(), blobs(), grid, tags=["mine"], **ARGUMENTS)
+    runs = sweep.watch(Console(file=said, width=200), timeout=300)
+    assert [(run.state, run.rounds, run.point["optimizer.lr"]) for run in runs] == [
+        ("finished", 2, 1e-1),
+        ("finished", 2, 1e-9),
+    ]
+    assert said.getvalue().count("seed=3: finished") == 2
+    assert {job.id for job in market.jobs(tag=sweep.tag)} == {job.id for job in sweep.jobs}
+    view = sweep.jobs[0].view()
+    assert (set(view.tags), view.note) == ({sweep.tag, "mine"}, "optimizer.lr=0.1, seed=3")
+    best = sweep.best()
+    assert best.best["accuracy"] == max(run.best["accuracy"] for run in runs)
+    assert sweep.best("loss").point["optimizer.lr"] == 1e-1
+    loaded, again = network(), network()
+    number = best.job.load_best_into(loaded)
+    best.job.load_into(again, number)
+    assert bits(loaded) == bits(again)
+    listed = best.job.checkpoints()
+    assert [one.parameters for one in listed] == [one.updated for one in best.job.rounds()]
+    assert [one.round for one in listed if one.best] == [number]
+    assert "<polyline" in sweep.plot().svg
+    assert sweep._repr_html_().count("<tr>") == 3
+    with pytest.raises(Refused, match="has measured nonsense"):
+        sweep.best("nonsense")
+
+
+def test_jobs_posted_from_threads_are_those_posted_one_after_the_other(market: Market) -> None:
+    def post(rate: float) -> Any:
+        optimizer = {"name": "sgd", "lr": rate}
+        job = market.train(network(), nn.CrossEntropyLoss(), blobs(), seed=5, optimizer=optimizer, **ARGUMENTS)
+        spec = job.view().model_dump(mode="json")["spec"]
+        job.cancel()
+        return spec
+
+    rates = [0.1, 0.2, 0.3, 0.4]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(post, rates)) == [post(rate) for rate in rates]
+
+
+def test_where_one_run_is_refused_none_is_left(market: Market) -> None:
+    """The second has no such step, which is found before anything is posted; a budget of none is found at the post."""
+    loss, data = nn.CrossEntropyLoss(), blobs()
+    with pytest.raises(Refused, match="optimizer"):
+        market.sweep(network(), loss, data, {"optimizer.lr": [0.1, -1.0]}, tag="first", **ARGUMENTS)
+    assert list(market.jobs(tag="first")) == []
+    with pytest.raises(ServiceProblem, match="pays for no round"):
+        market.sweep(network(), loss, data, {"budget": ["1 GRAD", "1"]}, tag="second", at_once=1, **ARGUMENTS)
+    assert {job.state for job in market.jobs(tag="second")} <= {"cancelled"}
+
+
+def test_what_is_no_grid_is_told_in_a_sentence() -> None:
+    for grid, said in (
+        ({}, "give a mapping of arguments"),
+        ([1], "give a mapping of arguments"),
+        ({"rows": 3}, r"rows needs a list of values, such as \[3\]"),
+        ({"rows": "32"}, "rows needs a list of values"),
+        ({"rows": []}, "rows needs a list of values"),
+        ({"rows": range(300)}, "300 runs are too many"),
+    ):
+        with pytest.raises(Refused, match=said):
+            list_points(grid)
+    assert list_points({"a": [1, 2], "b": [3]}) == [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
+    given = {"optimizer": {"name": "adamw", "lr": 0.1}, "rows": 4}
+    assert apply_point(given, {"optimizer.lr": 0.2, "step.kind": "local"}) == {
+        "optimizer": {"name": "adamw", "lr": 0.2},
+        "rows": 4,
+        "step": {"kind": "local"},
+    }
+    assert given["optimizer"]["lr"] == 0.1
+    with pytest.raises(Refused, match="names a part of rows"):
+        apply_point(given, {"rows.count": 1})
