@@ -58,7 +58,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.release import HEADER
 from gradmarket.market.terms import Amount, Role
 from gradmarket.market.views.calibration_views import CalibrationView
-from gradmarket.market.views.job_views import Funded, JobView, NewerPart, RoundView, Stats
+from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
@@ -280,6 +280,11 @@ class AsyncRequesterClient:
     async def submit(self, spec: Mapping[str, Any]) -> JobView:
         return await self._send_post(JobView, "/v1/jobs", spec)
 
+    async def extend(self, job_id: str, rounds: int, budget: str | None = None) -> JobView:
+        """Posts a job of more rounds that goes on from this one's end; `budget` as people write amounts."""
+        asked = Extension(rounds=rounds, budget=budget).model_dump(exclude_none=True)
+        return await self._send_post(JobView, f"{_build_job_path(job_id)}/extend", asked)
+
     async def job(self, job_id: str) -> JobView:
         return await self._fetch_answer(JobView, _build_job_path(job_id))
 
@@ -292,8 +297,17 @@ class AsyncRequesterClient:
             raise Refused(f"job {job_id} has fields that this version does not know: update gradmarket")
         return publication
 
-    def jobs(self, state: str | None = None) -> AsyncIterator[JobView]:
-        return self._fetch_items(Page[JobView], "/v1/jobs", {"state": state} if state else {})
+    def jobs(self, state: str | None = None, tag: str | None = None) -> AsyncIterator[JobView]:
+        asked = {"state": state, "tag": tag}
+        return self._fetch_items(Page[JobView], "/v1/jobs", {name: value for name, value in asked.items() if value})
+
+    def checkpoints(self, job_id: str) -> AsyncIterator[CheckpointView]:
+        return self._fetch_items(Page[CheckpointView], f"{_build_job_path(job_id)}/checkpoints")
+
+    async def label(self, job_id: str, tags: Sequence[str] | None = None, note: str | None = None) -> JobView:
+        """Writes tags and a note on the job in place of those that stand there; None leaves them."""
+        wanted = {"tags": None if tags is None else list(tags), "note": note}
+        return await self._transport.ask(JobView, "PATCH", _build_job_path(job_id), json=wanted)
 
     async def steer(self, job_id: str, action: str) -> JobView:
         """Changes the job's state; `action` is pause, resume or cancel."""

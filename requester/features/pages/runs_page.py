@@ -96,7 +96,7 @@ def _find_jobs(reader: RowReader, query: RunsQuery) -> tuple[Sequence[Job], int]
 def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, closed: Sequence[Any]) -> RunLine:
     newest = closed[-1] if closed else None
     best = next((row for row in closed if row.number == job.best_round), None)
-    measured = next((row.metrics for row in reversed(closed) if row.metrics), {})
+    measured: Mapping[str, float] = next((row.metrics for row in reversed(closed) if row.metrics), {})
     return RunLine(
         place=place,
         id=job.id,
