@@ -12,8 +12,9 @@ import pytest
 from gradmarket.client import AsyncRequesterClient, RequesterClient
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import Refused
 from tests.kit.asynchronous import TARGET, make_client
-from tests.network.servers import serving
+from tests.network.servers import certified, serving
 
 WEBHOOK = {"token": "alice", "url": "https://hooks.example", "happenings": [], "created_at": None,
            "delivered_at": None, "waiting": 0, "trouble": ""}  # fmt: skip
@@ -119,6 +120,33 @@ def test_a_service_that_is_not_there_is_told_in_the_same_words() -> None:
     assert found[0] is kind
     assert nowhere in said
     assert nowhere in found[1]
+
+
+def test_a_certificate_that_nobody_signed_is_refused_by_both(script: Script, tmp_path: Path) -> None:
+    """The cheating twin: somebody on the line answers in the market's place, and wants the token."""
+    with serving(script.answer, certified(tmp_path)) as url:
+        with RequesterClient(url, "secret") as market, pytest.raises(Refused, match="is not trusted") as plain:
+            market.prices()
+        with pytest.raises(Refused, match="is not trusted") as waiting:
+            ask(url, lambda market: market.prices())
+    assert str(waiting.value) == str(plain.value)
+    assert script.asked == []
+
+
+def test_both_go_through_the_environment_s_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    asked = list[str]()
+
+    def answer(method: str, target: str, body: bytes) -> tuple[int, bytes]:
+        asked.append(target)
+        return 200, json.dumps(PRICES).encode()
+
+    with serving(answer) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        with RequesterClient("http://market.example") as market:
+            expected = market.prices()
+        assert ask("http://market.example", lambda market: market.prices()) == expected
+    assert asked == ["http://market.example/v1/prices"] * 2
 
 
 def test_one_thread_asks_several_things_at_once(url: str, script: Script) -> None:
