@@ -69,12 +69,13 @@ def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
         reason,
         parts,
         noised,
-        _choose_remedy(reader, job) if job.state == JobState.PAUSED else "",
+        choose_remedy(reader, job) if job.state == JobState.PAUSED else "",
         progress.describe_checks(reader, job, now),
     )
 
 
-def _choose_remedy(reader: RowReader, job: Job) -> str:
+def choose_remedy(reader: RowReader, job: Job) -> str:
+    """Returns the one command that mends the paused job."""
     spec, diverged = jobs.load_spec(job), [task.id for task in tasks.list_diverged_tasks(reader, job.id)]
     unit = int(job.unit)
     round_costs = spec.most_expensive // spec.rounds // unit * unit

@@ -9,8 +9,9 @@ from sqlalchemy import Select, delete, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import Role
+from gradmarket.market.terms import JobState, Role
 from requester.api.views.formats import format_time
+from requester.api.views.job_views import choose_remedy
 from requester.store.tables import ApiToken, Base, BigKey, Job, JobEvent
 from requester.store.work import RowReader, Work
 
@@ -115,6 +116,7 @@ def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
         if kind is not None and told:
             job = work.get_one(Job, event.job_id)
             about = {"job": job.id, "name": job.spec["name"], "state": str(job.state), "token": job.token}
+            about |= {"remedy": choose_remedy(work, job)} if job.state == JobState.PAUSED else {}
             for webhook in told:
                 queue_delivery(work, webhook, kind, about | event.body, event.at)
 

@@ -36,6 +36,18 @@ def test_a_finished_job_is_told_signed_to_its_owner_and_to_an_admin_alone(
     assert told.listed(bob)[0]["delivered_at"] is None
 
 
+def test_a_pause_is_told_with_the_command_that_mends_it(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    alice = told.token("alice")
+    told.add(alice, receiver.url)
+    assert told.client.post(f"/v1/jobs/{told.market.job}/pause", headers=alice).status_code == 200
+    told.market.drive()
+    said = json.loads(receiver.got[0][1])
+    job = told.market.job
+    about = {"state": "paused", "reason": "paused by its requester", "remedy": f"gradmarket job resume {job}"}
+    assert (said["type"], said["data"]) == ("job.paused", {"job": job, "name": "test", "token": "alice"} | about)
+
+
 def test_only_what_was_asked_for_is_told(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     told.add(told.token("alice"), receiver.url, happenings=["job.round_closed", "job.cancelled"])
