@@ -58,10 +58,10 @@ def running(reader: RowReader) -> list[RunningJob]:
 
 _SEEN: Final = "running jobs"
 _SPEC: Final = select(Job.spec).where(Job.id == bindparam("job"))
-_UNDER_WAY: Final = exists().where(Round.job_id == Job.id, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
+_ROUND_UNDER_WAY: Final = exists().where(Round.job_id == Job.id, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
 _RUNNING: Final = (
-    select(Job.id, Job.spec_digest, _UNDER_WAY)
-    .where(Job.state == JobState.RUNNING, or_(Job.swept, ~_UNDER_WAY))
+    select(Job.id, Job.spec_digest, _ROUND_UNDER_WAY)
+    .where(Job.state == JobState.RUNNING, or_(Job.swept, ~_ROUND_UNDER_WAY))
     .order_by(Job.created_at)
 )
 

@@ -40,7 +40,8 @@ def find_round_sum(reader: RowReader, spec: JobSpec) -> RoundSum | None:
     """Returns what sums the job's rounds; None where each answer is seen. Admission refuses a job that lacks it."""
     if spec.secure is None:
         return None
-    return next(one.round_sum for one in reader.session.info["features"] if one.round_sum is not None)
+    found: RoundSum = next(one.round_sum for one in reader.session.info["features"] if one.round_sum is not None)
+    return found
 
 
 def count_noised_rounds(reader: RowReader, job_id: str, spec: JobSpec, merged: int) -> float:

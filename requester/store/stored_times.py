@@ -52,9 +52,9 @@ def bring_back(work: Work, now: float) -> int:
         _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
     )
     changed += _bound_claim_times(work, now)
-    changed += sum(feature.bound_times(work, now) for feature in work.session.info["features"])
+    own: int = sum(feature.bound_times(work, now) for feature in work.session.info["features"])
     work.flush()
-    return changed
+    return changed + own
 
 
 def _shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead: InstrumentedAttribute[Any]) -> int:

@@ -20,6 +20,9 @@ class SpendingFeature(Feature):
     def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
         limits.spend(context, work, job, token, amount)
 
+    def bound_times(self, work: Work, now: float) -> int:
+        return limits.bound_times(work, now)
+
     def metrics(self, reader: RowReader, now: float) -> Iterable[Metric]:
         family = GaugeMetricFamily("gradmarket_spent_share", "Share of its budget of a day spent", labels=["token"])
         for row in limits.list_limits(reader):

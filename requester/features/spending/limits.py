@@ -14,6 +14,7 @@ from gradmarket.market.terms import Amount
 from requester.api.views.formats import format_time
 from requester.context import Context
 from requester.store.event_log import record_event
+from requester.store.stored_times import SLACK_S, bound_row_times
 from requester.store.tables import Base, BigKey, Job
 from requester.store.work import RowReader, Work
 
@@ -102,6 +103,12 @@ def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) ->
             record_event(work, job.id, ALARM, now, token=token, spent=spent, a_day=row.a_day)
     work.session.execute(delete(Spending).where(Spending.token == token, Spending.at <= now - DAY_S))
     work.add(Spending(token=token, job_id=job.id, amount=str(amount), at=now))
+
+
+def bound_times(work: Work, now: float) -> int:
+    """Brings back what was spent ahead of the clock, which would count for longer than a day; returns how many."""
+    rows = work.session.scalars(select(Spending).where(Spending.at > now + SLACK_S)).all()
+    return sum(bound_row_times(row, {"at": now}) for row in rows)
 
 
 def _describe_refusal(unit: TokenUnit, row: SpendingLimit, room: Room, asked: Amount) -> str:

@@ -15,3 +15,6 @@ class WebhooksFeature(Feature):
 
     def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
         webhook_rows.queue_events(work, events)
+
+    def bound_times(self, work: Work, now: float) -> int:
+        return webhook_rows.bound_times(work, now, now + sending.LONGEST_WAIT_S)

@@ -12,6 +12,7 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import JobState, Role
 from requester.api.views.formats import format_time
 from requester.api.views.job_views import choose_remedy
+from requester.store.stored_times import SLACK_S, bound_row_times
 from requester.store.tables import ApiToken, Base, BigKey, Job, JobEvent
 from requester.store.work import RowReader, Work
 
@@ -148,3 +149,13 @@ def lock_delivery(work: Work, number: int) -> WebhookDelivery | None:
     """Returns what is still to be told, locked; None where it was."""
     query = select(WebhookDelivery).where(WebhookDelivery.number == number).with_for_update()
     return work.session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+
+
+def bound_times(work: Work, now: float, latest: float) -> int:
+    """Brings tries back that are due after `latest`, and the ages of what is ahead of the clock; returns how many."""
+    rows = work.session.scalars(
+        select(WebhookDelivery).where(
+            or_(WebhookDelivery.due_at > latest + SLACK_S, WebhookDelivery.created_at > now + SLACK_S)
+        )
+    ).all()
+    return sum(bound_row_times(row, {"due_at": latest, "created_at": now}) for row in rows)

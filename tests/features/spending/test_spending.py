@@ -15,7 +15,7 @@ from gradmarket.market.features.spending.daily_budget import DAY_S
 from gradmarket.market.terms import JobState, Role
 from requester.app import create_app
 from requester.features.spending import limits
-from requester.store import tokens
+from requester.store import stored_times, tokens
 from requester.store.tables import Job, JobEvent
 from requester.tallies import collect_metrics
 from tests.databases import BOTH
@@ -153,3 +153,15 @@ def test_two_jobs_posted_at_once_share_one_budget(bank: Bank) -> None:
         answers = sorted(threads.map(post, range(4)))
     assert answers == [201, 422, 422, 422]
     assert bank.left(alice, "alice") == 40
+
+
+def test_what_was_spent_before_the_clock_was_set_back_counts_for_a_day_alone(bank: Bank) -> None:
+    root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
+    bank.limit(root, "alice", "100")
+    assert bank.post(alice, 100).status_code == 201
+    bank.market.clock.now -= 5 * DAY_S
+    with bank.market.context.begin() as work:
+        assert stored_times.bring_back(work, bank.market.clock()) > 0
+    assert bank.left(alice, "alice") == 0
+    bank.market.clock.now += DAY_S
+    assert bank.left(alice, "alice") == 100

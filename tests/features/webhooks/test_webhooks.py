@@ -9,6 +9,7 @@ from gradmarket.market.terms import JobState, Role
 from requester.features.webhooks import sending
 from requester.features.webhooks.sending import GIVEN_UP_S, Letter, compute_wait, post_letter
 from requester.features.webhooks.webhook_rows import MOST, WebhookDelivery
+from requester.store import stored_times
 from tests.databases import BOTH
 from tests.features.webhooks.conftest import NewTold, Receiver
 
@@ -96,6 +97,22 @@ def test_a_try_that_is_killed_is_made_again(new_told: NewTold, receiver: Receive
     market.lapse(0.0)
     assert receiver.told() == []
     market.lapse(compute_wait(1))
+    assert receiver.told() == ["job.cancelled"]
+
+
+def test_a_clock_that_was_set_back_does_not_hold_a_try_up(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    told.add(told.token("alice"), receiver.url)
+    market = told.market
+    market.stages = tuple(stage for stage in market.stages if stage is not sending)
+    market.cancel()
+    market.clock.now -= 10 * compute_wait(99)
+    with market.context.begin() as work:
+        assert stored_times.bring_back(work, market.clock()) > 0
+    with market.context.begin() as work:
+        assert stored_times.bring_back(work, market.clock()) == 0
+    market.stages += (sending,)
+    market.lapse(compute_wait(99) + 1)
     assert receiver.told() == ["job.cancelled"]
 
 
