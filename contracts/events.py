@@ -234,9 +234,10 @@ def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
 
 
 @node_errors()
-def all_settled_groups(ledger: Ledger, job: int) -> list[tuple[int, PackedGroup]]:
-    """Returns (batch, group) for every group that the job's batches credited, in the chain's order."""
-    logs = _fetch_event_arguments(ledger, "GradientsAccepted", {"jobId": job})
+def all_settled_groups(ledger: Ledger, job: int, worker: Address | None = None) -> list[tuple[int, PackedGroup]]:
+    """Returns (batch, group) for every group of the job's batches, or of one worker's, in the chain's order."""
+    wanted = {"jobId": job} if worker is None else {"jobId": job, "worker": worker}
+    logs = _fetch_event_arguments(ledger, "GradientsAccepted", wanted)
     return [
         (args["batch"], PackedGroup(args["worker"], args["price"], _split_digests(args["digests"]))) for args in logs
     ]

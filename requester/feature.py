@@ -14,6 +14,7 @@ from prometheus_client import Metric
 from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 
+from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Amount
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
@@ -121,6 +122,10 @@ class Feature:
         `in_vain`: nobody came who could still be asked. May pause the job and fail the task.
         """
         return False
+
+    def extend_log(self, chain: ChainContext, job_id: str) -> LogHead | None:
+        """Called before a new batch of the job is written, within no transaction; returns the head that it carries."""
+        return None
 
     def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
         """Called where sketches are compared; returns how far honest answers of two classes may deviate."""

@@ -20,6 +20,7 @@ from contracts.private_files import private_folder
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
+from gradmarket.market.messages import LogHead
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
@@ -193,8 +194,13 @@ def _build_chain_context(
         elsewhere=elsewhere,
         grant=grant,
         steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
+        extend_log=extend_log,
         revive=chain.process.revive if chain.process else bool,
     )
+
+
+def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
+    return next(filter(None, (feature.extend_log(chain, job_id) for feature in FEATURES)), None)
 
 
 def _is_local(chain: Chain) -> bool:

@@ -57,6 +57,16 @@ contract GasTest is Fixture {
         settled(96, 8, "settlePacked 96x8");
     }
 
+    /// @dev as contracts/log_heads.py packs it: a group of price 0 whose digests are root and size
+    /// forge-config: default.isolate = true
+    function test_LogHeadIsAtMost10400ABatch() external {
+        uint256 without = settled(96, 8, "settlePacked 96x8");
+        bytes memory head = abi.encodePacked(worker(8), uint48(0), uint16(2), keccak256("root"), uint256(10_000));
+        bytes memory data = bytes.concat(batch(96, 8), head);
+        bytes memory call = abi.encodeCall(market.settlePacked, (jobId, 2, data));
+        vm.assertLe(measure("settlePacked 96x8 with a log head", requester, call) - without, 10_400);
+    }
+
     /// forge-config: default.isolate = true
     function test_SettleRooted1000x8IsAtMost110AGradient() external {
         vm.startPrank(requester);

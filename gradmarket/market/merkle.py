@@ -107,6 +107,11 @@ class GrowingTree:
     def __len__(self) -> int:
         return len(self._levels[0])
 
+    @property
+    def leaves(self) -> Sequence[bytes]:
+        """Their hashes."""
+        return self._levels[0]
+
     def append(self, leaf: bytes) -> None:
         node, height = leaf, 0
         self._levels[0].append(leaf)

@@ -11,6 +11,7 @@
     Ruling       validator   decides a contested accusation
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
+    LogHead      requester   the job's log has this root at this size (rules.job_log)
     HolderKeys   holder      its keys for one secure aggregation
     MaskedVector holder      its masked vector there, and whose masks are in it
     Survivors    holder      the one set of holders whose sum it helps to unmask
@@ -163,6 +164,16 @@ class Withdrawal:
     worker: Address
     payout: Address
     nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """The root over the first `size` leaves of the job's log: two heads that no proof connects are two histories."""
+
+    TYPE: ClassVar[str] = "LogHead(bytes32 instance,uint256 job,uint64 size,bytes32 root)"
+    job: int
+    size: int
+    root: Hash
 
 
 @dataclass(frozen=True, slots=True)

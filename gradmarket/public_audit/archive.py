@@ -19,10 +19,11 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.fields import DigestField, first_fault
-from gradmarket.market.terms import Digest, JobId
+from gradmarket.market.fields import DigestField, HashField, first_fault
+from gradmarket.market.terms import Digest, Hash, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
+from gradmarket.market.wire.log_proofs import PublishedHead
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.job_proof import JobRecord
 from graphdoc.encoding import Bytes
@@ -43,6 +44,8 @@ class PublicRecords(Protocol):
     def tasks(self, job: JobId) -> Iterable[PublishedTask]: ...
     def fetch_payments(self, job: JobId) -> Iterable[PublishedPayment]: ...
     def task(self, job: JobId, task: str) -> PublishedEvidence: ...
+    def log(self, job: JobId) -> PublishedHead | None: ...
+    def leaves(self, job: JobId, size: int) -> Iterable[Hash]: ...
 
 
 class ArchiveIndex(BaseModel):
@@ -57,6 +60,8 @@ class ArchiveIndex(BaseModel):
     rounds: tuple[PublishedRound, ...]
     tasks: tuple[PublishedTask, ...]
     payments: tuple[PublishedPayment, ...]
+    log: PublishedHead | None = None
+    leaves: tuple[HashField, ...] = ()
     evidence: dict[str, DigestField]
     blobs: tuple[DigestField, ...]
 
@@ -84,6 +89,12 @@ class ArchiveRecords:
 
     def fetch_payments(self, _job: JobId) -> Iterable[PublishedPayment]:
         return self.index.payments
+
+    def log(self, _job: JobId) -> PublishedHead | None:
+        return self.index.log
+
+    def leaves(self, _job: JobId, _size: int) -> Iterable[Hash]:
+        return self.index.leaves
 
     def task(self, _job: JobId, task: str) -> PublishedEvidence:
         if task not in self.index.evidence:
@@ -133,6 +144,8 @@ def write_archive(
         rounds=tuple(record.rounds),
         tasks=tuple(record.tasks),
         payments=tuple(record.payments),
+        log=record.log.head,
+        leaves=tuple(record.log.leaves),
         evidence=evidence,
         blobs=tuple(blobs),
     )

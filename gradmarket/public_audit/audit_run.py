@@ -34,6 +34,7 @@ from gradmarket.public_audit.archive import (
 from gradmarket.public_audit.audit_report import AuditReport
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
+from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.recomputation import Recomputation, find_obstacle
 from worker.money.chain_view import choose_rpc, connect_to_deployment
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
@@ -83,7 +84,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     """Raises NotFound for a job that is not there; ServiceProblem, Untrusted and ChainError as a worker does."""
     began = time.monotonic()
     with open_job(plan, progress) as job:
-        results = prove_record(job.record)
+        results = [*prove_record(job.record), prove_log(job.record)]
         if plan.whole or plan.sample:
             machine = Machine(job.folder, plan.device, plan.threads or choose_thread_count(job.record))
             with open_machine(machine) as mine:

@@ -11,26 +11,31 @@ The clauses, in the order in which each rests on those before; every finding cit
 5. PAYMENTS  Each accepted answer is one payment at its offer's price; the market names no other.
 6. BATCHES   Each batch's root in the contract is of exactly the payments that the market names for it.
 7. CREDITS   The contract credits each worker with the sum of its batches, and paid nobody more than these payments.
+public_audit.log_proof adds:
+
+8. LOG       The heads of the job's log in its batches, and the signed one, are of the listed leaves; what a batch pays
+             was logged before it, with all that its verdict rests on (rules.job_log).
 
 A recomputation (public_audit.recomputation) adds:
 
-8. GRADIENTS Tasks that are computed again have the accepted roots.
-9. UPDATES   Rounds that are merged again give the published parameters, from the publication's on.
+9. GRADIENTS Tasks that are computed again have the accepted roots.
+10. UPDATES  Rounds that are merged again give the published parameters, from the publication's on.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
 from contracts.event_types import JobOpened
+from contracts.log_heads import list_payments
 from contracts.packing import PackedGroup, group_by_worker
 from contracts.proofs import batch_root
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
-from gradmarket.market.messages import Offer
+from gradmarket.market.messages import LogHead, Offer
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.rules.task_proof import DECIDED, OVER, VerdictCase, list_case_faults
@@ -43,6 +48,7 @@ from gradmarket.market.wire.evidence import (
     PublishedRound,
     PublishedTask,
 )
+from gradmarket.market.wire.log_proofs import PublishedHead
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 
 
@@ -56,6 +62,7 @@ class Clause(StrEnum):
     PAYMENTS = "accepted answers and payments are the same"
     BATCHES = "the contract's batches hold exactly these payments"
     CREDITS = "the contract credits each worker with its batches"
+    LOG = "the log is the one that the batches carry, and has every record"
     GRADIENTS = "gradients computed again have the accepted roots"
     UPDATES = "rounds merged again give the published parameters"
 
@@ -63,7 +70,7 @@ class Clause(StrEnum):
 EXACT: Final = "exact"
 REPLAY: Final = "replay"
 MERGED: Final = frozenset({TaskState.ACCEPTED, TaskState.FINAL})
-ON_CHAIN: Final = frozenset({Clause.TERMS, Clause.BATCHES, Clause.CREDITS})
+ON_CHAIN: Final = frozenset({Clause.TERMS, Clause.BATCHES, Clause.CREDITS, Clause.LOG})
 """Rules that compare with the chain, and are worth what the node is that tells of it."""
 
 
@@ -88,6 +95,15 @@ class BatchOnChain:
 
 
 @dataclass(frozen=True)
+class JobLog:
+    """A job's log: the hashes of its leaves and the signed head, as the market tells them, and the batches' heads."""
+
+    leaves: Sequence[Hash] = ()
+    head: PublishedHead | None = None
+    carried: Mapping[int, LogHead] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class JobRecord:
     """All that is public about a job; `settled`: units that batches credited each worker with, by the contract."""
 
@@ -105,6 +121,7 @@ class JobRecord:
     """What each worker was paid out, by batches and vouchers, in units."""
     state: JobState
     """Of a job that is over."""
+    log: JobLog
 
     @property
     def closed(self) -> list[PublishedRound]:
@@ -314,6 +331,7 @@ def _prove_batches(record: JobRecord) -> ClauseResult:
         try:
             groups = batch.groups or tuple(group_by_worker(rows))
             proven = bool(groups) and batch_root(groups) == batch.root
+            groups = tuple(list_payments(groups))
         except Refused as error:
             faults.append(ClauseFinding(Clause.BATCHES, about, f"its payments are none of a batch: {error.detail}"))
             continue
@@ -354,7 +372,7 @@ def _find_credit_faults(record: JobRecord) -> Iterator[ClauseFinding]:
         if item.batch is not None and item.batch in record.batches and not record.batches[item.batch].groups:
             sums[item.worker] += item.amount // record.opened.unit
     for batch in record.batches.values():
-        for worker, units, _ in _unpack_groups(batch.groups):
+        for worker, units, _ in _unpack_groups(list_payments(batch.groups)):
             sums[worker] += units
     for worker, units in record.settled.items():
         if units != sums[worker]:

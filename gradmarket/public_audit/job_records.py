@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contracts import events
+from contracts import events, log_heads
 from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
 from gradmarket.market.digests import blob_digest
@@ -20,7 +20,7 @@ from gradmarket.market.rules.task_proof import DECIDED, OVER
 from gradmarket.market.terms import Address, Hash, JobId, JobState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.archive import PublicRecords
-from gradmarket.public_audit.job_proof import BatchOnChain, JobRecord
+from gradmarket.public_audit.job_proof import BatchOnChain, JobLog, JobRecord
 from worker import durable
 
 SHOWN: Final = DECIDED | {TaskState.FAILED, TaskState.REFERRED, TaskState.UPLOADING}
@@ -57,7 +57,8 @@ class JobSource:
         paid = Counter[Address]()
         for one in events.all_paid(self.ledger, opened.job):
             paid[one.worker or NOBODY] += one.amount
-        workers = {group.worker for batch in batches.values() for group in batch.groups} | set(paid)
+        groups = (group for batch in batches.values() for group in log_heads.list_payments(batch.groups))
+        workers = {group.worker for group in groups} | set(paid)
         return JobRecord(
             domain=self.ledger.domain(),
             opened=opened,
@@ -70,7 +71,14 @@ class JobSource:
             settled=self._fetch_settled(opened.job, workers | {item.worker for item in payments}),
             paid={worker: Units(units) for worker, units in paid.items()},
             state=view.state,
+            log=self._fetch_log(opened.job),
         )
+
+    def _fetch_log(self, chain_job: int) -> JobLog:
+        """Returns the leaves up to the signed head, and the heads that the batches carry."""
+        head, carried = self.market.log(self.job), log_heads.fetch_heads(self.ledger, chain_job)
+        leaves = () if head is None else tuple(self.market.leaves(self.job, head.size))
+        return JobLog(leaves, head, carried)
 
     def _fetch_money(self, chain_job: int) -> tuple[list[PublishedPayment], dict[int, BatchOnChain]]:
         """Returns payments and batches of one moment: they are read again where a batch was made between."""

@@ -13,6 +13,7 @@ from contracts.calls import Call, OpenJob
 from contracts.event_types import JobOpened
 from contracts.ledger import Ledger
 from contracts.processes import own_name
+from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
 from requester.store.tables import Job
@@ -124,6 +125,8 @@ class ChainContext:
     """Restarts the service's own chain if it has ended; returns whether it did. False where there is none."""
     steps: tuple[Callable[["ChainContext"], bool], ...] = ()
     """What features do on the chain in every step; each returns whether it moved (requester.feature)."""
+    extend_log: Callable[["ChainContext", str], LogHead | None] = lambda _chain, _job: None
+    """Brings a job's log up to now and returns its head, which the next batch carries (requester.feature)."""
     holder: str = field(default_factory=own_name)
     """Identifies this process among those that share the database."""
 

@@ -4,14 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from contracts import calls
+from contracts import calls, log_heads
 from contracts.calls import Call
 from contracts.packing import PackedGroup, group_by_worker
+from gradmarket.market.messages import LogHead
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
-from requester.store.tables import Earned, Job
+from requester.store.tables import Batch, Earned, Job
 
 MAX_BATCH_BYTES: Final = 120_000
 """Most bytes of packed groups in a batch: a transaction has at most 128 KiB."""
@@ -72,6 +73,17 @@ def expiry_of(job: Job, now: float, lifetime_s: int) -> int:
 def groups_of(rows: Iterable[Earned]) -> list[PackedGroup]:
     """Packs EARNED rows into a batch's groups; the same rows in the same order always give the same bytes."""
     return group_by_worker((row.worker, Units(row.units), row.digest) for row in rows)
+
+
+def groups_of_batch(rows: Iterable[Earned], head: LogHead | None) -> list[PackedGroup]:
+    """Packs the rows, and the head of the job's log behind them."""
+    return [*groups_of(rows), *([] if head is None else [log_heads.build_head_group(head)])]
+
+
+def head_of_batch(batch: Batch, chain_job: int) -> LogHead | None:
+    if batch.log_size is None or batch.log_root is None:
+        return None
+    return LogHead(chain_job, batch.log_size, batch.log_root)
 
 
 def that_fit(rows: Sequence[Earned]) -> Sequence[Earned]:

@@ -6,14 +6,15 @@ settlement stops: to continue would pay for gradients that nobody knows.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 from sqlalchemy import select
 
-from contracts import events
+from contracts import events, log_heads
 from contracts.packing import PackedGroup
 from contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import BatchState
+from gradmarket.market.terms import BatchState, Hash
 from requester.chain import escrow, mirror, outcomes
 from requester.chain.chain_context import ChainContext, TransactionState
 from requester.chain.chain_jobs import tell_once, with_money
@@ -82,7 +83,7 @@ def list_chain_differences(chain: ChainContext, job_id: str) -> list[str]:
         job = reader.get_one(Job, job_id)
         accounts = reader.session.scalars(select(Account).where(Account.job_id == job_id)).all()
         settled = [batch for batch in _list_job_batches(reader, job_id) if batch.state == BatchState.SETTLED]
-        roots = {batch.number: batch_root(escrow.groups_of(_list_batch_rows(reader, batch))) for batch in settled}
+        roots = {batch.number: _compute_root(reader, batch, job.chain_job or 0) for batch in settled}
         credited = _sum_credited_units(reader, job_id)
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
@@ -118,7 +119,7 @@ def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: in
     """Records a batch that the chain has: ours if the roots are equal, else rebuilt from its events."""
     with chain.reading() as reader:
         ours = _find_batch(reader, job_id, number)
-        root = batch_root(escrow.groups_of(_list_batch_rows(reader, ours))) if ours else None
+        root = _compute_root(reader, ours, chain_job) if ours else None
     if root == chain.ledger.batch_root(chain_job, number):
         with chain.begin() as work:
             batch = _find_batch(work, job_id, number)
@@ -127,9 +128,25 @@ def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: in
         return True
     groups = events.settled_groups(chain.ledger, chain_job, number)
     with chain.begin() as work:
+        same = _find_batch(work, job_id, number)
+        if same is not None and escrow.groups_of(_list_batch_rows(work, same)) == log_heads.list_payments(groups):
+            same.log_size, same.log_root = _find_carried_head(groups)
+            outcomes.record_settlement(work, same, chain.clock())
+            return True
         _delete_displaced_batches(work, job_id, number)
         _record_foreign_batch(work, job_id, number, groups, chain.clock())
     return True
+
+
+def _find_carried_head(groups: Sequence[PackedGroup]) -> tuple[int | None, Hash | None]:
+    """Returns size and root of the head that the batch carries; None of both where it carries none."""
+    head = next(filter(None, (log_heads.parse_head(0, group) for group in groups)), None)
+    return (None, None) if head is None else (head.size, head.root)
+
+
+def _compute_root(reader: RowReader, batch: Batch, chain_job: int) -> Hash:
+    head = escrow.head_of_batch(batch, chain_job)
+    return batch_root(escrow.groups_of_batch(_list_batch_rows(reader, batch), head))
 
 
 def _delete_displaced_batches(work: Work, job_id: str, number: int) -> None:
@@ -145,13 +162,16 @@ def _delete_displaced_batches(work: Work, job_id: str, number: int) -> None:
 
 def _record_foreign_batch(work: Work, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
     """Records a batch that only the chain knows, with the EARNED rows that it names."""
-    rows = _earned_by(work, job_id, groups)
+    rows = _earned_by(work, job_id, log_heads.list_payments(groups))
+    size, root = _find_carried_head(groups)
     batch = Batch(
         job_id=job_id,
         number=number,
         state=BatchState.SETTLED,
         gradients=len(rows),
         units=sum(row.units for row in rows),
+        log_size=size,
+        log_root=root,
         created_at=now,
         settled_at=now,
     )

@@ -5,17 +5,19 @@ happens to its transaction. Its rows, its number and its signed transaction are 
 sent.
 
 A batch publishes the roots of its gradients, so a row waits until its answer may be published
-(market.rules.disclosure). Its worker has a voucher for it meanwhile.
+(market.rules.disclosure). Its worker has a voucher for it meanwhile. With them goes the head of the
+job's log.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, func, select, update
 
 from contracts import calls
 from gradmarket.market.errors import Conflict
+from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import BatchState
 from gradmarket.network.chain_errors import ContractRefused
@@ -35,6 +37,10 @@ class BatchDraft:
     chain_job: int
     number: int
     rows: Sequence[Earned]
+    head: LogHead | None = None
+    """The head of the job's log, which the batch carries."""
+    new: bool = False
+    """Whether no such batch is stored yet."""
 
     @property
     def units(self) -> int:
@@ -81,7 +87,8 @@ def _find_due_batch(reader: RowReader, job: Job, policy: ChainPolicy, now: float
     first = reader.session.scalar(select(Batch).where(*unsettled).order_by(Batch.number).limit(1))
     if first is not None:
         stranded = first.transaction_id is None
-        return BatchDraft(job.id, job.chain_job, first.number, rows_of(reader, first)) if stranded else None
+        head = escrow.head_of_batch(first, job.chain_job)
+        return BatchDraft(job.id, job.chain_job, first.number, rows_of(reader, first), head) if stranded else None
     new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(reader, job).tasks)
     summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at))
     waiting, units, oldest = reader.session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
@@ -89,11 +96,13 @@ def _find_due_batch(reader: RowReader, job: Job, policy: ChainPolicy, now: float
         return None
     oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
     rows = reader.session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
-    return BatchDraft(job.id, job.chain_job, next_number(reader, job.id), escrow.that_fit(rows))
+    return BatchDraft(job.id, job.chain_job, next_number(reader, job.id), escrow.that_fit(rows), new=True)
 
 
 def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
-    groups = escrow.groups_of(draft.rows)
+    if draft.new:
+        draft = replace(draft, head=chain.extend_log(chain, draft.job_id))
+    groups = escrow.groups_of_batch(draft.rows, draft.head)
     try:
         quoted = sender.quote_call(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
     except ContractRefused as error:
@@ -117,6 +126,8 @@ def _load_or_create_batch(chain: ChainContext, work: Work, draft: BatchDraft) ->
         state=BatchState.PREPARED,
         gradients=len(draft.rows),
         units=draft.units,
+        log_size=None if draft.head is None else draft.head.size,
+        log_root=None if draft.head is None else draft.head.root,
         created_at=chain.clock(),
     )
     work.add(batch)

@@ -10,6 +10,7 @@ from requester.features.drift import DriftFeature
 from requester.features.fault_reports import FaultReportsFeature
 from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
+from requester.features.log import LogFeature
 from requester.features.loss_change import LossChangeFeature
 from requester.features.many_machines import ManyMachinesFeature
 from requester.features.owner_key import OwnerKeyFeature
@@ -37,6 +38,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     CoverageFeature(),
     ConsentsFeature(),
     LedgerFeature(),
+    LogFeature(),
     ManyMachinesFeature(),
     BackupFeature(),
     WebhooksFeature(),

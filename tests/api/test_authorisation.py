@@ -68,6 +68,10 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/audits"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/calibration"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/coverage"): (401, 404, 404, 404),  # not published yet
+    ("GET", "/v1/jobs/{job_id}/log"): (404, 404, 404, 404),  # no leaf yet
+    ("GET", "/v1/jobs/{job_id}/log/leaves"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/log/leaves/{kind}"): (404, 404, 404, 404),
+    ("GET", "/v1/jobs/{job_id}/log/consistency"): EVERYBODY,
     ("POST", "/v1/audits/claim"): (401, 200, 403, 403),
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed
@@ -124,6 +128,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/chain"): {"json": {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}},
     ("POST", "/v1/jobs/{job_id}/fund"): {"json": {"amount": "1000000000"}},
     ("GET", "/v1/jobs/{job_id}/events"): {"params": {"follow": "false"}},
+    ("GET", "/v1/jobs/{job_id}/log/leaves/{kind}"): {"params": {"about": "no-such-task", "size": 1}},
+    ("GET", "/v1/jobs/{job_id}/log/consistency"): {"params": {"old": 0, "size": 0}},
     ("POST", "/v1/work/poll"): {"json": POLL},
     ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
@@ -157,7 +163,7 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         task, replica = with_a_replica(service, job, address)
         of_job = {"job_id": job, "task_id": task, "replica": replica, "fence": "1", "number": "0"}
-        of_job |= {"attempt": "0", "step": "1"}
+        of_job |= {"attempt": "0", "step": "1", "kind": "offer"}
         return {"name": "nobody", "webhook_id": "0" * 16, "digest": DIGEST, "address": address} | of_job
 
     return Scene((service.anyone, service.requester, worker, other), places)

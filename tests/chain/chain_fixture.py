@@ -29,6 +29,7 @@ from requester.store import earned_rows
 from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
 from requester.store.work import begin_work, open_reader
+from requester.wiring import extend_log
 from tests.databases import NewDatabase, new_sqlite
 from tests.kit.clock import Clock
 from tests.offers import ALONE, offer
@@ -81,6 +82,7 @@ class ChainFixture:
             endpoint="http://127.0.0.1",
             grant=local_grant(self.ledger, address_of(self.key)),
             steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
+            extend_log=extend_log,
             holder=f"life {next(self._lives)} of the till",
         )
         self.chain_worker = ChainWorker(self.chain)

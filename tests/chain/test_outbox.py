@@ -7,9 +7,11 @@ from sqlalchemy import update
 
 from contracts import calls, claims
 from contracts.local import fund_gas
+from contracts.log_heads import fetch_heads
 from contracts.proofs import batch_root
 from contracts.transactions import MAX_GAS, execute_call, require_receipt
 from gradmarket.market.errors import Conflict
+from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, BatchState, Units
 from requester.chain import escrow, reconcile, sender, settlement_batches
@@ -80,7 +82,12 @@ def test_the_contract_keeps_the_root_of_the_rows(chain_fixture: ChainFixture, ne
     rows = chain_fixture.all(Earned, Earned.job_id == job_id)
     first = [row for row in rows if row.batch_id == rows[0].batch_id]
     chain_job = chain_fixture.job(job_id).chain_job or 0
-    assert chain_fixture.ledger.batch_root(chain_job, 0) == batch_root(escrow.groups_of(first))
+    batch = chain_fixture.all(Batch, Batch.number == 0)[0]
+    groups = escrow.groups_of_batch(first, escrow.head_of_batch(batch, chain_job))
+    assert chain_fixture.ledger.batch_root(chain_job, 0) == batch_root(groups)
+    assert fetch_heads(chain_fixture.ledger, chain_job) == {
+        0: LogHead(chain_job, batch.log_size or 0, groups[-1].digests[0])
+    }
 
 
 @FULL
@@ -172,7 +179,10 @@ def test_a_lost_receipt_is_asked_for_again(chain_fixture: ChainFixture, new_key:
 def settle_behind_its_back(chain_fixture: ChainFixture, job_id: str, number: int, rows: list[Earned]) -> None:
     """The same key settles from elsewhere: a second process, or this one before its database was restored."""
     chain_job = chain_fixture.job(job_id).chain_job or 0
-    call = calls.settle_packed(chain_fixture.chain.market, chain_job, number, escrow.groups_of(rows))
+    stored = chain_fixture.all(Batch, Batch.job_id == job_id, Batch.number == number)
+    head = escrow.head_of_batch(stored[0], chain_job) if stored else None
+    groups = escrow.groups_of_batch(rows, head)
+    call = calls.settle_packed(chain_fixture.chain.market, chain_job, number, groups)
     require_receipt(execute_call(chain_fixture.ledger.web3, chain_fixture.key, call))
 
 

@@ -21,10 +21,12 @@ from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.demo.service import Service
+from gradmarket.market.merkle import GrowingTree
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
 from gradmarket.public_audit.audit_run import choose_thread_count
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
+from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.recomputation import STATE, Recomputation
 from tests.patience import wait_until
 from tests.town import ALONE
@@ -93,6 +95,7 @@ def test_every_round_is_computed_and_merged_again_to_the_bits(
     assert results == {
         "terms": ("proven", 1), "verdicts": ("proven", 6), "rounds": ("proven", 3), "answers": ("proven", 3),
         "payments": ("proven", 6), "batches": ("proven", results["batches"][1]), "credits": ("proven", 1),
+        "log": ("proven", results["log"][1]),
         "gradients": ("proven", 6), "updates": ("proven", 3),
     }  # fmt: skip
     (kept,) = tmp_path.glob(f"*/{STATE}")
@@ -106,7 +109,12 @@ def test_by_the_market_s_own_node_money_is_consistent_and_not_proven(
     code, told = ask(town, plain, tmp_path, "--sample", "0", "--report", str(page))
     results = {rule["rule"]: rule["result"] for rule in told["rules"]}
     assert (code, told["own_node"]) == (0, False)
-    assert [name for name, result in results.items() if result == "consistent"] == ["terms", "batches", "credits"]
+    assert [name for name, result in results.items() if result == "consistent"] == [
+        "terms",
+        "batches",
+        "credits",
+        "log",
+    ]
     assert "No fault was found" in page.read_text()
     assert "Audit of “to be audited”" in page.read_text()
 
@@ -180,6 +188,27 @@ def other_answer(record: JobRecord) -> JobRecord:
     return replace(record, evidence={**record.evidence, task: told})
 
 
+def other_history(record: JobRecord, at: int) -> JobRecord:
+    """The service lists other leaves than those that it told the chain, and signs a head over them."""
+    leaves = [*record.log.leaves[:at], Hash(bytes(32)), *record.log.leaves[at + 1 :]]
+    root = Hash(GrowingTree(leaves).compute_root())
+    assert record.log.head is not None
+    head = record.log.head.model_copy(update={"root": root})
+    return replace(record, log=replace(record.log, leaves=leaves, head=head))
+
+
+def unsigned_log(record: JobRecord) -> JobRecord:
+    assert record.log.head is not None
+    return replace(record, log=replace(record.log, head=record.log.head.model_copy(update={"signature": bytes(65)})))
+
+
+def ballot_of(record: JobRecord, **fields: Any) -> JobRecord:
+    (task, evidence), *_ = record.evidence.items()
+    first, *others = evidence.replicas
+    told = evidence.model_copy(update={"replicas": (first.model_copy(update=fields), *others)})
+    return replace(record, evidence={**record.evidence, task: told})
+
+
 LIES: Final = {
     "another publication": Lie(
         Clause.TERMS, lambda r: replace(r, publication=r.publication.model_copy(update={"document": OTHER}))
@@ -222,6 +251,12 @@ LIES: Final = {
     "another root on-chain": Lie(Clause.BATCHES, other_root),
     "a payment in no batch": Lie(Clause.BATCHES, lambda r: changed_payment(r, batch=999)),
     "other credits on-chain": Lie(Clause.CREDITS, emptied_batches),
+    "another history": Lie(Clause.LOG, lambda r: other_history(r, len(r.log.leaves) // 2)),
+    "a log cut short": Lie(Clause.LOG, lambda r: replace(r, log=replace(r.log, leaves=r.log.leaves[:3]))),
+    "a log that nobody signed": Lie(Clause.LOG, unsigned_log),
+    "an answer that was not logged": Lie(Clause.LOG, lambda r: ballot_of(r, salt=Hash(bytes(32)))),
+    "a verdict of later": Lie(Clause.LOG, lambda r: ballot_of(r, verdict_signature=bytes(65))),
+    "a payment that was not logged": Lie(Clause.LOG, lambda r: changed_payment(r, worker=r.opened.requester)),
     "credits that no batch has": Lie(
         Clause.CREDITS,
         lambda r: replace(r, settled={worker: Units(units + 1) for worker, units in r.settled.items()}),
@@ -230,12 +265,19 @@ LIES: Final = {
 
 
 def test_an_honest_record_has_no_fault(record: JobRecord) -> None:
-    assert [result.faults for result in prove_record(record)] == [()] * 7
+    assert [result.faults for result in [*prove_record(record), prove_log(record)]] == [()] * 8
+    log = record.log
+    assert log.head is not None
+    assert (
+        log.head.size == len(log.leaves) == 6 * 4 + 3 + sum(len(shown.waves) for shown in record.evidence.values()) + 6
+    )
+    assert set(log.carried) == set(record.batches)
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_each_lie_is_found_by_its_rule(record: JobRecord, lie: Lie) -> None:
-    found = {result.rule for result in prove_record(lie.tell(record)) if result.faults}
+    told = lie.tell(record)
+    found = {result.rule for result in [*prove_record(told), prove_log(told)] if result.faults}
     assert lie.rule in found
 
 

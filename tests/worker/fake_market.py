@@ -15,6 +15,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.job import Publication
+from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.release import HEADER, PROTOCOL
 from gradmarket.market.rules import secrets
@@ -25,6 +26,7 @@ from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.framing import HEAD
+from gradmarket.market.wire.log_proofs import LeafProof
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
@@ -109,6 +111,8 @@ class FakeMarket:
     audited: list[StateRequest] = field(default_factory=list)
     """States that its audits ask for."""
     brought: dict[str, bytes] = field(default_factory=dict)
+    logged: dict[str, bytes] = field(default_factory=dict)
+    """The leaves of the log that it shows, by what they are about."""
 
     # the moves that a cheat replaces
 
@@ -456,6 +460,13 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
     @app.get("/v1/jobs/{job_id}/tasks/{task}")
     def evidence(job_id: str, task: str) -> PublishedEvidence:
         return fake_market.shown[task]
+
+    @app.get("/v1/jobs/{job_id}/log/leaves/verdict")
+    def leaf(job_id: str, about: str, size: int) -> LeafProof:
+        if about not in fake_market.logged:
+            raise HTTPException(404, "no such leaf")
+        number, tree = list(fake_market.logged).index(about), GrowingTree(map(hash_leaf, fake_market.logged.values()))
+        return LeafProof(number=number, size=size, path=tuple(map(Hash, tree.prove_inclusion(number))))
 
     @app.get("/v1/jobs/{job_id}/verdicts")
     def verdicts(job_id: str) -> dict[str, Any]:

@@ -12,11 +12,14 @@ from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
 from contracts import calls
+from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
-from gradmarket.market.messages import Commitment, Outcome, Verdict
+from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets
+from gradmarket.market.rules.job_log import encode_verdict
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
@@ -29,6 +32,7 @@ from worker import durable, wallet
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
 from worker.money import known_chains, proofs, self_check
+from worker.money.ownership import open_account_store
 from worker.money.proofs import of_record
 from worker.protocol import records
 from worker.protocol.in_flight import InFlightFolder
@@ -73,13 +77,27 @@ def verified(tmp_path: Path) -> Verified:
     return run
 
 
-def settle(fake_market: FakeMarket, worker: PrivateKey, numbers: list[int]) -> None:
+def write_log(fake_market: FakeMarket) -> LogHead:
+    """The market logs the verdicts that it told; returns the head for its next batch."""
+    told = {row.id: (row, fake_market.verdict(row)) for row in fake_market.rows.values()}
+    fake_market.logged = {
+        f"{replica}/{verdict.outcome}": encode_verdict(
+            fake_market.offer_digest(row), row.worker, verdict.outcome or 0, verdict.signature or b""
+        )
+        for replica, (row, verdict) in told.items()
+    }
+    tree = GrowingTree(map(hash_leaf, fake_market.logged.values()))
+    return LogHead(fake_market.job.id, len(tree), Hash(tree.compute_root()))
+
+
+def settle(fake_market: FakeMarket, worker: PrivateKey, numbers: list[int], head: LogHead | None = None) -> None:
     """A batch of these replicas, by their numbers."""
     rows = [row for row in fake_market.rows.values() if row.number in numbers]
     digests = tuple(hash_of(Digest(row.root or "")) for row in rows)
     group = PackedGroup(address_of(worker), fake_market.price, digests)
     batch = fake_market.job.ledger.job(fake_market.job.id).batches
-    fake_market.job.send(calls.settle_packed(fake_market.job.market, fake_market.job.id, batch, [group]))
+    groups = [group] if head is None else [group, build_head_group(head)]
+    fake_market.job.send(calls.settle_packed(fake_market.job.market, fake_market.job.id, batch, groups))
 
 
 def test_an_honest_market_is_proven(
@@ -93,6 +111,33 @@ def test_an_honest_market_is_proven(
     kept = list(records.load_records(context.settings.data, context.domain, fake_market.job.id))
     assert [record.paid for record in kept] == [True] * 3
     assert all(record.wave is not None and record.promised for record in kept)
+
+
+def test_a_worker_looks_its_verdicts_up_in_the_log_and_keeps_a_lie_as_evidence(
+    fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, worker_key: PrivateKey
+) -> None:
+    context = worked()
+    settle(fake_market, worker_key, [0, 1, 2], write_log(fake_market))
+    assert verified() == (0, set())
+    honest = dict(fake_market.logged)
+    first, *_ = honest
+    fake_market.logged |= {first: b"another verdict"}
+    assert verified() == (1, {"not_logged", "grievance"})
+    kept = [line for _, line in open_account_store(context.settings.data, context.address).grievances()]
+    assert len(kept) == 2, "what the others are proven with has another leaf among its neighbours"
+    assert all("the market's proof leads to another root; batch 0, root 0x" in line for line in kept)
+    fake_market.logged = honest
+    assert verified() == (1, {"grievance"}), "it is not forgotten when the market tells the truth again"
+
+
+def test_a_market_that_shows_no_proof_for_a_verdict_that_it_paid_is_named(
+    fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, worker_key: PrivateKey
+) -> None:
+    worked()
+    settle(fake_market, worker_key, [0, 1, 2], write_log(fake_market))
+    del fake_market.logged[next(iter(fake_market.logged))]
+    code, told = verified()
+    assert (code, told) == (1, {"not_logged", "grievance"})
 
 
 def test_a_voucher_below_what_was_earned_is_named(

@@ -12,10 +12,14 @@ from typing import Final
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
+from gradmarket.market.merkle import is_included
+from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import proof
+from gradmarket.market.rules.job_log import encode_verdict
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope
-from gradmarket.market.signing import Domain
+from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.terms import Address, Hash, ReplicaId, Units
+from gradmarket.market.wire.log_proofs import LeafProof
 from gradmarket.market.wire.poll import NO_ROOT, SignedVerdict
 from worker.money.account_store import JobAccount
 from worker.protocol.records import ReplicaRecord
@@ -92,13 +96,10 @@ def of_money(
 
 def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> Iterator[Finding]:
     """Finds each accepted gradient in a batch and proves it under the root that the contract stores."""
-    places = _map_credits_to_batches(seen, me)
-    batch_of: dict[ReplicaId, int] = {}
+    batch_of = map_to_batches(seen, me, paid)
     for record in paid:
         price, root = record.lease.offer.price, record.root or Hash(bytes(32))
-        held = places[price, root]
-        if held:
-            batch_of[record.lease.replica] = held.pop(0)
+        if record.lease.replica in batch_of:
             stored, groups = seen.batches[batch_of[record.lease.replica]]
             if not is_record_proven(stored, me, price, root, build_proof(groups, me, price, root)):
                 yield Finding(Fault.FALSE_ROOT, record.lease.replica, f"batch {batch_of[record.lease.replica]}")
@@ -108,6 +109,23 @@ def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -
         if newest and record.lease.replica not in batch_of and record.at + SKIPPED_S < newest.at:
             later = f"{newest.lease.replica} is in batch {batch_of[newest.lease.replica]}"
             yield Finding(Fault.SKIPPED, record.lease.replica, later)
+
+
+def map_to_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> dict[ReplicaId, int]:
+    """Returns the batch of each accepted gradient that is in one."""
+    places, batch_of = _map_credits_to_batches(seen, me), dict[ReplicaId, int]()
+    for record in paid:
+        held = places[record.lease.offer.price, record.root or Hash(bytes(32))]
+        if held:
+            batch_of[record.lease.replica] = held.pop(0)
+    return batch_of
+
+
+def is_verdict_logged(domain: Domain, me: Address, record: ReplicaRecord, head: LogHead, shown: LeafProof) -> bool:
+    """Returns whether the market's proof shows the verdict, as this worker was told it, to be in the head's log."""
+    verdict, offer = record.verdict, digest_struct(domain, record.offer)
+    leaf = encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
+    return is_included(leaf, shown.number, head.size, shown.path, head.root)
 
 
 def _map_credits_to_batches(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:

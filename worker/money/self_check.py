@@ -1,5 +1,6 @@
 """Verifies again everything that this worker received, against its own records and the chain as its own node has it."""
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,9 +8,12 @@ from typing import Final
 
 from contracts import events
 from contracts.ledger import Ledger
+from contracts.log_heads import parse_head
 from gradmarket.market.errors import MarketError
+from gradmarket.market.messages import Outcome
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import PROTOCOL
+from gradmarket.market.rules.job_log import LeafKind
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
 from gradmarket.market.signing import digest_struct
@@ -18,7 +22,7 @@ from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
 from worker.journal import Journal
 from worker.money import known_chains, proofs
-from worker.money.account_store import JobAccount, convert_to_amount
+from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
 from worker.money.chain_view import ChainView, ledger_of
 from worker.money.ownership import open_account_store
 from worker.money.proofs import ChainHistory
@@ -32,6 +36,8 @@ OVERDUE_S: Final = 3600.0
 """Seconds after its deadlines by which a sent payload should be paid; other uploaders may be asked or awaited first."""
 FRESH_S: Final = 30.0
 """Seconds. The voucher of a verdict younger than this may still be missing."""
+LOGGED: Final = 64
+"""Verdicts that are looked up in a job's log at a time."""
 MARKET_S: Final = 5.0
 """Seconds for which an unreachable market is retried: its answers are compared with the records, and prove nothing."""
 
@@ -52,7 +58,7 @@ class SelfCheck:
         """
         me = wallet.load_wallet(self.settings.data, self.settings.secret).address
         account_store = open_account_store(self.settings.data, me)
-        done = [self._verify_job(account, me) for account in account_store.accounts]
+        done = [self._verify_job(account_store, account, me) for account in account_store.accounts]
         for signer, known in account_store.grievances():
             self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
         sound = all(done) and not account_store.grievances()
@@ -62,7 +68,7 @@ class SelfCheck:
         self.journal.say("verified", f"{len(done)} jobs: {result}.", sound=sound)
         return sound
 
-    def _verify_job(self, account: JobAccount, me: Address) -> bool:
+    def _verify_job(self, account_store: AccountStore, account: JobAccount, me: Address) -> bool:
         try:
             facts = known_chains.load_chain_facts(self.settings.data, Hash(account.instance))
             ledger = ledger_of(self.settings.node, facts)
@@ -79,6 +85,7 @@ class SelfCheck:
         ]
         for finding in findings:
             self._log_finding(account.job, finding)
+        self._keep_evidence(account_store, seen, findings)
         money = TokenUnit.of(facts)
         self._log_job_summary(account, seen, kept, findings, money)
         return not findings
@@ -124,11 +131,20 @@ class SelfCheck:
         market = MarketClient(kept[-1].market, lambda seconds: seconds < MARKET_S)
         try:
             yield from held_against(market, account, me, seen, kept)
+            yield from find_unlogged(market, account, me, seen, kept)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
             self.journal.say("market_silent", text, job=account.job)
         finally:
             market.close()
+
+    def _keep_evidence(self, account_store: AccountStore, seen: ChainHistory, findings: Sequence[Finding]) -> None:
+        """Writes down what only the market's answer of now shows; the head that proves it stays on-chain."""
+        known = {line for signer, line in account_store.grievances() if signer == seen.signer}
+        for finding in findings:
+            line = f"not_logged ({finding.about}): {finding.detail}"
+            if finding.fault is Fault.NOT_LOGGED and line not in known:
+                account_store.record_grievance(seen.signer, line)
 
     def _log_finding(self, job: JobId, finding: Finding) -> None:
         facts = {"fault": finding.fault.name.lower(), "job": job, "replica": finding.about or None}
@@ -164,6 +180,27 @@ def fetch_chain_history(ledger: Ledger, account: JobAccount, me: Address) -> Cha
         for number in numbers
     }
     return ChainHistory(opened.signer, opened.spec_digest, ledger.account(account.chain_job, me), batches)
+
+
+def find_unlogged(
+    market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+) -> Iterator[Finding]:
+    """Finds accepted gradients whose verdicts are not in the log whose head the batch of their pay carries.
+
+    It asks for the proofs of at most LOGGED of them, drawn anew each time, so none can be left out for long.
+    """
+    told = ((number, parse_head(account.chain_job, groups[-1])) for number, (_, groups) in seen.batches.items())
+    heads = {number: head for number, head in told if head is not None}
+    paid = [record for record in kept if record.paid and record.verdict.outcome == Outcome.ACCEPTED]
+    batches = proofs.map_to_batches(seen, me, paid)
+    logged = [record for record in paid if batches.get(record.lease.replica) in heads]
+    for record in random.SystemRandom().sample(logged, min(LOGGED, len(logged))):
+        replica, head = record.lease.replica, heads[batches[record.lease.replica]]
+        shown = market.leaf(account.job, LeafKind.VERDICT, f"{replica}/{record.verdict.outcome}", head.size)
+        if shown is None or not proofs.is_verdict_logged(account.domain, me, record, head, shown):
+            why = "the market has no proof" if shown is None else "the market's proof leads to another root"
+            batch = f"batch {batches[replica]}, root 0x{head.root.hex()} over {head.size} leaves"
+            yield Finding(Fault.NOT_LOGGED, replica, f"{why}; {batch}")
 
 
 def held_against(

@@ -15,7 +15,8 @@ from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import Address, Digest, JobId, JobState, ReplicaId
+from gradmarket.market.rules.job_log import LeafKind
+from gradmarket.market.terms import Address, Digest, Hash, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
@@ -30,6 +31,7 @@ from gradmarket.market.wire.evidence import (
 )
 from gradmarket.market.wire.framing import HEAD, frame_poll_request
 from gradmarket.market.wire.holding import HoldingReceipt
+from gradmarket.market.wire.log_proofs import LeafHashes, LeafProof, PublishedHead
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.market.wire.sum_steps import StepTold
@@ -112,6 +114,34 @@ class MarketClient:
 
     def verdicts(self, job: JobId) -> Iterator[PublishedVerdict]:
         return self._fetch_all_items(Page[PublishedVerdict], f"{_build_job_path(job)}/verdicts")
+
+    def log(self, job: JobId) -> PublishedHead | None:
+        """Returns the newest head of the job's log; None where the market keeps none, or none yet."""
+        return self._find(PublishedHead, f"{_build_job_path(job)}/log")
+
+    def leaves(self, job: JobId, size: int) -> Iterator[Hash]:
+        """Yields the hashes of the log's first `size` leaves, or of as many as there are."""
+        first = 0
+        while first < min(size, MAX_ITEMS):
+            path = f"{_build_job_path(job)}/log/leaves"
+            page = self._transport.ask(LeafHashes, "GET", path, params={"first": first, "size": size})
+            yield from page.hashes
+            if not page.hashes:
+                return
+            first += len(page.hashes)
+
+    def leaf(self, job: JobId, kind: LeafKind, about: str, size: int) -> LeafProof | None:
+        """Returns the proof that the record is in the log of this size; None where the market has none."""
+        path = f"{_build_job_path(job)}/log/leaves/{kind.value}"
+        return self._find(LeafProof, path, params={"about": about, "size": size})
+
+    def _find(self, kind: type[Answer], path: str, **options: Any) -> Answer | None:
+        try:
+            return self._transport.ask(kind, "GET", path, **options)
+        except ServiceProblem as problem:
+            if problem.status != 404:
+                raise
+            return None
 
     def rounds(self, job: JobId) -> Iterator[PublishedRound]:
         return self._fetch_all_items(Page[PublishedRound], f"{_build_job_path(job)}/rounds")

@@ -68,6 +68,8 @@ class Fault(StrEnum):
     OTHER_PLAN = "the job promises another plan than the one that it was checked by"
     NO_AUDIT = "it was drawn for an audit, and there is none"
     NOT_SHOWN = "no ballot is shown yet: evidence opens when the task is decided"
+    NOT_LOGGED = "the batch that pays it carries the head of a log without its verdict"
+    """Show others a history in which this worker's verdict never was."""
     BROKEN_PROMISE = "it promised pay under signature and paid nothing"
     """Take the bytes, or the vote of one among many, and give any reason for not paying."""
     TAKEN_UNPAID = "it took the payload, which nobody else votes on, and paid nothing"

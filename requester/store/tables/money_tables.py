@@ -79,6 +79,9 @@ class Batch(Base):
     gradients: Mapped[int]
     units: Mapped[int]
     transaction_id: Mapped[int | None] = mapped_column(ForeignKey("transactions.id"))
+    log_size: Mapped[int | None]
+    log_root: Mapped[Hash | None]
+    """The head of the job's log that it carries (contracts.log_heads); None where it carries none."""
     created_at: Mapped[float]
     settled_at: Mapped[float | None]
 

@@ -1,0 +1,101 @@
+"""The log of a job: what each leaf is, and what anybody checks of it. Pure.
+
+A leaf is a record in canonical JSON, so whoever holds the record computes the leaf. Leaves are only ever appended, and
+a head is signed or carried by a batch on-chain (contracts.log_heads): heads that no proof of consistency connects are
+two histories, shown to anybody by the two heads alone.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+from gradmarket.market import merkle
+from gradmarket.market.messages import LogHead
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
+
+
+class LeafKind(StrEnum):
+    OFFER = "offer"
+    WAVE = "wave"
+    COMMITMENT = "commitment"
+    REVEAL = "reveal"
+    VERDICT = "verdict"
+    ROUND = "round"
+    PAYMENT = "payment"
+
+
+def encode_offer(offer: Hash, signature: bytes) -> bytes:
+    return _encode(LeafKind.OFFER, offer, signature)
+
+
+def encode_wave(offer: Hash, wave: int, secret: Hash, commitments: Hash, signature: bytes) -> bytes:
+    return _encode(LeafKind.WAVE, offer, wave, secret, commitments, signature)
+
+
+def encode_commitment(offer: Hash, worker: Address, sealed: Hash, signature: bytes) -> bytes:
+    return _encode(LeafKind.COMMITMENT, offer, worker, sealed, signature)
+
+
+def encode_reveal(offer: Hash, worker: Address, salt: bytes, root: Digest) -> bytes:
+    return _encode(LeafKind.REVEAL, offer, worker, salt, root)
+
+
+def encode_verdict(offer: Hash, worker: Address, outcome: int, signature: bytes) -> bytes:
+    """The signature is over the verdict's root and price too."""
+    return _encode(LeafKind.VERDICT, offer, worker, outcome, signature)
+
+
+def encode_round(number: int, parameters: Digest, updated: Digest) -> bytes:
+    return _encode(LeafKind.ROUND, number, parameters, updated)
+
+
+def encode_payment(replica: ReplicaId, worker: Address, units: Units, root: Hash) -> bytes:
+    return _encode(LeafKind.PAYMENT, replica, worker, units, root)
+
+
+def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> str:
+    """Returns why two heads of a job's log are of two histories; empty where one is a prefix of the other.
+
+    `proof`: what the service gave to show that the smaller is a prefix; None where it gave nothing.
+    """
+    old, new = sorted((one, other), key=lambda head: head.size)
+    told = f"the service told root 0x{old.root.hex()} over {old.size} leaves, and 0x{new.root.hex()} over {new.size}"
+    if old.size == new.size:
+        return "" if old.root == new.root else f"{told}: two histories"
+    if proof is None:
+        return f"{told}, and proves no connection"
+    consistent = merkle.is_consistent(old.root, old.size, new.root, new.size, proof)
+    return "" if consistent else f"{told}: the second does not begin with the first"
+
+
+def find_signed_fork(
+    domain: Domain, signer: Address, one: tuple[LogHead, bytes], other: tuple[LogHead, bytes], leaves: Sequence[Hash]
+) -> str:
+    """Returns why two signed heads are evidence against their signer, to whom any third party may hold them.
+
+    `leaves`: hashes that lead to one of the heads; empty where these and the signatures are no such evidence.
+    """
+    if not all(is_signed_by(domain, head, signature, signer) for head, signature in (one, other)):
+        return ""
+    old, new = sorted((one[0], other[0]), key=lambda head: head.size)
+    tree = merkle.GrowingTree(leaves[: new.size])
+    if old.size == new.size or len(tree) < new.size or tree.compute_root() != new.root:
+        return find_fork(old, new, ()) if old.size == new.size else ""
+    return find_fork(old, new, tree.prove_consistency(old.size))
+
+
+def find_head_faults(leaves: Sequence[Hash], heads: Sequence[LogHead]) -> Iterator[str]:
+    """Finds the heads that the listed leaves do not lead to."""
+    tree = merkle.GrowingTree(leaves)
+    for head in heads:
+        if head.size > len(tree):
+            yield f"a head is over {head.size} leaves, and {len(tree)} are listed"
+        elif tree.compute_root(head.size) != head.root:
+            yield f"the first {head.size} listed leaves have another root than the head's 0x{head.root.hex()}"
+
+
+def _encode(kind: LeafKind, *parts: bytes | str | int) -> bytes:
+    shown = [f"0x{part.hex()}" if isinstance(part, bytes) else part for part in parts]
+    return json.dumps([kind.value, *shown], separators=(",", ":")).encode()

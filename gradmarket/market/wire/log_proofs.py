@@ -1,0 +1,54 @@
+"""What a market publishes of a job's log: signed heads, the hashes of its leaves, and proofs (rules.job_log)."""
+
+from pydantic import Field
+
+from gradmarket.market.fields import HashField, SignatureField
+from gradmarket.market.messages import LogHead
+from gradmarket.market.wire.evidence import PublishedView
+
+
+class PublishedHead(PublishedView):
+    """The newest head of a job's log, which its signer stands for."""
+
+    job: int = Field(ge=0)
+    """The job's number in the contract."""
+    size: int = Field(ge=0, lt=2**63)
+    """Leaves."""
+    root: HashField
+    """RFC 9162's root over them."""
+    signature: SignatureField
+    """The job's signer's, of messages.LogHead."""
+
+    def struct(self) -> LogHead:
+        return LogHead(self.job, self.size, self.root)
+
+
+class LeafHashes(PublishedView):
+    """The hashes of some leaves in a row: each is SHA-256 of a zero byte and a record in canonical JSON."""
+
+    first: int = Field(ge=0)
+    """Number of the first of them, from 0 on."""
+    hashes: tuple[HashField, ...]
+    """At most 2,000, in order; none where the log ends before `first`."""
+
+
+class LeafProof(PublishedView):
+    """That a leaf is in the log of this size."""
+
+    number: int = Field(ge=0)
+    """Its place in the log, from 0 on."""
+    size: int
+    """Leaves of the log that the proof is for."""
+    path: tuple[HashField, ...]
+    """Siblings from the leaf up (RFC 9162, 2.1.3)."""
+
+
+class ConsistencyProof(PublishedView):
+    """That the log of `old` leaves is a prefix of the one of `size`."""
+
+    old: int
+    """Leaves of the earlier log."""
+    size: int
+    """Leaves of the later one."""
+    path: tuple[HashField, ...]
+    """Nodes (RFC 9162, 2.1.4)."""

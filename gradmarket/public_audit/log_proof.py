@@ -1,0 +1,95 @@
+"""Clause 8 of the proof of a job: its log is the one that its batches carry, and has what they pay for. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from gradmarket.market.merkle import hash_leaf
+from gradmarket.market.messages import LogHead, Outcome
+from gradmarket.market.rules import job_log
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.terms import Hash, ReplicaId, Units
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.poll import NO_ROOT
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
+
+Records = Iterator[tuple[str, bytes, int | None]]
+"""Of each record: its name, its leaf, and how long the log is, at most, by which it must be there; None: any time."""
+
+
+def prove_log(record: JobRecord) -> ClauseResult:
+    """Compares heads with leaves, and looks up every public record among the leaves."""
+    log, faults = record.log, list[ClauseFinding]()
+    if log.head is None and not log.carried:
+        return ClauseResult(Clause.LOG, 0, "leaves", unseen=("the log: neither the market nor a batch has one",))
+    for about, head in _list_heads(record):
+        faults += (ClauseFinding(Clause.LOG, about, why) for why in job_log.find_head_faults(log.leaves, [head]))
+    signer = record.opened.signer
+    if log.head is not None and not is_signed_by(record.domain, log.head.struct(), log.head.signature, signer):
+        faults.append(ClauseFinding(Clause.LOG, "the log", "its head is not signed by the job's signer"))
+    places, found, missing = {leaf: number for number, leaf in enumerate(log.leaves)}, set[bytes](), 0
+    for about, data, size in _list_records(record):
+        leaf = Hash(hash_leaf(data))
+        found.add(leaf)
+        if size is not None and places.get(leaf, size) >= size:
+            detail = f"it is not in the log of {size} leaves that the batch of its pay carries"
+            faults.append(ClauseFinding(Clause.LOG, about, detail))
+        missing += size is None and leaf not in places
+    carried = max((head.size for head in log.carried.values()), default=0)
+    counts = {
+        "records that are not in the log": missing,
+        "leaves after the last batch, for which the market's signature stands": len(log.leaves) - carried,
+        "leaves of records that are not public any more": len(places.keys() - found),
+    }
+    unseen = tuple(f"{count} {what}" for what, count in counts.items() if count > 0)
+    return ClauseResult(Clause.LOG, len(log.leaves), "leaves", tuple(faults), unseen)
+
+
+def _list_heads(record: JobRecord) -> Iterator[tuple[str, LogHead]]:
+    yield from ((f"batch {number}", head) for number, head in record.log.carried.items())
+    if record.log.head is not None:
+        yield "the signed head", record.log.head.struct()
+
+
+def _list_records(record: JobRecord) -> Records:
+    """What a batch pays was decided before it: offer, waves, the answers that were rejected, and the one it pays."""
+    by_replica = dict[ReplicaId, int]()
+    by_task = dict[str, int]()
+    for item in record.payments:
+        head = record.log.carried.get(item.batch) if item.batch is not None else None
+        units, root = Units(item.amount // record.opened.unit), item.payload_root or NO_ROOT
+        data = job_log.encode_payment(item.replica, item.worker, units, root)
+        yield f"payment {item.id}", data, None if head is None else head.size
+        if head is not None:
+            by_replica[item.replica] = min(head.size, by_replica.get(item.replica, head.size))
+            by_task[item.task] = min(head.size, by_task.get(item.task, head.size))
+    for task, shown in record.evidence.items():
+        yield from _list_task_records(task, shown, by_task.get(task), by_replica)
+    for one in record.closed:
+        if one.updated is not None:
+            yield f"round {one.number}", job_log.encode_round(one.number, one.parameters, one.updated), None
+
+
+def _list_task_records(
+    task: str, shown: PublishedEvidence, size: int | None, by_replica: Mapping[ReplicaId, int]
+) -> Records:
+    offer = shown.offer_digest
+    yield f"the offer of task {task}", job_log.encode_offer(offer, shown.offer_signature), size
+    for wave in shown.waves:
+        if wave.secret is not None and wave.signature is not None:
+            data = job_log.encode_wave(offer, wave.number, wave.secret, wave.commitments, wave.signature)
+            yield f"wave {wave.number} of task {task}", data, size
+    for ballot in shown.committed:
+        due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id)
+        yield from _list_ballot_records(task, offer, ballot, due)
+
+
+def _list_ballot_records(task: str, offer: Hash, ballot: PublishedBallot, size: int | None) -> Records:
+    who, about = ballot.worker, f"{ballot.worker} in task {task}"
+    if ballot.sealed is not None and ballot.commitment_signature is not None:
+        data = job_log.encode_commitment(offer, who, ballot.sealed, ballot.commitment_signature)
+        yield f"the commitment of {about}", data, size
+    if ballot.outcome is None or ballot.verdict_signature is None:
+        return
+    if ballot.salt is not None and ballot.root is not None:
+        yield f"the answer of {about}", job_log.encode_reveal(offer, who, ballot.salt, ballot.root), size
+    due = None if ballot.outcome == Outcome.DIVERGED else size  # it was accepted when a batch paid it
+    yield f"the verdict on {about}", job_log.encode_verdict(offer, who, ballot.outcome, ballot.verdict_signature), due

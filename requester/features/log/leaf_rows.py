@@ -1,0 +1,146 @@
+"""The leaves of a job's log: rows that are only ever added, for each record of the job that has none yet.
+
+They are added when a batch is about to be settled, which carries the log's head, and once the job is collected.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, ForeignKey, String, UniqueConstraint, cast, exists, func, select
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.messages import LogHead
+from gradmarket.market.rules import job_log
+from gradmarket.market.rules.job_log import LeafKind
+from gradmarket.market.terms import Hash, RoundState
+from requester.chain.chain_context import ChainContext
+from requester.store.tables import Base, Earned, Job, Replica, Round, Task, Wave
+from requester.store.work import RowReader, Work
+
+
+class LogLeaf(Base):
+    """One leaf; `about` names its record, and no record of a kind has two."""
+
+    __tablename__ = "log_leaves"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    about: Mapped[str]
+    hash: Mapped[Hash]
+
+    __table_args__ = (UniqueConstraint("job_id", "kind", "about", name="log_leaf_once"),)
+
+
+def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
+    """Adds the leaves of all records that have none, and returns the head over all; None for a job without any."""
+    with chain.begin() as work:
+        job = work.get_one(Job, job_id)
+        append_leaves(work, job)
+        return find_head(work, job)
+
+
+def append_leaves(work: Work, job: Job) -> None:
+    new = list(_list_new_leaves(work, job.id))
+    for number, (kind, about, data) in enumerate(new, count_leaves(work, job.id)):
+        work.add(LogLeaf(job_id=job.id, number=number, kind=kind.value, about=about, hash=Hash(hash_leaf(data))))
+    work.flush()
+
+
+def count_leaves(reader: RowReader, job_id: str) -> int:
+    return reader.session.scalar(select(func.count()).where(LogLeaf.job_id == job_id)) or 0
+
+
+def load_tree(reader: RowReader, job_id: str) -> GrowingTree:
+    hashes = select(LogLeaf.hash).where(LogLeaf.job_id == job_id).order_by(LogLeaf.number)
+    return GrowingTree(reader.session.scalars(hashes))
+
+
+def find_head(reader: RowReader, job: Job) -> LogHead | None:
+    tree = load_tree(reader, job.id)
+    return LogHead(job.chain_job or 0, len(tree), Hash(tree.compute_root())) if len(tree) else None
+
+
+def find_leaf(reader: RowReader, job_id: str, kind: str, about: str) -> LogLeaf | None:
+    where = (LogLeaf.job_id == job_id, LogLeaf.kind == kind, LogLeaf.about == about)
+    return reader.session.scalar(select(LogLeaf).where(*where))
+
+
+def _list_new_leaves(reader: RowReader, job_id: str) -> Iterator[tuple[LeafKind, str, bytes]]:
+    for kind, about, columns, of_job, encode in _RECORDS:
+        logged = exists().where(LogLeaf.job_id == job_id, LogLeaf.kind == kind.value, LogLeaf.about == about)
+        rows = select(about, *columns).where(*of_job(job_id), ~logged).order_by(*_ORDERS[kind])
+        for name, *fields in reader.session.execute(rows):
+            yield kind, name, encode(*fields)
+
+
+def _text(column: Any) -> ColumnElement[str]:
+    return cast(column, String)
+
+
+_OFFERED: Final = (Task.id == Replica.task_id,)
+_RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
+    (
+        LeafKind.OFFER,
+        Task.id,
+        (Task.offer_digest, Task.offer_signature),
+        lambda job: (Task.job_id == job,),
+        job_log.encode_offer,
+    ),
+    (
+        LeafKind.WAVE,
+        Wave.task_id + "/" + _text(Wave.number),
+        (Task.offer_digest, Wave.number, Wave.secret, Wave.commitments, Wave.signature),
+        lambda job: (Task.id == Wave.task_id, Task.job_id == job),
+        job_log.encode_wave,
+    ),
+    (
+        LeafKind.COMMITMENT,
+        Replica.id,
+        (Task.offer_digest, Replica.worker, Replica.sealed, Replica.signature),
+        lambda job: (*_OFFERED, Replica.job_id == job, Replica.sealed.is_not(None), Replica.signature.is_not(None)),
+        job_log.encode_commitment,
+    ),
+    (
+        LeafKind.REVEAL,
+        Replica.id,
+        (Task.offer_digest, Replica.worker, Replica.salt, Replica.root),
+        lambda job: (
+            *(*_OFFERED, Replica.job_id == job, Replica.verdict_signature.is_not(None)),
+            *(Replica.sealed.is_not(None), Replica.salt.is_not(None), Replica.root.is_not(None)),
+        ),
+        job_log.encode_reveal,
+    ),
+    (
+        LeafKind.VERDICT,
+        Replica.id + "/" + _text(Replica.outcome),
+        (Task.offer_digest, Replica.worker, Replica.outcome, Replica.verdict_signature),
+        lambda job: (*_OFFERED, Replica.job_id == job, Replica.verdict_signature.is_not(None)),
+        job_log.encode_verdict,
+    ),
+    (
+        LeafKind.ROUND,
+        _text(Round.number) + "/" + Round.updated,
+        (Round.number, Round.parameters, Round.updated),
+        lambda job: (Round.job_id == job, Round.state == RoundState.CLOSED, Round.updated.is_not(None)),
+        job_log.encode_round,
+    ),
+    (
+        LeafKind.PAYMENT,
+        _text(Earned.id),
+        (Earned.replica_id, Earned.worker, Earned.units, Earned.digest),
+        lambda job: (Earned.job_id == job,),
+        job_log.encode_payment,
+    ),
+)
+"""Of each kind: how a record is named, what of it is in the leaf, which records there are, and the leaf."""
+_ORDERS: Final[dict[LeafKind, Sequence[Any]]] = {
+    LeafKind.OFFER: (Task.round, Task.index, Task.attempt),
+    LeafKind.WAVE: (Wave.task_id, Wave.number),
+    LeafKind.COMMITMENT: (Replica.id,),
+    LeafKind.REVEAL: (Replica.id,),
+    LeafKind.VERDICT: (Replica.id,),
+    LeafKind.ROUND: (Round.number,),
+    LeafKind.PAYMENT: (Earned.id,),
+}

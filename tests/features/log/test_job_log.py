@@ -1,0 +1,128 @@
+"""The log of a job: every record is a leaf, what was logged stays, and a service that shows two histories is found."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from gradmarket.market.merkle import GrowingTree, hash_leaf, is_included
+from gradmarket.market.messages import LogHead
+from gradmarket.market.rules import job_log
+from gradmarket.market.signing import digest_struct, sign_digest
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead
+from requester.app import create_app
+from requester.features.log.leaf_rows import LogLeaf, append_leaves
+from requester.store.tables import Earned, Job, Replica, Round, Task, Wave
+from tests.requester.market_fixture import MarketFixture
+
+NewFloor = Callable[..., MarketFixture]
+
+
+@pytest.fixture
+def market(new_floor: NewFloor) -> MarketFixture:
+    return new_floor(rounds=2)
+
+
+@pytest.fixture
+def api(market: MarketFixture) -> Iterator[TestClient]:
+    with TestClient(create_app(market.context, nullcontext)) as client:
+        yield client
+
+
+def write_log(market: MarketFixture) -> None:
+    with market.context.begin() as work:
+        append_leaves(work, work.get_one(Job, market.job))
+
+
+def get(api: TestClient, market: MarketFixture, path: str = "", **asked: Any) -> Any:
+    answer = api.get(f"/v1/jobs/{market.job}/log{path}", params=asked)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def head_of(api: TestClient, market: MarketFixture) -> tuple[LogHead, bytes]:
+    shown = PublishedHead.model_validate(get(api, market))
+    return shown.struct(), shown.signature
+
+
+def leaves_of(api: TestClient, market: MarketFixture) -> list[Hash]:
+    return list(LeafHashes.model_validate(get(api, market, "/leaves")).hashes)
+
+
+def test_every_record_of_a_job_is_one_leaf(market: MarketFixture, api: TestClient) -> None:
+    workers = [market.worker() for _ in range(3)]
+    market.play(*workers)
+    write_log(market)
+    write_log(market)
+    counts = {kind.value: len(market.all(LogLeaf, LogLeaf.kind == kind.value)) for kind in job_log.LeafKind}
+    sealed = len(market.all(Replica, Replica.sealed.is_not(None)))
+    assert counts == {
+        "offer": len(market.all(Task)), "wave": len(market.all(Wave)), "commitment": sealed, "reveal": sealed,
+        "verdict": sealed, "round": len(market.all(Round)), "payment": len(market.all(Earned)),
+    }  # fmt: skip
+    head, _ = head_of(api, market)
+    assert head.size == sum(counts.values()) == len(leaves_of(api, market))
+    assert GrowingTree(leaves_of(api, market)).compute_root() == head.root
+
+
+def test_a_worker_finds_its_verdict_in_the_log_by_what_it_holds_alone(market: MarketFixture, api: TestClient) -> None:
+    workers = [market.worker() for _ in range(3)]
+    market.play(*workers)
+    write_log(market)
+    head, _ = head_of(api, market)
+    replica = market.replicas(workers[0])[0]
+    (task,) = market.tasks(Task.id == replica.task_id)
+    leaf = job_log.encode_verdict(
+        task.offer_digest, replica.worker, replica.outcome or 0, replica.verdict_signature or b""
+    )
+    shown = get(api, market, "/leaves/verdict", about=f"{replica.id}/{replica.outcome}", size=head.size)
+    proof = LeafProof.model_validate(shown)
+    assert is_included(leaf, proof.number, head.size, proof.path, head.root)
+    assert not is_included(leaf + b" ", proof.number, head.size, proof.path, head.root)
+    answer = api.get(f"/v1/jobs/{market.job}/log/leaves/verdict", params={"about": "nobody/1", "size": head.size})
+    assert answer.status_code == 404
+
+
+def test_an_earlier_head_is_proven_to_be_a_prefix(market: MarketFixture, api: TestClient) -> None:
+    workers = [market.worker() for _ in range(3)]
+    market.until(lambda: len(market.rounds()) == 2, *workers)
+    write_log(market)
+    early, _ = head_of(api, market)
+    market.play(*workers)
+    write_log(market)
+    late, _ = head_of(api, market)
+    assert early.size < late.size
+    proof = ConsistencyProof.model_validate(get(api, market, "/consistency", old=early.size, size=late.size))
+    assert job_log.find_fork(early, late, proof.path) == ""
+    assert job_log.find_fork(late, early, proof.path) == ""
+
+
+@pytest.mark.parametrize("later", [0, 3])
+def test_two_observers_find_a_service_that_shows_two_histories(
+    market: MarketFixture, api: TestClient, later: int
+) -> None:
+    """One was shown a head over other leaves, of the same size or an earlier one; no proof mends that."""
+    market.play(*[market.worker() for _ in range(3)])
+    write_log(market)
+    leaves, shown = leaves_of(api, market), head_of(api, market)
+    domain, signer = market.context.domain, market.context.signer_address
+    tree = GrowingTree([Hash(hash_leaf(b"another")), *leaves[1:]][: len(leaves) - later])
+    lie = LogHead(shown[0].job, len(tree), Hash(tree.compute_root()))
+    told = (lie, market.context.sign(lie))
+    proof = GrowingTree(leaves).prove_consistency(lie.size, len(leaves))
+    said = "does not begin with the first" if later else "two histories"
+    assert said in job_log.find_fork(lie, shown[0], proof)
+    assert job_log.find_signed_fork(domain, signer, told, shown, leaves), "a third party needs no service"
+    honest = LogHead(lie.job, lie.size, Hash(GrowingTree(leaves).compute_root(lie.size)))
+    assert not job_log.find_signed_fork(domain, signer, (honest, market.context.sign(honest)), shown, leaves)
+    made_up = (lie, sign_digest(market.worker().key, digest_struct(domain, lie)))
+    assert not job_log.find_signed_fork(domain, signer, made_up, shown, leaves), "only its own word condemns it"
+
+
+def test_a_log_without_leaves_says_when_it_gets_some(market: MarketFixture, api: TestClient) -> None:
+    answer = api.get(f"/v1/jobs/{market.job}/log")
+    assert answer.status_code == 404
+    assert "first batch" in answer.text
