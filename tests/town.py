@@ -30,6 +30,7 @@ NEIGHBOURS: Final = (
     "tests/sdk/test_private.py",
     "tests/sdk/test_secure_rounds.py",
     "tests/sdk/test_sweep.py",
+    "tests/sdk/test_text_jobs.py",
     "tests/sdk/test_train.py",
     "tests/sdk/test_two_classes_vote.py",
 )

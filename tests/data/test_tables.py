@@ -7,15 +7,17 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.data.tables import build_encoding, convert_table, encode_table, table_of
 from gradmarket.market.data.manifest import Encoding, parse_manifest
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.sdk.rows import DatasetRows, load_rows
+from gradmarket.sdk.rows import DatasetRows, load_rows, load_validation
 
 FIELDS = {
     "age": [31.0, 42.0, 53.0, 64.0],
@@ -187,3 +189,24 @@ def test_a_loader_and_a_pair_are_rows_without_an_encoding() -> None:
     import_rows = load_rows(([[0.5], [1.5]], [0, 1]))
     assert isinstance(import_rows, DatasetRows)
     assert import_rows.encoding is None
+    pairs = TensorDataset(torch.tensor([[0.5], [1.5]]), torch.tensor([0, 1]))
+    for dataset in (pairs, Subset(pairs, [0, 1])):
+        loaded = load_rows(DataLoader(dataset, batch_size=1, shuffle=True))
+        assert {name: rows.tolist() for name, rows in loaded.arrays.items()} == {"x": [[0.5], [1.5]], "y": [0, 1]}
+
+
+def test_validation_rows_become_numbers_by_the_training_rows_words() -> None:
+    """By words of their own a city that they lack would move all columns after it."""
+    training = load_rows(pa.table(FIELDS), "bought")
+    some = {name: values[:2] for name, values in FIELDS.items()}
+    assert load_validation(pa.table(some), "bought", training)["x"].tolist() == X[:2]
+    assert load_rows(pa.table(some), "bought").arrays["x"].shape != (2, 7), "the mistaken twin"
+    unlabelled = {name: values for name, values in some.items() if name != "bought"}
+    with pytest.raises(Refused, match="validation: y is missing, and training has int64"):
+        load_validation(pa.table(unlabelled), "bought", training)
+    with pytest.raises(
+        Refused, match="validation: there is no column city, member, colour: the model was"
+    ):
+        load_validation(pa.table({"age": [1.0], "bought": ["no"]}), "bought", training)
+    with pytest.raises(Refused, match="validation: column 'bought' has a class that training had not"):
+        load_validation(pa.table({**some, "bought": ["no", "perhaps"]}), "bought", training)

@@ -15,8 +15,11 @@ document.addEventListener("DOMContentLoaded", () => {
     plot?.destroy();
     const colours = dark.matches ? DARK : LIGHT;
     const ink = getComputedStyle(document.body).color, axis = { stroke: ink, grid: { stroke: "#8884" } };
+    // Losses share the left axis, what goes from 0 to 1 the right one; a perplexity has a scale of its own, read off the legend.
+    const share = (name) => series[name].every((value) => value === null || (value >= 0 && value <= 1));
+    const scale = (name) => (name.endsWith(" loss") ? "y" : share(name) ? "metric" : name);
     const lines = names.map((name, at) => ({
-      label: name, stroke: colours[at % colours.length], width: 2, scale: name.endsWith(" loss") ? "y" : "metric", spanGaps: true,
+      label: name, stroke: colours[at % colours.length], width: 2, scale: scale(name), spanGaps: true,
     }));
     const metric = { ...axis, scale: "metric", side: 1, grid: { show: false } };
     plot = new uPlot({

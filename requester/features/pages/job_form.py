@@ -31,7 +31,7 @@ LEFT_OUT: Final = frozenset({"staleness", "min_tasks", "growth"})
 USUAL: Final = ("name", "model", "data", "step", "optimizer", "rounds", "tasks_per_round", "price", "replication")
 """Fields that most jobs set, in the form's order; the others follow folded."""
 CHOSEN: Final[Mapping[str, Mapping[str, str]]] = {
-    "model": {"ReadyModel": "architecture arguments", "DocumentModel": "document parameters evaluation"},
+    "model": {"ReadyModel": "architecture arguments", "DocumentModel": "document parameters evaluation metrics"},
     "data": {"ReadyData": "ready", "LinkedData": "manifest"},
     "step": {"GradientStep": "rows microbatch"},
     "replication": {"ProvenReplication": "name replicas audit"},
