@@ -204,9 +204,7 @@ def test_validation_rows_become_numbers_by_the_training_rows_words() -> None:
     unlabelled = {name: values for name, values in some.items() if name != "bought"}
     with pytest.raises(Refused, match="validation: y is missing, and training has int64"):
         load_validation(pa.table(unlabelled), "bought", training)
-    with pytest.raises(
-        Refused, match="validation: there is no column city, member, colour: the model was"
-    ):
+    with pytest.raises(Refused, match="validation: there is no column city, member, colour: the model was"):
         load_validation(pa.table({"age": [1.0], "bought": ["no"]}), "bought", training)
     with pytest.raises(Refused, match="validation: column 'bought' has a class that training had not"):
         load_validation(pa.table({**some, "bought": ["no", "perhaps"]}), "bought", training)
