@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Final, Protocol
 
 from gradmarket.client import RequesterClient
@@ -42,6 +43,8 @@ TRIES: Final = 3
 """Runs of one task. If no two of them agree, the machine is not fit to audit."""
 
 
+RENEWED_EVERY_S: Final = 20.0
+"""How often it says that it goes on computing."""
 REFUSALS: Final = (401, 403)
 """Statuses of the claim's door that say of the token alone: it is not valid, or not of a role that audits."""
 
@@ -92,6 +95,8 @@ class Auditor:
         self.determinism_class = runner.determinism_class()
         self.warning = ""
         """What its owner must hear: that its card computes nothing."""
+        self.beside: tuple[str, ...] = ()
+        """Classes of the machine's other auditors, which wait while this one computes: they are there too."""
 
     def turn(self) -> Done | None:
         """Runs one task; returns None if none is due for this class.
@@ -108,6 +113,17 @@ class Auditor:
 
     def _run_until_settled(self, work: AuditWork) -> Done:
         """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
+        with repeat_meanwhile(lambda: self._renew_claim(work), min(RENEWED_EVERY_S, work.seconds / 3)):
+            return self._repeat_until_settled(work)
+
+    def _renew_claim(self, work: AuditWork) -> None:
+        """Says that this task is being computed: else it becomes another's, and its class one without auditor."""
+        for name in (self.determinism_class, *self.beside):
+            asked = AuditRequest(auditor=self._name, determinism_class=name, holds=work.task)
+            with suppress(MarketError):
+                self._market.claim_audit(asked)
+
+    def _repeat_until_settled(self, work: AuditWork) -> Done:
         for runs in range(1, TRIES + 1):
             payload, seconds = self._compute_answer(work, first=runs == 1)
             root = blob_digest(payload)
@@ -165,6 +181,24 @@ class Auditor:
 
     def _build_executor(self) -> Executor:
         return Executor(self._runner, self._fetcher, self._limits)
+
+
+@contextmanager
+def repeat_meanwhile(act: Callable[[], None], every: float) -> Iterator[None]:
+    """Calls `act` in a thread of its own, every so many seconds until the `with` block ends."""
+    over = Event()
+
+    def act_until_over() -> None:
+        while not over.wait(every):
+            act()
+
+    thread = Thread(target=act_until_over, name="meanwhile", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @dataclass(frozen=True)

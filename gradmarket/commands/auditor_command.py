@@ -79,6 +79,8 @@ def run(
             single = replace(machine, folder=folder / SINGLE, threads=1)  # as workers that share a machine have it
             auditors.append(stack.enter_context(open_auditor(name, client, endpoint.token, single)))
         by_class = {one.determinism_class: one for one in reversed(auditors)}
+        for one in by_class.values():
+            one.beside = tuple(name for name in by_class if name != one.determinism_class)
         echo_text(f"Auditing for {endpoint.url} in class {' and '.join(by_class)}.", err=True)
         if auditors[0].warning:
             echo_text(auditors[0].warning, err=True)

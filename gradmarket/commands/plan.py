@@ -25,6 +25,7 @@ from gradmarket.market.rules import identities
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST
+from gradmarket.market.rules.reputation import COMPARABLE
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
@@ -260,7 +261,8 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
         echo_text(
             "Newcomers work alone and are audited for certain, so this job's figures are those of a ring that is all "
             f"proven. Where whoever is caught begins anew, any ring leaves {expected.returning:.2%} of a long job's "
-            "tasks wrong, besides what it was proven for at the start."
+            "tasks wrong, besides what it was proven for at the start. Proofs count by what they cost: min(answers, "
+            f"{COMPARABLE:g} x their pay / this job's price, {COMPARABLE:g} x their operations / a gradient's here)."
         )
     if expected.spent:
         by_share = ", ".join(f"{wrong:.2%}" for wrong in expected.spent)

@@ -40,6 +40,9 @@ TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 )
 @retry_on_conflict
 def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssignment:
+    if asked.holds is not None:
+        auditor_claims.renew_held_audit(context, asked.auditor, asked.determinism_class, asked.holds)
+        return AuditAssignment(work=None)
     claimed = auditor_claims.claim_next_audit(context, asked.auditor, asked.determinism_class)
     if claimed is None:
         return AuditAssignment(work=None)

@@ -8,17 +8,18 @@ from typing import Final
 from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
+from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.rules.mending import DIVERGED
-from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.terms import Address, AuditState, Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
 from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
-from requester.store import earned_rows, jobs, merges
+from requester.store import earned_rows, jobs, merges, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import ReplicaInHand, TaskInHand
-from requester.store.tables import Account, Replica, Task
+from requester.store.tables import Account, Audit, Replica, Task
 from requester.store.work import Work
 
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
@@ -71,15 +72,29 @@ def record_deliveries(
         blob_cleanup.lock_and_restore_blobs(context, work, kept)
     hands = {own[d.want.replica].hand.task.id: own[d.want.replica].hand for d in deliveries if d.want.replica in own}
     outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
+    asked = [hand for hand in hands.values() if hand.task.state == TaskState.UPLOADING]
     refused = {
         d.want.replica: error for d in deliveries if (error := _record_delivery(context, work, own, accounts, d))
     }
     for replica in outvoted:  # its rejection waited for the payload (outbox)
         verdicts.notify_worker(work, replica)
+    _record_settled_answers(work, [hand for hand in asked if hand.task.state in DELIVERED], context.clock())
     for hand in hands.values():
         if hand.task.state in DELIVERED:
             work.gather(_notify_nearly_complete_merges, hand)
     return refused
+
+
+def _record_settled_answers(work: Work, hands: Iterable[TaskInHand], now: float) -> None:
+    """Records the evidence of answers that an audit had found right before their payload came."""
+    passed: set[tuple[str, reputations.Passed]] = set()
+    for hand in hands:
+        audit = work.get(Audit, hand.task.id) if hand.task.plan.referred else None
+        if audit is not None and audit.state == AuditState.PASSED:
+            cost = jobs.compute_cost(hand.job, hand.task.offer.price)
+            paid = hand.in_state(*PAID)
+            passed |= {(hand.task.id, (row.operator, audit.determinism_class, cost)) for row in paid}
+    reputations.record_passed_audits(work, [one for _task, one in passed], now)
 
 
 def list_unused_payloads(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:

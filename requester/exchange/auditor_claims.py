@@ -40,8 +40,16 @@ class Claimed:
     """Two windows to repeat, in place of the whole task."""
 
 
+def renew_held_audit(context: Context, auditor: str, determinism_class: str, task_id: str) -> None:
+    """Takes the sign of an auditor that computes an audit: it is there, and the audit stays its own."""
+    now = context.clock()
+    with context.begin() as work:
+        audited_classes.record_asking_auditor(work, determinism_class, now)
+        audits.renew_claim(work, task_id, auditor, now)
+
+
 def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
-    """Claims the oldest audit that machines of this class may run, or else a task to calibrate with, if any."""
+    """Claims the next audit that machines of this class may run, or else a task to calibrate with, if any."""
     now = context.clock()
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, determinism_class, now)
@@ -51,7 +59,8 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
             other = next(filter(None, others), None)
             return None if other is None else _build_claimed(work, work.get_one(Task, other[0]), other[1], True)
         task = work.get_one(Task, audit.task_id)
-        audit.auditor, audit.claimed_until = auditor, now + task.offer.lease_seconds
+        audit.auditor, audit.claims = auditor, audit.claims + 1
+        audit.claimed_at, audit.claimed_until = now, now + task.offer.lease_seconds
         more: dict[str, Any] = {}
         for kind in audit_kinds_of(work):
             more |= kind.describe_claim(context, work, task, audit)

@@ -93,7 +93,8 @@ def reopen_audit(work: Work, task: Task, now: float) -> None:
     for kind in audit_kinds_of(work):
         kind.release_blobs(work, task, audit, now)
     # an answer that is under way has the number of a run that counts no more
-    fresh = {"window": None, "reason": REOPENED, "runs": audit.runs + 1, "claimed_until": None, "ended_at": None}
+    fresh = {"window": None, "reason": REOPENED, "runs": audit.runs + 1}
+    fresh |= {"claims": 0, "claimed_until": None, "ended_at": None}
     if audit.state == AuditState.DUE:
         for name, value in fresh.items():
             setattr(audit, name, value)

@@ -48,7 +48,7 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
         own = partial(workers.list_deciding_workers, work, job, now, beside, known)
         if job.determinism_class is not None and _has_quorum(own, spec, plan.quorum, mixable):
             return True
-        for names in dict.fromkeys((_list_preferred_classes(work, job), servable)):
+        for names in dict.fromkeys((_list_preferred_classes(work, job, now), servable)):
             rows = workers.list_deciding_workers(work, job, now, names, known)
             present = [row for row in rows if row.determinism_class not in idle]
             leading, most = _find_leading_class(present, spec.separation, mixable)
@@ -77,10 +77,10 @@ def _may_vote_plainly(
     return waited and not (servable and audited_classes.has_answered_since(reader, job, servable, since))
 
 
-def _list_preferred_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
+def _list_preferred_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
     """Returns the classes whose answers an auditor can compare with its own; None for all where none is compared."""
     spec = jobs.load_spec(job)
-    return audited_classes.list_heard_classes(reader, job) if spec.audited and not spec.verifier.scored else None
+    return audited_classes.list_heard_classes(reader, job, now) if spec.audited and not spec.verifier.scored else None
 
 
 def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:

@@ -11,7 +11,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
-from requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
+from requester.store import accounts, earned_rows, in_hand, jobs, reputations, strikes, tasks
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
@@ -77,6 +77,8 @@ class _Blame:
     context: Context
     changes: tuple[StrikeChange, ...]
     silent: tuple[str, str] | None = None
+    records: tuple[tuple[str, str], ...] = ()
+    """Of the place that was left, the keys of records with its determinism class."""
 
 
 def strike_replicas(
@@ -85,8 +87,12 @@ def strike_replicas(
     """Adds a strike for each replica whose answer was owed to the task and not given, at the transaction's end."""
     for replica in replicas:
         changes = tuple(StrikeChange(task.job_id, key, True, withheld) for key in _list_strike_keys(replica))
-        silent = (task.job_id, replica.worker) if replica.state in lifecycle.SILENT else None
-        work.gather(_apply_blames, _Blame(context, changes, silent))
+        silent: tuple[str, str] | None = None
+        records: tuple[tuple[str, str], ...] = ()
+        if replica.state in lifecycle.SILENT:  # a fault that it reports may be the job's
+            silent = (task.job_id, replica.worker)
+            records = tuple((change.operator, replica.determinism_class) for change in changes)
+        work.gather(_apply_blames, _Blame(context, changes, silent, records))
 
 
 def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:
@@ -109,6 +115,9 @@ def _apply_blames(work: Work, blames: Sequence[_Blame]) -> None:
     for account in (accounts[key] for key in silent if key in accounts):
         _set_rest(work, account, now)
     changes = [change for blame in blames for change in blame.changes]
+    repeated = strikes.list_struck(work, [change for change in changes if change.more], now)
+    left = [key for blame in blames for key in blame.records if (blame.changes[0].job_id, key[0]) in repeated]
+    reputations.record_left_places(work, left, now)
     strikes.change_strikes(work, changes, now, context.settings.max_strikes)
 
 

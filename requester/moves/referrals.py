@@ -25,7 +25,8 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     """Accepts the answers that the auditor found too; where there are none, the task is done again.
 
     A wrong answer is unpaid, and its worker rests. Two equal ones bar their operators, and a lone one costs its
-    operator's standing. The caller has locked the audits, the job and the task.
+    operator's standing. A right answer is evidence once its payload has come. The caller has locked the audits, the
+    job and the task.
     """
     task, revealed = hand.task, hand.in_state(ReplicaState.REVEALED)
     right = [replica for replica in revealed if replica.root == audit.root]
@@ -37,7 +38,6 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
     reputations.record_lone_error(work, alone, audit.determinism_class, now)
     reputations.record_failed_audit(work, guilty, audit.determinism_class, now)
-    reputations.record_passed_audit(work, (replica.operator for replica in right), audit.determinism_class, now)
     for other in others:
         reopen_audit(work, other, now)
     told = {"right": [row.worker for row in right], "wrong": [row.worker for row in wrong]}
@@ -54,7 +54,7 @@ def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit,
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
     details = {"task": hand.task.id, "round": hand.task.round, "determinism_class": audit.determinism_class}
     record_event(work, hand.task.job_id, "audit_lapsed", now, **details)
-    judging.fail_task(context, work, hand, "no auditor of its class came", now)
+    judging.fail_task(context, work, hand, audits.describe_lapse(audit), now)
 
 
 def _list_keys(replicas: Sequence[Replica], among: set[str]) -> set[str]:

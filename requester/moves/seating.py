@@ -28,7 +28,7 @@ class SeatPool(CandidatePool):
         free = [replace(one, capacity=min(1, one.capacity)) for one in asking if one.party.worker not in waiting]
         super().__init__(reader, job, free, mixable, now)
         self._reader, self._job, self._spec = reader, job, jobs.load_spec(job)
-        self._standings = seats.load_standings(reader, free, now)
+        self._standings = seats.load_standings(reader, job, free, now)
         self._proof, self._now = self._spec.proof or 0, now
         self._present = seats.list_proven_parties(reader, job, mixable, self._proof, now)
         self._seated = seats.list_seated_operators(reader, job)

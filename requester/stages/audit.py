@@ -119,10 +119,15 @@ def _pass_audit(work: Work, job: Job, task: Task, audit: Audit, paid: list[Repli
     """
     work.set_state_now(audit, AuditState.PASSED, ended_at=now)
     if not audit.scored and audit.window is None:
-        confirmed = [replica.operator for replica in paid if replica.root == audit.root]
-        reputations.record_passed_audit(work, confirmed, audit.determinism_class, now)
+        _record_confirmed(work, job, task, audit, paid, now)
         _prove_class(work, job, audit, now)
     record_event(work, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
+
+
+def _record_confirmed(work: Work, job: Job, task: Task, audit: Audit, replicas: Sequence[Replica], now: float) -> None:
+    cost = jobs.compute_cost(job, task.offer.price)
+    operators_ = {replica.operator for replica in replicas if replica.root == audit.root}
+    reputations.record_passed_audits(work, [(one, audit.determinism_class, cost) for one in operators_], now)
 
 
 def _prove_class(work: Work, job: Job, audit: Audit, now: float) -> None:
@@ -150,8 +155,7 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     right = _list_vindicated(work, hand, audit)
     for replica in right:
         _vindicate_replica(context, work, job, task, replica, now)
-    confirmed = [replica.operator for replica in right if replica.root == audit.root]
-    reputations.record_passed_audit(work, confirmed, audit.determinism_class, now)
+    _record_confirmed(work, job, task, audit, right, now)
     for other in others:
         reopen_audit(work, other, now)
     parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
@@ -160,10 +164,15 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
 
 
 def _lapse_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, row: Round | None, now: float) -> None:
-    """Ends an audit that no auditor can run: the task is done again, and nobody is blamed or unpaid."""
+    """Ends an audit that no auditor can run: the task is done again, and nobody is blamed or unpaid.
+
+    Where answers are scored the task stands: one score proves nothing.
+    """
     task, job, diverged = hand.task, hand.job, hand.task.state == TaskState.DIVERGED
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
-    work.move(task, TaskState.REVOKED, reason=f"no auditor of its class {audit.determinism_class} came to check it")
+    if audit.scored:
+        return
+    work.move(task, TaskState.REVOKED, reason=audits.describe_lapse(audit))
     details = {"task": task.id, "round": task.round, "determinism_class": audit.determinism_class}
     record_event(work, job.id, "audit_lapsed", now, **details)
     _apply_consequences(context, work, hand, row, now)

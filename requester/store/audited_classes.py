@@ -1,8 +1,9 @@
 """The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Select, bindparam, exists, func, select, update
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState
@@ -52,10 +53,54 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     if not spec.audited or spec.verifier.scored:
         return None
     if spec.unaudited_plan is not None:
-        return frozenset(reader.session.scalars(select_classes_there(now)))
+        there: frozenset[str] = frozenset(reader.session.scalars(select_classes_there(now)))
+        return there - _load_unable_classes(reader, job, now)
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
         return None
-    return list_heard_classes(reader, job)
+    return list_heard_classes(reader, job, now)
+
+
+def find_last_sign(reader: RowReader, now: float) -> float:
+    """Returns when the service last heard of anybody: while it was away, no auditor could ask.
+
+    Stages of other processes run meanwhile, and take nobody's silence for absence.
+    """
+    return min(now, max(sign or 0.0 for sign in reader.session.execute(_SIGNS).one()))
+
+
+_SIGNS: Final = select(
+    select(func.max(Worker.seen_at)).scalar_subquery(),
+    select(func.max(AuditedClass.asked_at)).scalar_subquery(),
+    select(func.max(Job.created_at)).scalar_subquery(),
+)
+
+
+def _load_unable_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
+    return frozenset(reader.session.scalars(select_unable_classes(job.id, now)))
+
+
+def select_unable_classes(job: Any, now: float) -> Select[Any]:
+    """Selects the classes whose auditors took an audit of the job, left it unanswered, and answered none since.
+
+    `job` is a job's id or a column that holds it.
+    """
+    answered = aliased(Audit)
+    since = exists().where(
+        answered.job_id == _UNABLE.job_id,
+        answered.determinism_class == _UNABLE.determinism_class,
+        answered.state.in_([AuditState.PASSED, AuditState.FAILED]),
+        answered.ended_at > _UNABLE.ended_at,
+    )
+    return select(_UNABLE.determinism_class).where(
+        _UNABLE.job_id == job,
+        _UNABLE.state == AuditState.LAPSED,
+        _UNABLE.claims >= classes.ATTEMPTS,
+        _UNABLE.ended_at > now - classes.UNABLE_S,
+        ~since,
+    )
+
+
+_UNABLE: Final = aliased(Audit)
 
 
 def compute_wait_for_audited(reader: RowReader, job: Job, servable: frozenset[str]) -> float:
@@ -90,11 +135,12 @@ def needs_no_auditor(reader: RowReader, job: Job, now: float) -> bool:
     return there is not None and job.determinism_class is not None and job.determinism_class not in there
 
 
-def list_heard_classes(reader: RowReader, job: Job) -> frozenset[str]:
-    """Returns the classes that auditors asked for since the job was made, or shortly before."""
+def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
+    """Returns the classes that auditors asked for since the job was made, or shortly before, and were able to check."""
     since = job.created_at - classes.UNHEARD_S
     heard = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= since)
-    return frozenset(reader.session.scalars(heard))
+    known: frozenset[str] = frozenset(reader.session.scalars(heard))
+    return known - _load_unable_classes(reader, job, now)
 
 
 def _has_lapsed_audit(reader: RowReader, job: Job) -> bool:

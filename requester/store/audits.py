@@ -7,8 +7,9 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, 
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import classes
+from gradmarket.market.rules import auditing, classes
 from gradmarket.market.rules.assignment import Party
+from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from requester.store import audited_classes
 from requester.store.locks import held_tasks
@@ -63,15 +64,20 @@ def list_answered_audits(reader: RowReader) -> Sequence[str]:
 
 
 def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns the ids of at most 256 tasks whose audits wait in vain: no auditor of the class asked for work.
+    """Returns the ids of at most 256 tasks whose audits wait in vain: no auditor of the class asked for work, or each
+    that took one left it unanswered.
 
     Once one lapsed, further ones of its class in the job lapse at once. What is to be settled before anything is
-    accepted waits for no auditor that is gone, either: nobody is paid before.
+    accepted waits for no auditor that is gone, either: nobody is paid before. Time in which the service itself was away
+    does not count.
     """
+    if not reader.session.scalar(_ANY_DUE):
+        return []
+    heard_until = audited_classes.find_last_sign(reader, now)
     gone = and_(
         exists().where(Task.id == Audit.task_id, Task.state == TaskState.REFERRED),
-        Audit.created_at < now - classes.UNHEARD_S,
-        Audit.determinism_class.not_in(audited_classes.select_classes_there(now)),
+        Audit.created_at < heard_until - classes.UNHEARD_S,
+        Audit.determinism_class.not_in(audited_classes.select_classes_there(heard_until)),
     )
     since = Job.created_at - classes.UNHEARD_S
     heard = exists().where(AuditedClass.determinism_class == Audit.determinism_class, AuditedClass.asked_at >= since)
@@ -81,10 +87,26 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
         other.determinism_class == Audit.determinism_class,
         other.state == AuditState.LAPSED,
     )
-    waited = or_(Audit.created_at < now - classes.UNHEARD_S, alike)
+    waited = or_(Audit.created_at < heard_until - classes.UNHEARD_S, alike)
+    unable = and_(
+        _is_free(heard_until),
+        or_(
+            Audit.claims >= classes.ATTEMPTS,
+            Audit.determinism_class.in_(audited_classes.select_unable_classes(Audit.job_id, now)),
+        ),
+    )
     due = select(Audit.task_id).join(Job, Job.id == Audit.job_id).where(Audit.state == AuditState.DUE)
-    tasks = due.where(Audit.scored.is_(False), or_(and_(waited, ~heard), gone))
+    tasks = due.where(or_(and_(Audit.scored.is_(False), or_(and_(waited, ~heard), gone)), unable))
     return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
+
+
+def describe_lapse(audit: Audit) -> str:
+    if audit.claims >= classes.ATTEMPTS:
+        return f"{audit.claims} runs of auditors of its class {audit.determinism_class} gave no answer"
+    return f"no auditor of its class {audit.determinism_class} came to check it"
+
+
+_ANY_DUE: Final = select(exists().where(Audit.state == AuditState.DUE))
 
 
 class RefusedAnswers(NamedTuple):
@@ -128,16 +150,47 @@ def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
 
 
 def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
-    """Returns the oldest due audit that this class may run and nobody is running; skips rows that are locked.
+    """Returns a due audit that this class may run and nobody is running: the oldest of the job whose turn it is.
 
-    One that waits for something is not due yet.
+    Skips rows that are locked. One that waits for something is not due yet, and one that ATTEMPTS auditors left
+    unanswered is none any more (market.rules.classes). The turns are market.rules.auditing.order_turns.
     """
-    free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
     ready = [~condition for _, condition in _list_awaited(work, now)]
     able = or_(Audit.determinism_class == determinism_class, Audit.scored)
-    due = select(Audit).where(Audit.state == AuditState.DUE, able, free, *ready)
-    first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
-    return work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
+    due = (Audit.state == AuditState.DUE, able, _is_free(now), Audit.claims < classes.ATTEMPTS, *ready)
+    of_jobs = select(Audit.job_id, Job.token, func.min(Audit.created_at)).join(Job, Job.id == Audit.job_id)
+    waiting = [Turn(*row) for row in work.session.execute(of_jobs.where(*due).group_by(Audit.job_id, Job.token))]
+    served = work.session.execute(_SERVED, {"since": now - TURNS_S}) if len(waiting) > 1 else ()
+    for job in auditing.order_turns(waiting, [Turn(name, requester, at or 0.0) for name, requester, at in served]):
+        first = select(Audit).where(Audit.job_id == job, *due).order_by(Audit.created_at, Audit.task_id).limit(1)
+        audit = work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
+        if audit is not None:
+            return audit
+    return None
+
+
+TURNS_S: Final = 3600.0
+"""How long a turn counts."""
+_SERVED: Final = (
+    select(Audit.job_id, Job.token, func.max(Audit.claimed_at))
+    .join(Job, Job.id == Audit.job_id)
+    .where(Audit.claimed_at > bindparam("since"))
+    .group_by(Audit.job_id, Job.token)
+)
+
+
+def _is_free(now: float) -> ColumnElement[bool]:
+    return or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
+
+
+def renew_claim(work: Work, task_id: str, auditor: str, now: float) -> None:
+    """Keeps others from an audit that its auditor goes on computing, HELD_S at most from when it took it."""
+    task = work.get(Task, task_id)
+    mine = (Audit.task_id == task_id, Audit.state == AuditState.DUE, Audit.auditor == auditor)
+    held = (Audit.claimed_until.is_not(None), Audit.claimed_at > now - classes.HELD_S)
+    if task is not None:
+        renewed = update(Audit).where(*mine, *held).values(claimed_until=now + task.offer.lease_seconds)
+        work.session.execute(renewed.execution_options(synchronize_session=False))
 
 
 def _list_awaited(reader: RowReader, now: float) -> list[tuple[str, ColumnElement[bool]]]:

@@ -11,6 +11,7 @@ from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules.assignment import Mixable, Opening
 from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.newcomers import choose_filling_parties
+from gradmarket.market.rules.reputation import COMPARABLE
 from gradmarket.market.terms import JobId, Units
 from requester.store import audited_classes, jobs, lead_candidates, seats, workers
 from requester.store.tables import Account, Job, Replica, Reputation, Task, Worker
@@ -38,9 +39,9 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
         return []
     proof = jobs.load_spec(job).proof or 0
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    about = {"deposit": identities.PROOF * job.price, "least": identities.LEFT * proof, "digit": 3 + randbelow(DIGITS)}
+    about = {"deposit": identities.PROOF * job.price, "digit": 3 + randbelow(DIGITS)} | bound_record(job)
     rows = reader.session.execute(_ASKING, workers.asked_of(job, now, beside) | about).all()
-    records = lead_candidates.load_standings(reader, {row.operator for row in rows}, now)
+    records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
     served = _load_turns(reader, job)
     standings = [records.get((row.operator, row.determinism_class), 0.0) for row in rows]
     return identities.order_newcomers(
@@ -72,6 +73,13 @@ def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int
     nothing = Opening(JobId(job.id), frozenset(), (), "", Units(0), spec.separation)
     votes = spec.replication.replicas
     return identities.compute_share(len(choose_filling_parties(present, nothing, 2 * votes)), votes)
+
+
+def bound_record(job: Job) -> dict[str, float]:
+    """Returns the parameters of RECORDED: the least evidence of a proven operator of the job, and what it cost."""
+    least, here = identities.LEFT * (jobs.load_spec(job).proof or 0), jobs.compute_cost(job)
+    each = least / COMPARABLE
+    return {"least": least, "least_paid": each * here.price, "least_computed": each * here.operations}
 
 
 def _load_turns(reader: RowReader, job: Job) -> dict[str | None, float]:
@@ -116,6 +124,8 @@ RECORDED: Final = exists().where(
     Reputation.operator == Worker.operator,
     Reputation.determinism_class == Worker.determinism_class,
     Reputation.evidence >= bindparam("least"),
+    Reputation.paid >= bindparam("least_paid"),
+    Reputation.computed >= bindparam("least_computed"),
 )
 """Condition: the worker is proven, or was before its evidence lost weight; those come last."""
 _OWN: Final = aliased(Account)

@@ -13,7 +13,7 @@ from gradmarket.market.rules.assignment import Candidate
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.terms import Address, ReplicaState
-from requester.store import reputations
+from requester.store import jobs, reputations
 from requester.store.audits import OPEN
 from requester.store.tables import Account, Audit, Job, Replica, Reputation
 from requester.store.work import RowReader
@@ -25,7 +25,7 @@ def compute_leads(
     """Returns each candidate's standing and cover; `gain` is what a wrong gradient brings, in prices of a task."""
     known = {candidate.party.worker: candidate for candidate in candidates}
     stakes, held = _load_stakes(reader, job), _count_pending_tasks(reader, job)
-    records = load_standings(reader, {candidate.party.operator for candidate in known.values()}, now)
+    records = load_standings(reader, job, {candidate.party.operator for candidate in known.values()}, now)
     result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
@@ -48,11 +48,12 @@ def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
     return dict(reader.session.execute(counted.group_by(Replica.worker)).all())
 
 
-def load_standings(reader: RowReader, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
-    """Returns standings by operator and determinism class."""
+def load_standings(reader: RowReader, job: Job, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
+    """Returns standings in the job by operator and determinism class."""
+    here = jobs.compute_cost(job)
     rows = reader.session.scalars(select(Reputation).where(Reputation.operator.in_(operators))).all()
     return {
-        (row.operator, row.determinism_class): reputations.compute_operator_standing(row, max(now, row.at))
+        (row.operator, row.determinism_class): reputations.compute_operator_standing(row, max(now, row.at), here)
         for row in rows
     }
 

@@ -192,9 +192,9 @@ def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known
 def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
     """Returns the proven ones of the same whose operators hold no money for a wallet that earned nothing."""
     proof = jobs.load_spec(job).proof or 0
-    asked = _ask_in_turn(job, mixable, now) | {"least": identities.LEFT * proof}
+    asked = _ask_in_turn(job, mixable, now) | joining.bound_record(job)
     rows = _load_content_workers(reader, job, _RECORDED[known], asked)
-    records = lead_candidates.load_standings(reader, {row.operator for row in rows}, now)
+    records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
     return newcomers.in_turn(
         workers.build_party(row)
         for row in rows

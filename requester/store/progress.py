@@ -298,8 +298,9 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: assign
     took = (now - job.created_at) / row.number if row and row.number else None
     time = f", {_describe_seconds(rounds * took)} as rounds go" if took else ""
     return (
-        f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit: it is at "
-        f"place {place} of {len(queue)}, and its pay may be expected within {rounds} round{'s' * (rounds > 1)}{time}"
+        f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit, counted "
+        f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
+        f"within {rounds} round{'s' * (rounds > 1)}{time}"
     )
 
 

@@ -5,13 +5,15 @@ functions call operators are the keys of records: addresses of payout keys, and 
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, exists, select
 
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
-from gradmarket.market.rules.reputation import TrustRecord
+from gradmarket.market.rules.reputation import Cost, TrustRecord
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Reputation, Worker
 from requester.store.work import RowReader, Work
@@ -27,15 +29,20 @@ _OWN: Final = (
 )
 
 
-def compute_operator_standing(row: Reputation, now: float) -> float:
-    return reputation.compute_record_standing(_build_trust_record(row), now)
+def compute_operator_standing(row: Reputation, now: float, here: Cost = reputation.UNKNOWN) -> float:
+    """Returns the operator's standing in a job whose gradients cost as `here`."""
+    return reputation.compute_record_standing(_build_trust_record(row), now, here)
 
 
-def record_passed_audit(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
-    """Records that an audit agreed with each of these operators."""
-    for operator in sorted(set(operators)):
+Passed = tuple[str, str, Cost]
+"""An operator with whose answer an audit agreed, the answer's determinism class, and what it cost."""
+
+
+def record_passed_audits(work: Work, passed: Iterable[Passed], now: float) -> None:
+    """Records answers that an audit agreed with and whose payload has come, or one equal to it."""
+    for operator, determinism_class, cost in sorted(passed, key=itemgetter(0, 1)):
         row = _lock_or_create_record(work, operator, determinism_class, now)
-        _apply_rule(row, reputation.apply_passed_audit, now)
+        _apply_rule(row, partial(reputation.apply_passed_audit, cost=cost), now)
         row.passed += 1
 
 
@@ -44,6 +51,13 @@ def record_outvoted_ballots(work: Work, operators: Iterable[str], determinism_cl
     keys = set(operators)
     for row in _lock_records(work, Reputation.operator.in_(keys), determinism_class) if keys else ():
         _apply_rule(row, reputation.apply_outvoted_ballot, now)
+
+
+def record_left_places(work: Work, left: Iterable[tuple[str, str]], now: float) -> None:
+    """Records places that operators, given with the places' classes, left unanswered in a row."""
+    for operator, determinism_class in sorted(left):
+        for row in _lock_records(work, Reputation.operator == operator, determinism_class):
+            _apply_rule(row, reputation.apply_left_place, now)
 
 
 def record_lone_error(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
@@ -60,7 +74,8 @@ def record_failed_audit(work: Work, operators: Iterable[str], determinism_class:
         rows = _lock_records(work, Reputation.operator == operator)
         at = max([now, *(row.at for row in rows)])
         for row, after in zip(rows, reputation.apply_failed_audit(map(_build_trust_record, rows), at), strict=True):
-            row.evidence, row.at, row.failed_at = after.evidence, after.at, now
+            _store_record(row, after)
+            row.failed_at = now
 
 
 def copy_bar_to_wallet(work: Work, wallet: str, operator: str, now: float) -> None:
@@ -95,12 +110,15 @@ _FAILED: Final = select(Reputation.operator).where(
 
 
 def _apply_rule(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:
-    after = rule(_build_trust_record(row), max(now, row.at))
-    row.evidence, row.at = after.evidence, after.at
+    _store_record(row, rule(_build_trust_record(row), max(now, row.at)))
 
 
 def _build_trust_record(row: Reputation) -> TrustRecord:
-    return TrustRecord(row.evidence, row.at)
+    return TrustRecord(row.evidence, row.at, row.paid, row.computed)
+
+
+def _store_record(row: Reputation, after: TrustRecord) -> None:
+    row.evidence, row.at, row.paid, row.computed = after.evidence, after.at, after.paid, after.computed
 
 
 def _lock_or_create_record(work: Work, operator: str, determinism_class: str, now: float) -> Reputation:
@@ -109,7 +127,15 @@ def _lock_or_create_record(work: Work, operator: str, determinism_class: str, no
     if rows:
         return rows[0]
     row = Reputation(
-        operator=operator, determinism_class=determinism_class, evidence=0.0, at=now, passed=0, failed=0, failed_at=None
+        operator=operator,
+        determinism_class=determinism_class,
+        evidence=0.0,
+        paid=0.0,
+        computed=0.0,
+        at=now,
+        passed=0,
+        failed=0,
+        failed_at=None,
     )
     work.add(row)
     work.flush()

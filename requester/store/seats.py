@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, exists, func, or_, select
 from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules.assignment import Candidate, Mixable, Party
 from gradmarket.market.terms import Address, AuditState, ReplicaState
-from requester.store import jobs, lead_candidates, workers
+from requester.store import lead_candidates, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Audit, Job, Replica, Reputation, Task, Worker
 from requester.store.work import RowReader
@@ -19,23 +19,22 @@ MOST: Final = 512
 """Most audited answers that are measured, the newest first."""
 
 
-def load_standings(reader: RowReader, candidates: Iterable[Candidate], now: float) -> dict[Address, float]:
+def load_standings(reader: RowReader, job: Job, candidates: Iterable[Candidate], now: float) -> dict[Address, float]:
     """Returns each candidate's standing in its own class, by its operator's record."""
     known = list(candidates)
-    records = lead_candidates.load_standings(reader, {one.party.operator for one in known}, now)
+    records = lead_candidates.load_standings(reader, job, {one.party.operator for one in known}, now)
     return {one.party.worker: records.get((one.party.operator, one.determinism_class), 0.0) for one in known}
 
 
 def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: int, now: float) -> list[Party]:
     """Returns a worker of each proven operator of the job's classes that has money reserved and is there for it.
 
-    Such a worker asks for work, or had a seat not longer ago than a lease lasts: one that is there and never takes a
-    seat keeps none from others.
+    Such a worker has room, or is at work, or was so a moment ago: one that asks for nothing keeps no seat from others.
     """
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    since = {"since": now - jobs.load_spec(job).deadlines.lease_s}
+    since = {"since": now - workers.HERE_S}
     rows = reader.session.execute(_PRESENT, workers.asked_of(job, now, beside) | since).all()
-    records = lead_candidates.load_standings(reader, {row.operator for row in rows}, now)
+    records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
     return identities.list_operators(
         workers.build_party(row)
         for row in rows
@@ -46,11 +45,15 @@ def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: in
 _RECORDED: Final = exists().where(
     Reputation.operator == Worker.operator, Reputation.determinism_class == Worker.determinism_class
 )
-_SEATED_LATELY: Final = exists().where(
-    Replica.worker == Worker.address, Replica.job_id == bindparam("job"), Replica.leased_at > bindparam("since")
+_JUST_OVER: Final = exists().where(
+    Replica.worker == Worker.address,
+    Replica.job_id == bindparam("job"),
+    Task.id == Replica.task_id,
+    Task.ended_at > bindparam("since"),
 )
+"""Its seat ended a moment ago, and the poll that asks for the next one is on its way."""
 _PRESENT: Final = workers.PRESENT.where(
-    or_(and_(workers.HERE, or_(Worker.capacity > 0, _SEATED_LATELY)), workers.BUSY), workers.COVERED, _RECORDED
+    or_(and_(workers.HERE, or_(Worker.capacity > 0, _JUST_OVER)), workers.BUSY), workers.COVERED, _RECORDED
 )
 
 

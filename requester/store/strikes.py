@@ -80,6 +80,16 @@ def _lock_strikes(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str
     return {(row.job_id, row.operator): row for row in rows}
 
 
+def list_struck(reader: RowReader, changes: Sequence[StrikeChange], now: float) -> set[tuple[str, str]]:
+    """Returns which of the jobs and operators of the changes have a strike already that nothing made up for."""
+    jobs, operators = {change.job_id for change in changes}, {change.operator for change in changes}
+    rows = reader.session.scalars(_THERE, {"jobs": jobs, "operators": operators}).all() if changes else ()
+    return {(row.job_id, row.operator) for row in rows if compute_strike_weight(row, now) >= strikes.WHOLE}
+
+
+_THERE: Final = select(Strike).where(
+    is_in_bound_list(Strike.job_id, "jobs"), is_in_bound_list(Strike.operator, "operators")
+)
 _NAMED: Final = (
     select(Strike)
     .where(is_in_bound_list(Strike.job_id, "jobs"), is_in_bound_list(Strike.operator, "operators"))

@@ -8,7 +8,7 @@ from sqlalchemy import inspect
 
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
-from requester.store import newcomers, reputations
+from requester.store import jobs, newcomers, reputations
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL
@@ -60,8 +60,10 @@ def join_at_once(market: MarketFixture, like: SimWorker, count: int) -> set[str]
 
 def prove_operators(market: MarketFixture, *operators: Address) -> None:
     with market.context.begin() as work:
+        cost = jobs.compute_cost(work.get_one(Job, market.job))
         for _ in range(16):
-            reputations.record_passed_audit(work, operators, CLASS, market.clock())
+            passed = [(operator, CLASS, cost) for operator in operators]
+            reputations.record_passed_audits(work, passed, market.clock())
 
 
 def list_due(market: MarketFixture) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from gradmarket.market.rules import identities
+from gradmarket.market.rules.reputation import Cost
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from requester.store import reputations
-from requester.store.tables import Replica, Reputation
-from tests.kit.behaviour import NOISE, scaled
+from requester.store import jobs, reputations
+from requester.store.tables import Job, Replica, Reputation
+from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
-from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_audits import clean_parameters
 
@@ -29,12 +30,13 @@ def open_job(new_floor: NewFloor, proof: int = 16, **spec: Any) -> tuple[MarketF
     return market, auditor
 
 
-def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16) -> None:
-    """As so many passed audits leave their operators' records."""
+def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16, cost: Cost | None = None) -> None:
+    """As so many passed audits leave their operators' records, of answers of this `cost`; of the job's where None."""
     with market.context.begin() as work:
+        each = jobs.compute_cost(work.get_one(Job, market.job)) if cost is None else cost
         for _ in range(audits):
-            operators = [worker.address for worker in workers]
-            reputations.record_passed_audit(work, operators, CLASS, market.clock())
+            passed = [(worker.address, CLASS, each) for worker in workers]
+            reputations.record_passed_audits(work, passed, market.clock())
 
 
 def evidence(market: MarketFixture, worker: SimWorker) -> float:
@@ -74,6 +76,25 @@ def test_a_newcomer_that_lies_is_not_paid_and_loses_its_standing_only(new_floor:
     assert market.state() == JobState.FINISHED
     assert market.earned() == {honest.address: PRICE}
     check_books(market)
+
+
+@pytest.mark.parametrize("cost", [Cost(PRICE, 0.1), Cost(PRICE / 100, 1.0)], ids=["tiny tasks", "dust price"])
+def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloor, cost: Cost) -> None:
+    market, _ = open_job(new_floor)
+    ring = [market.worker(LIE) for _ in range(3)]
+    prove(market, *ring, cost=cost)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    assert market.task().plan.first_wave == 1
+    assert market.earned() == {}
+
+
+def test_a_right_answer_whose_payload_never_comes_is_no_evidence(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    silent = market.worker(WITHHOLDER)
+    auditor.play(passes=4)
+    assert [audit.state for audit in audits_of(market)][:1] == [AuditState.PASSED]
+    market.until(lambda: any(row.state == ReplicaState.WITHHELD for row in market.replicas()), seconds=5.0)
+    assert evidence(market, silent) == 0.0
 
 
 def test_liars_pause_no_job(new_floor: NewFloor) -> None:
@@ -217,3 +238,31 @@ def test_a_newcomers_first_pay_comes_in_its_first_round(
 
     market.until(is_over)
     assert {market.earned().get(worker.address, 0) for worker in new} == {PRICE}
+
+
+def test_one_of_the_crew_that_asks_without_room_keeps_its_seat_from_nobody(new_floor: NewFloor) -> None:
+    market, _ = open_job(new_floor, rounds=6, replication={"audit": 1e-9})
+    proven = [market.worker() for _ in range(4)]
+    prove(market, *proven)
+    market.until(lambda: market.task().state == TaskState.REVEALING)
+    seated = {row.worker for row in market.replicas()}
+    idler = next(one for one in proven if one.address in seated)
+    idler.capacity = 0
+    market.until(lambda: market.task().round == 1)
+    began = market.clock()
+    market.until(lambda: market.task().state != TaskState.OPEN)
+    assert market.clock() - began < DEADLINES["lease_s"] / 2
+    assert idler.address not in {row.worker for row in market.replicas() if row.task_id == market.task().id}
+
+
+@pytest.mark.parametrize(("left", "standing"), [(1, 16), (2, 8), (3, 4)])
+def test_a_place_left_again_costs_half_of_the_proof_and_the_first_nothing(
+    new_floor: NewFloor, left: int, standing: int
+) -> None:
+    market, _ = open_job(new_floor, rounds=4)
+    leaver, others = market.worker(), [market.worker() for _ in range(2)]
+    prove(market, leaver, *others)
+    for _ in range(left):
+        market.until(lambda: leaver.address in {row.worker for row in market.replicas() if row.state == "leased"})
+        market.lapse(DEADLINES["lease_s"] + 1.0)
+    assert round(evidence(market, leaver)) == standing

@@ -225,6 +225,7 @@ def test_a_newcomers_answer_that_nobody_audits_is_voted_again(new_floor: NewFloo
     market.lapse(classes.UNHEARD_S - 60.0)
     assert market.task().state == TaskState.REFERRED
     market.lapse(120.0)
+    worker.ask()
     assert [audit.state for audit in audits_of(market)] == [AuditState.LAPSED]
     assert market.tasks()[0].state == TaskState.FAILED
     assert market.replicas(worker)[0].state == ReplicaState.INCONCLUSIVE
@@ -251,6 +252,7 @@ def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_wai
     market.lapse(10.0)
     assert market.tasks()[0].state == TaskState.REFERRED
     market.lapse(2 * classes.UNHEARD_S)
+    honest[0].ask()
     assert market.tasks()[0].state == TaskState.FAILED
     assert market.state() == JobState.RUNNING
     assert market.earned() == {}

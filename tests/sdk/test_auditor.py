@@ -3,6 +3,8 @@
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from threading import enumerate as enumerate_threads
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from gradmarket import Market
-from gradmarket.auditor import Done, Machine, Rota, TokenRefused, open_auditor, run_due_tasks
+from gradmarket.auditor import Done, Machine, Rota, TokenRefused, open_auditor, repeat_meanwhile, run_due_tasks
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
 from gradmarket.client.client_errors import ServiceUnreachable
@@ -23,7 +25,7 @@ from gradmarket.market.wire.audits import AuditAnswer
 from gradmarket.mistakes import describe_error
 from requester.ready_data.digits import load_table
 from tests.lanes import FULL
-from tests.patience import dawdle
+from tests.patience import dawdle, wait_for
 from tests.town import ALONE
 
 
@@ -69,6 +71,22 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
         workers = list(anyone.workers(job.id))
     assert [(audit.state, audit.rate) for audit in told] == [("passed", 1.0)] * 2
     assert [worker.accepted for worker in workers] == [2]
+
+
+def test_it_says_that_it_is_there_for_as_long_as_it_computes() -> None:
+    said: list[int] = []
+    twice = Event()
+
+    def say() -> None:
+        said.append(len(said))
+        if len(said) == 2:
+            twice.set()
+
+    with repeat_meanwhile(say, 0.001):
+        wait_for(twice)
+    after = len(said)
+    assert all(thread.name != "meanwhile" for thread in enumerate_threads())
+    assert len(said) == after
 
 
 @FULL

@@ -17,7 +17,8 @@ operator's next `window` accepted tasks, (1 - p)^window of the lies of a worker 
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
@@ -51,6 +52,33 @@ def judge_referral(roots: Collection[str], found: str, before: str | None) -> bo
     if found in roots:
         return True
     return False if found == before else None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A job and its requester. `at`: since when an audit of it waits; or when an auditor last took one."""
+
+    job: str
+    requester: str
+    at: float
+
+
+def order_turns(waiting: Iterable[Turn], served: Iterable[Turn]) -> list[str]:
+    """Returns the jobs that have audits waiting, in the order in which auditors take one of each.
+
+    Whose requester was served longest ago comes first, then whose job was, then whose audit waits longest: neither
+    many audits nor many jobs of one requester keep another's waiting.
+    """
+    of_job: dict[str, float] = {}
+    of_requester: dict[str, float] = {}
+    for turn in served:
+        of_job[turn.job] = max(turn.at, of_job.get(turn.job, 0.0))
+        of_requester[turn.requester] = max(turn.at, of_requester.get(turn.requester, 0.0))
+
+    def rank(turn: Turn) -> tuple[float, float, float, str]:
+        return of_requester.get(turn.requester, 0.0), of_job.get(turn.job, 0.0), turn.at, turn.job
+
+    return [turn.job for turn in sorted(waiting, key=rank)]
 
 
 def compute_worker_audit_rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:

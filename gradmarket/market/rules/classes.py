@@ -15,6 +15,9 @@ an audit in a class without auditor lapses after UNHEARD_S: its task is done aga
 the job settles on classes with an auditor alone. This stops the *made-up class* of one wallet, or of a quorum, which
 would have the job wait for ever for an audit that nobody can run.
 
+An auditor may be there and unable: out of memory, killed, or slower than it may be. An audit that ATTEMPTS of them left
+unanswered lapses too, and the class then counts as one without auditor in that job for UNABLE_S.
+
 Where an audit settles what is accepted (rules.identities), a class without auditor has no such audit: there a plain
 majority decides, and nothing is audited, after UNAUDITED_S without any worker of a class with one that has room. A job
 in which an audit passed has seen such workers, and a gap between two of them is usual: it waits UNHEARD_S, so that
@@ -38,6 +41,12 @@ GRACE_S: Final = 120.0
 
 Its computing child imports torch and its loop tries again with growing pauses; workers come back with their next polls.
 """
+ATTEMPTS: Final = 3
+"""So many auditors, or starts of one, take an audit and leave it unanswered until it lapses: nobody can compute it."""
+UNABLE_S: Final = 3600.0
+"""So long a class counts as one without auditor in a job after that, unless an auditor answers meanwhile."""
+HELD_S: Final = 7200.0
+"""So long an auditor that goes on computing keeps an audit to itself: two runs of the hour that a step has."""
 RECORDED_EVERY_S: Final = 15.0
 """How often it is written down that an auditor asks for work."""
 

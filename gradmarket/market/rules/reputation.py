@@ -1,15 +1,22 @@
 """Computes an operator's standing: what its audited work in a determinism class says about its honesty.
 
-    standing = 0.05^(1 / e),    e = evidence: audits passed, each halved in weight every 30 days
+    standing = 0.05^(1 / e),    e = min(n, 2 * paid / price, 2 * computed / operations)
+
+n counts audits passed, each halved in weight every 30 days; `paid` and `computed` sum what these answers were paid and
+took in operations, halved alike. `price` and `operations` are a gradient's in the job at hand: evidence counts there by
+what it cost, so that sixteen answers cost at least half of sixteen there, whatever job they were given in.
 
 That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
 (Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
-any class removes an operator's evidence in all classes, and a ballot that a quorum outvoted halves it.
+any class removes an operator's evidence in all classes. A ballot that a quorum outvoted halves it, and so does each
+place that it leaves unanswered while another one of the job is not made up for (rules.strikes): a machine may fail.
 
 The attacks this stops. *Friends*: only audits count, never votes, which colluders could give each other. *Sleeper*: one
-failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Fresh identity*: a
-newcomer has standing zero, like an operator that failed, so registering again gains nothing. *Sybils*: each identity
-needs audits of its own, and k of them share the audits that one would have had; rules.exposure says what remains of it.
+failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Reserving*: who
+takes places and leaves them has to prove itself again. *Fresh identity*: a newcomer has standing zero, like an operator
+that failed, so registering again gains nothing. *Sybils*: each identity needs audits of its own, and k of them share
+the audits that one would have had; rules.exposure says what remains of it. *Cheap proof*: answers of a tiny job, or of
+one of its own that pays dust, or much for nothing, weigh little in others.
 """
 
 from collections.abc import Iterable
@@ -24,14 +31,29 @@ BARRED_S: Final = HALF_LIFE_S
 """How long an operator gets no work after an audit of its work failed."""
 OUTVOTED: Final = 0.5
 """The share of the evidence that remains after a ballot outside the quorum."""
+COMPARABLE: Final = 2.0
+"""An answer counts whole in a job whose gradients cost at most so many times as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a gradient is paid, in the token's smallest units, and the operations that it takes; 0 where unknown."""
+
+    price: float
+    operations: float
+
+
+UNKNOWN: Final = Cost(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustRecord:
-    """An operator's evidence in one class at the time `at`, in seconds."""
+    """An operator's evidence in one class at the time `at`, in seconds, and what it cost: pay and operations."""
 
     evidence: float
     at: float
+    paid: float = 0.0
+    computed: float = 0.0
 
 
 NEWCOMER: Final = TrustRecord(0.0, float("-inf"))
@@ -43,17 +65,27 @@ def decay_record(record: TrustRecord, at: float) -> TrustRecord:
         raise IllegalTransition(f"a record of {record.at} asked for at {at}")
     if not record.evidence:
         return TrustRecord(0.0, at)
-    return TrustRecord(float(record.evidence * 0.5 ** ((at - record.at) / HALF_LIFE_S)), at)
+    return _scale_record(record, 0.5 ** ((at - record.at) / HALF_LIFE_S), at)
 
 
-def apply_passed_audit(record: TrustRecord, at: float) -> TrustRecord:
-    """Returns the record after a passed audit."""
-    return TrustRecord(decay_record(record, at).evidence + 1.0, at)
+def _scale_record(record: TrustRecord, left: float, at: float) -> TrustRecord:
+    return TrustRecord(record.evidence * left, at, record.paid * left, record.computed * left)
+
+
+def apply_passed_audit(record: TrustRecord, at: float, cost: Cost = UNKNOWN) -> TrustRecord:
+    """Returns the record after a passed audit of an answer that cost so much."""
+    had = decay_record(record, at)
+    return TrustRecord(had.evidence + 1.0, at, had.paid + cost.price, had.computed + cost.operations)
 
 
 def apply_outvoted_ballot(record: TrustRecord, at: float) -> TrustRecord:
     """Returns the record after a quorum rejected a ballot: a fault, or a lie that votes detected."""
-    return TrustRecord(decay_record(record, at).evidence * OUTVOTED, at)
+    return _scale_record(decay_record(record, at), OUTVOTED, at)
+
+
+def apply_left_place(record: TrustRecord, at: float) -> TrustRecord:
+    """Returns the record after a further place in a row that was taken and left unanswered."""
+    return _scale_record(decay_record(record, at), OUTVOTED, at)
 
 
 def apply_lone_error(record: TrustRecord, at: float) -> TrustRecord:
@@ -66,9 +98,15 @@ def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustR
     return [TrustRecord(0.0, decay_record(record, at).at) for record in records]
 
 
-def compute_record_standing(record: TrustRecord, at: float) -> float:
-    """Returns the standing at the time `at`: 0 for a newcomer, approaching 1."""
-    return compute_supported_standing(decay_record(record, at).evidence)
+def weigh_evidence(record: TrustRecord, here: Cost) -> float:
+    """Returns the evidence that counts in a job whose gradients cost so much."""
+    spent = ((record.paid, here.price), (record.computed, here.operations))
+    return min([record.evidence, *(COMPARABLE * had / each for had, each in spent if each > 0.0)])
+
+
+def compute_record_standing(record: TrustRecord, at: float, here: Cost = UNKNOWN) -> float:
+    """Returns the standing at the time `at`, in a job of such gradients: 0 for a newcomer, approaching 1."""
+    return compute_supported_standing(weigh_evidence(decay_record(record, at), here))
 
 
 def compute_supported_standing(audits: float) -> float:

@@ -19,10 +19,14 @@ LARGEST_FALL: Final = 1e30
 
 
 class AuditRequest(Wire):
-    """An auditor of this determinism class requests a task to run again; `auditor` is a name it chooses itself."""
+    """An auditor of this determinism class requests a task to run again; `auditor` is a name it chooses itself.
+
+    With `holds`, a task that it computes just now, it requests none: it is there, and the task stays its own.
+    """
 
     auditor: Printable = Field(min_length=1, max_length=100)
     determinism_class: Printable = Field(max_length=200)
+    holds: TaskId | None = None
 
 
 class ScoreTask(Wire):

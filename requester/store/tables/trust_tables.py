@@ -33,13 +33,21 @@ class Audit(Base):
     """The leaves of the accepted answer one after another, until the audit repeats the whole task or is over."""
     runs: Mapped[int] = mapped_column(default=0)
     auditor: Mapped[str] = mapped_column(default="")
+    claims: Mapped[int] = mapped_column(default=0, server_default="0")
+    """How often an auditor took it."""
+    claimed_at: Mapped[float | None]
+    """When one last did."""
     claimed_until: Mapped[float | None]
     seconds: Mapped[float | None]
     """Duration of the auditor's step."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
-    __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
+    __table_args__ = (
+        Index("audits_by_state", "state", "created_at"),
+        Index("audits_of_job", "job_id", "state"),
+        Index("audits_claimed", "claimed_at"),
+    )
 
 
 class AuditedClass(Base):
@@ -79,6 +87,10 @@ class Reputation(Base):
     """The address whose record this is: only the holder of its key has the record."""
     determinism_class: Mapped[str] = mapped_column(primary_key=True)
     evidence: Mapped[float]
+    paid: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    """What the answers of the evidence were paid, in the token's smallest units, of the same weight."""
+    computed: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    """The same of their operations."""
     at: Mapped[float]
     passed: Mapped[int] = mapped_column(default=0)
     failed: Mapped[int] = mapped_column(default=0)
