@@ -26,7 +26,7 @@ class AuditRequest(Wire):
 
     auditor: Printable = Field(min_length=1, max_length=100)
     determinism_class: Printable = Field(max_length=200)
-    holds: TaskId | None = None
+    holds: TaskId | None = Field(default=None, max_length=64)
 
 
 class ScoreTask(Wire):
