@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import overlap, stopping
-from gradmarket.market.rules.reputation import Cost
+from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.rules.stopping import StopAtPatience, StopAtSpent
 from gradmarket.market.terms import JobState, RoundState, Units
 from gradmarket.market.wire.poll import digest_of
@@ -86,10 +86,10 @@ def find_task_costs(job: Job) -> tuple[int, int] | None:
     return _COSTS.get(job.spec_digest, lambda: ((job.facts or {})["flops"], (job.facts or {})["peak_bytes"]))
 
 
-def compute_cost(job: Job, price: int | None = None) -> Cost:
+def compute_cost(job: Job, price: int | None = None) -> GradientCost:
     """Returns what a gradient of the job costs now, or one of this price: its pay and its operations."""
     operations, _bytes = find_task_costs(job) or (0, 0)
-    return Cost(float((job.price if price is None else price) * int(job.unit)), float(operations))
+    return GradientCost(float((job.price if price is None else price) * int(job.unit)), float(operations))
 
 
 def find_unit(reader: RowReader, job_id: str) -> str | None:

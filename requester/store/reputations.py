@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
-from gradmarket.market.rules.reputation import Cost, TrustRecord
+from gradmarket.market.rules.reputation import GradientCost, TrustRecord
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Reputation, Worker
 from requester.store.work import RowReader, Work
@@ -29,12 +29,12 @@ _OWN: Final = (
 )
 
 
-def compute_operator_standing(row: Reputation, now: float, here: Cost = reputation.UNKNOWN) -> float:
+def compute_operator_standing(row: Reputation, now: float, here: GradientCost = reputation.UNKNOWN) -> float:
     """Returns the operator's standing in a job whose gradients cost as `here`."""
     return reputation.compute_record_standing(_build_trust_record(row), now, here)
 
 
-Passed = tuple[str, str, Cost]
+Passed = tuple[str, str, GradientCost]
 """An operator with whose answer an audit agreed, the answer's determinism class, and what it cost."""
 
 

@@ -14,7 +14,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, identities, reputation, voting
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, lies_between, proven
-from gradmarket.market.rules.reputation import NEWCOMER, UNKNOWN, Cost
+from gradmarket.market.rules.reputation import NEWCOMER, UNKNOWN, GradientCost
 from gradmarket.market.terms import Address, Hash, ReplicaId
 from gradmarket.trust.forecast import Assumed, compute_forecast
 
@@ -35,7 +35,7 @@ def names(count: int) -> list[str]:
     return [f"0x{number:040x}" for number in range(count)]
 
 
-def standing(audits: int, days: float = 0.0, answer: Cost = UNKNOWN, here: Cost = UNKNOWN) -> float:
+def standing(audits: int, days: float = 0.0, answer: GradientCost = UNKNOWN, here: GradientCost = UNKNOWN) -> float:
     record = NEWCOMER
     for _ in range(audits):
         record = reputation.apply_passed_audit(record, 0.0, answer)
@@ -60,21 +60,21 @@ class TestNewcomers:
     @pytest.mark.parametrize(
         ("answer", "here", "proves"),
         [
-            (Cost(10.0, 1e9), Cost(10.0, 1e9), True),
-            (Cost(10.0, 1e9), Cost(20.0, 2e9), True),
-            (Cost(10.0, 1e9), Cost(40.0, 1e9), False),
-            (Cost(10.0, 1e9), Cost(10.0, 4e9), False),
-            (Cost(1e-6, 1e9), Cost(10.0, 1e9), False),
-            (Cost(1e6, 1e3), Cost(10.0, 1e9), False),
-            (Cost(1e6, 1e12), Cost(10.0, 1e9), True),
+            (GradientCost(10.0, 1e9), GradientCost(10.0, 1e9), True),
+            (GradientCost(10.0, 1e9), GradientCost(20.0, 2e9), True),
+            (GradientCost(10.0, 1e9), GradientCost(40.0, 1e9), False),
+            (GradientCost(10.0, 1e9), GradientCost(10.0, 4e9), False),
+            (GradientCost(1e-6, 1e9), GradientCost(10.0, 1e9), False),
+            (GradientCost(1e6, 1e3), GradientCost(10.0, 1e9), False),
+            (GradientCost(1e6, 1e12), GradientCost(10.0, 1e9), True),
         ],
         ids=["alike", "half", "dearer", "larger", "dust price", "dear and tiny", "much more"],
     )
-    def test_a_proof_counts_by_what_it_cost(self, answer: Cost, here: Cost, proves: bool) -> None:
+    def test_a_proof_counts_by_what_it_cost(self, answer: GradientCost, here: GradientCost, proves: bool) -> None:
         assert identities.is_proven(standing(16, answer=answer, here=here)) is proves
 
     def test_one_dear_answer_is_not_sixteen(self) -> None:
-        assert not identities.is_proven(standing(1, answer=Cost(1e6, 1e12), here=Cost(1.0, 1.0)))
+        assert not identities.is_proven(standing(1, answer=GradientCost(1e6, 1e12), here=GradientCost(1.0, 1.0)))
 
     @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
     def test_they_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradmarket.market.rules import identities
-from gradmarket.market.rules.reputation import Cost
+from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.store import jobs, reputations
 from requester.store.tables import Job, Replica, Reputation
@@ -30,7 +30,7 @@ def open_job(new_floor: NewFloor, proof: int = 16, **spec: Any) -> tuple[MarketF
     return market, auditor
 
 
-def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16, cost: Cost | None = None) -> None:
+def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16, cost: GradientCost | None = None) -> None:
     """As so many passed audits leave their operators' records, of answers of this `cost`; of the job's where None."""
     with market.context.begin() as work:
         each = jobs.compute_cost(work.get_one(Job, market.job)) if cost is None else cost
@@ -78,8 +78,10 @@ def test_a_newcomer_that_lies_is_not_paid_and_loses_its_standing_only(new_floor:
     check_books(market)
 
 
-@pytest.mark.parametrize("cost", [Cost(PRICE, 0.1), Cost(PRICE / 100, 1.0)], ids=["tiny tasks", "dust price"])
-def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloor, cost: Cost) -> None:
+@pytest.mark.parametrize(
+    "cost", [GradientCost(PRICE, 0.1), GradientCost(PRICE / 100, 1.0)], ids=["tiny tasks", "dust price"]
+)
+def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloor, cost: GradientCost) -> None:
     market, _ = open_job(new_floor)
     ring = [market.worker(LIE) for _ in range(3)]
     prove(market, *ring, cost=cost)

@@ -36,14 +36,14 @@ COMPARABLE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class GradientCost:
     """What a gradient is paid, in the token's smallest units, and the operations that it takes; 0 where unknown."""
 
     price: float
     operations: float
 
 
-UNKNOWN: Final = Cost(0.0, 0.0)
+UNKNOWN: Final = GradientCost(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def _scale_record(record: TrustRecord, left: float, at: float) -> TrustRecord:
     return TrustRecord(record.evidence * left, at, record.paid * left, record.computed * left)
 
 
-def apply_passed_audit(record: TrustRecord, at: float, cost: Cost = UNKNOWN) -> TrustRecord:
+def apply_passed_audit(record: TrustRecord, at: float, cost: GradientCost = UNKNOWN) -> TrustRecord:
     """Returns the record after a passed audit of an answer that cost so much."""
     had = decay_record(record, at)
     return TrustRecord(had.evidence + 1.0, at, had.paid + cost.price, had.computed + cost.operations)
@@ -98,13 +98,13 @@ def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustR
     return [TrustRecord(0.0, decay_record(record, at).at) for record in records]
 
 
-def weigh_evidence(record: TrustRecord, here: Cost) -> float:
+def weigh_evidence(record: TrustRecord, here: GradientCost) -> float:
     """Returns the evidence that counts in a job whose gradients cost so much."""
     spent = ((record.paid, here.price), (record.computed, here.operations))
     return min([record.evidence, *(COMPARABLE * had / each for had, each in spent if each > 0.0)])
 
 
-def compute_record_standing(record: TrustRecord, at: float, here: Cost = UNKNOWN) -> float:
+def compute_record_standing(record: TrustRecord, at: float, here: GradientCost = UNKNOWN) -> float:
     """Returns the standing at the time `at`, in a job of such gradients: 0 for a newcomer, approaching 1."""
     return compute_supported_standing(weigh_evidence(decay_record(record, at), here))
 
