@@ -12,7 +12,7 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("tags", sa.String(), nullable=False, server_default=""))
     op.add_column("jobs", sa.Column("note", sa.String(), nullable=False, server_default=""))
-    op.add_column("jobs", sa.Column("best_round", sa.Integer(), nullable=True))
+    op.add_column("jobs", sa.Column("best_round", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
