@@ -222,6 +222,10 @@ OTHERS = {
         ({}, {}),
         ({"alpha": 0.9, "momentum": 0.7, "epsilon": 1e-3, "weight_decay": 0.2},
          {"alpha": 0.9, "momentum": 0.7, "eps": 1e-3, "weight_decay": 0.2})]),
+    "adafactor": (torch.optim.Adafactor, [
+        ({}, {}),
+        ({"power": 0.6, "epsilon": 0.5, "least": 0.9, "longest": 1.5, "weight_decay": 0.2},
+         {"beta2_decay": -0.6, "eps": (0.5, 0.9), "d": 1.5, "weight_decay": 0.2})]),
 }  # fmt: skip
 """torch's optimizer, and settings of ours with those of torch's that mean the same."""
 
@@ -251,7 +255,31 @@ def test_adam_without_a_decay_is_adamw_without_one_to_the_bit() -> None:
     assert all(plain[name].tobytes() == decoupled[name].tobytes() for name in SHAPES)
 
 
-@pytest.mark.parametrize("name", ["adam", "adagrad", "rmsprop", "lion", "adamw", "sgd", "nesterov"])
+@pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e3])
+def test_adafactor_is_torchs_for_gradients_of_any_size_and_stacks_of_matrices(scale: float) -> None:
+    rule, chance = load_optimizer("adafactor"), np.random.default_rng(0)
+    settings, values = rule.Settings(), chance.standard_normal((4, 2, 3, 5)).astype(np.float32)
+    parameter, moved = torch.nn.Parameter(torch.from_numpy(values.copy())), {"p": values}
+    oracle, memory = torch.optim.Adafactor([parameter], lr=0.1), rule.start(moved, settings)
+    for _ in range(20):
+        slope = (scale * chance.standard_normal(values.shape)).astype(np.float32)
+        parameter.grad = torch.from_numpy(slope)
+        oracle.step()
+        moved, memory = rule.step(moved, {"p": slope}, memory, 0.1, settings)
+    np.testing.assert_allclose(moved["p"], parameter.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_a_square_beyond_float32_leaves_adafactors_memory_finite() -> None:
+    rule, parameters = load_optimizer("adafactor"), {"p": np.ones((2, 2), np.float32)}
+    settings, memory = rule.Settings(), rule.start(parameters, rule.Settings())
+    for size in (1e30, 1.0):
+        slope = {"p": np.full((2, 2), size, np.float32)}
+        parameters, memory = rule.step(parameters, slope, memory, 0.1, settings)
+    assert np.isfinite(parameters["p"]).all()
+    assert np.isfinite(memory["squares/p"]).all()
+
+
+@pytest.mark.parametrize("name", ["adam", "adafactor", "adagrad", "rmsprop", "lion", "adamw", "sgd", "nesterov"])
 def test_an_element_whose_gradient_is_0_throughout_stays(name: str) -> None:
     rule = load_optimizer(name)
     settings, parameters = rule.Settings(weight_decay=0.0), {"p": np.array([0.5, 0.25], np.float32)}
@@ -353,6 +381,7 @@ REFUSED = [
     ("muon", {"momentum": 1.0}),
     ("lion", {"epsilon": 1e-8}),
     ("lion", {"beta2": 1.0}),
+    ("adafactor", {"longest": 0.5}),
     ("adagrad", {"initial": -1.0}),
     ("rmsprop", {"alpha": 1.0}),
     ("muon", {"adamw": "layer.*"}),

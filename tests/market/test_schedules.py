@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.arithmetic import compute_power, half_cosine
+from gradmarket.market.gradient.arithmetic import compute_power, compute_real_power, half_cosine
 from gradmarket.market.gradient.schedules import SHAPES, compute_learning_rate
 
 NAMES = st.sampled_from(sorted(SHAPES))
@@ -70,3 +70,8 @@ def test_by_hand() -> None:
 def test_no_such_rate(name: str, number: int, rounds: int) -> None:
     with pytest.raises(JobRefused):
         compute_learning_rate(name, 0.1, number, rounds)
+
+
+@given(st.integers(1, 10**6), st.floats(-1.0, 1.0))
+def test_a_power_of_a_real_exponent_is_the_c_librarys_within_its_last_digits(base: int, exponent: float) -> None:
+    assert compute_real_power(base, exponent) == pytest.approx(base**exponent, rel=1e-14)

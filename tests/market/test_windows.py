@@ -110,7 +110,7 @@ def parameters() -> dict[str, np.ndarray]:
     return {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "m": np.ones(2, np.float32)}
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd", "nesterov", "muon", "lamb", "lars"])
+@pytest.mark.parametrize("name", ["adafactor", "adamw", "sgd", "nesterov", "muon", "lamb", "lars"])
 def test_a_state_is_read_as_it_was_written_and_every_part_is_in_its_leaf(name: str) -> None:
     step = STEP.model_copy(update={"optimizer": STEP.optimizer.model_copy(update={"name": name})})
     state = window_state.build_start_state(LAYOUT, parameters(), step)

@@ -60,7 +60,7 @@ def joined(pieces: list[dict[str, Any]], like: dict[str, Any]) -> dict[str, byte
     return {key: bytes(value) for key, value in found.items()}
 
 
-@pytest.mark.parametrize("name", ["adamw", "nesterov", "sgd", "lamb", "lars", "muon"])
+@pytest.mark.parametrize("name", ["adafactor", "adamw", "nesterov", "sgd", "lamb", "lars", "muon"])
 @given(layout=layouts(), most=st.integers(1, 60), clip=CLIPS, rounds=st.integers(1, 3), noise=NOISES)
 def test_steps_in_parts_are_the_step(
     name: str, layout: Layout, most: int, clip: float | None, rounds: int, noise: Noise | None
