@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
@@ -230,9 +231,16 @@ def test_a_key_in_another_encoding_is_refused(key: bytes) -> None:
         collector.admit_keys(PLAY.aggregation, DOMAIN, {}, signed_keys(0, mask_key=Hash(key)))
 
 
-def test_a_key_of_low_order_is_refused() -> None:
+@pytest.mark.parametrize("point", sorted(key_agreement.LOW_ORDER))
+def test_a_key_of_low_order_is_refused(point: int) -> None:
+    """Just those: the double of each is another of them (RFC 7748, section 4), and OpenSSL agrees with none."""
+    key = Hash(point.to_bytes(32, "little"))
     with pytest.raises(Refused, match="low order"):
-        collector.admit_keys(PLAY.aggregation, DOMAIN, {}, signed_keys(0, mask_key=Hash(bytes(32))))
+        collector.admit_keys(PLAY.aggregation, DOMAIN, {}, signed_keys(0, mask_key=key))
+    with pytest.raises(Refused, match="low order"):
+        key_agreement.agree_secret(X25519PrivateKey.generate(), key)
+    below = 4 * point * (point * point + 486662 * point + 1) % PRIME
+    assert not below or (point * point - 1) ** 2 * pow(below, -1, PRIME) % PRIME in key_agreement.LOW_ORDER
 
 
 def test_keys_are_taken_once_and_from_their_owner() -> None:

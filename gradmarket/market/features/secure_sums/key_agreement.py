@@ -74,12 +74,26 @@ class Secrets:
         return [int.from_bytes(stream[at : at + _WIDE], "little") % PRIME for at in range(0, len(stream), _WIDE)]
 
 
+LOW_ORDER: Final = frozenset(
+    {
+        0,
+        1,
+        PRIME - 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    }
+)
+"""The coordinates of all points of Curve25519 and its twist whose order divides 8 (Bernstein, cr.yp.to/ecdh.html)."""
+
+
 def check_public(key: bytes) -> None:
     """Raises Refused on a key that is not the one encoding of its point, or agrees on the same secret with everybody
     (RFC 7748, sections 5 and 6)."""
-    if int.from_bytes(key, "little") >= PRIME:
+    point = int.from_bytes(key, "little")
+    if point >= PRIME:
         raise Refused("a public key is not in its one encoding", "send a key made by X25519")
-    agree_secret(_ANY, key)
+    if point in LOW_ORDER:
+        raise Refused("a public key is of low order", "send a key made by X25519")
 
 
 def agree_secret(private: X25519PrivateKey, other: bytes) -> bytes:
@@ -88,9 +102,6 @@ def agree_secret(private: X25519PrivateKey, other: bytes) -> bytes:
         return private.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:
         raise Refused("a public key is of low order", "send a key made by X25519") from error
-
-
-_ANY: Final = X25519PrivateKey.from_private_bytes(bytes(range(KEY)))
 
 
 PublicKey = tuple[int, bytes]

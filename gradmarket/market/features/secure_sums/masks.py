@@ -1,7 +1,7 @@
-"""Adds masks to a vector: the key stream of AES-256 in counter mode, read as elements of the ring.
+"""Adds masks to a vector: the key stream of AES-256-GCM with a nonce of zeros, read as elements of the ring.
 
-A key is used for one mask only. A part of a mask can be made without what is before it, so that several processes may
-share a long vector.
+It is AES-256 in counter mode from block 2 on (NIST SP 800-38D, 7.1). Libraries compute GCM's stream twice as
+fast as plain counter mode's where a processor enciphers several blocks at once. No tag is made; a key is of one mask.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums.ring import Elements
 from gradmarket.market.gradient.arrays import iterate_chunks
 
@@ -22,22 +21,15 @@ BLOCK: Final = 16
 """Bytes of a cipher's block."""
 
 
-def add_masks(elements: Elements, plus: Sequence[bytes], minus: Sequence[bytes], start: int = 0) -> None:
-    """Adds the masks of the keys in `plus`, and takes off those in `minus`, in place.
-
-    `elements` are those from number `start` on of the whole vector. Raises Refused where that splits a cipher's block.
-    """
-    offset = start * elements.dtype.itemsize
-    if offset % BLOCK:
-        raise Refused(f"a part of a mask begins at a multiple of {BLOCK} bytes, not at {offset}")
+def add_masks(elements: Elements, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
+    """Adds the masks of the keys in `plus`, and takes off those in `minus`, in place."""
     signed = [(key, np.add) for key in plus] + [(key, np.subtract) for key in minus]
-    counter = modes.CTR((offset // BLOCK).to_bytes(BLOCK, "big"))
-    step = STEP // elements.dtype.itemsize
+    nonce, step = modes.GCM(bytes(12)), STEP // elements.dtype.itemsize
     zeros, stream = bytes(STEP), bytearray(STEP + BLOCK)
     mask = np.frombuffer(stream, elements.dtype)
     for first in range(0, len(signed), TOGETHER):
         ciphers = [
-            (Cipher(algorithms.AES(key), counter).encryptor(), put) for key, put in signed[first : first + TOGETHER]
+            (Cipher(algorithms.AES(key), nonce).encryptor(), put) for key, put in signed[first : first + TOGETHER]
         ]
         for part in iterate_chunks(elements.size, step):
             piece = elements[part]

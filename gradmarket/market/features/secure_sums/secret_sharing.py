@@ -27,8 +27,8 @@ def split_secret(secret: bytes, coefficients: Sequence[int], points: Sequence[in
     for point in points:
         value = 0
         for coefficient in descending:
-            value = (value * point + coefficient) % PRIME
-        shares.append(value.to_bytes(WIDTH, "little"))
+            value = value * point + coefficient  # points are small: one reduction at the end costs less than one a term
+        shares.append((value % PRIME).to_bytes(WIDTH, "little"))
     return shares
 
 
