@@ -41,6 +41,9 @@ def test_shares_that_are_not_one_for_each_neighbour_are_refused(what: str) -> No
     with pytest.raises(Refused):
         collector.admit_shares(played.terms, played.keys, sent.model_copy(update={"shares": shares}))
     collector.admit_shares(played.terms, played.keys, sent)
+    for nobody in (len(played.terms.holders), 10**9, -1):
+        with pytest.raises(Refused, match="did not send its keys"):
+            collector.admit_shares(played.terms, played.keys, sent.model_copy(update={"holder": nobody}))
 
 
 def test_a_holder_that_seals_rubbish_for_a_few_is_worked_around() -> None:

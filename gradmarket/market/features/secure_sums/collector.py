@@ -66,9 +66,11 @@ def neighbour_keys(aggregation: Aggregation, keys: Keys) -> dict[int, NeighbourK
 
 def admit_shares(aggregation: Aggregation, keys: Keys, message: SharesMessage) -> None:
     """Raises Refused unless there are shares for each neighbour that sent keys, once."""
+    if message.holder not in keys:
+        raise Refused(f"holder {message.holder} did not send its keys")
     wanted = [other for other in aggregation.points[message.holder] if other in keys]
     senders = {shares.sender for shares in message.shares}
-    if message.holder not in keys or sorted(shares.receiver for shares in message.shares) != wanted:
+    if sorted(shares.receiver for shares in message.shares) != wanted:
         raise Refused(f"holder {message.holder} did not send its shares to each neighbour once")
     if senders != {message.holder}:
         raise Refused(f"holder {message.holder} sent shares in another's name")
