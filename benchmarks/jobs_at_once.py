@@ -1,0 +1,79 @@
+"""Four jobs at once on a served market over one after the other, by workers as they are, with a child for each job."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from statistics import median
+from typing import Final
+
+from benchmarks.figure import Figure
+from benchmarks.rig.patience import PATIENCE_S
+from benchmarks.rig.service import Service, service
+from benchmarks.size import sized
+
+PREFIX = "jobs_at_once."
+JOBS: Final = sized(4, 2)
+ROUNDS: Final = sized(15, 1)
+RUNS: Final = sized(5, 1)
+WORKERS: Final = 3
+"""As many as decide about a task."""
+
+
+def measure() -> Iterator[Figure]:
+    with service(shared=False) as here, _workers(here):
+        _finish_jobs(here, 1, 1)  # every worker is warm
+        pairs = [(_finish_jobs(here, JOBS, 1), _finish_jobs(here, JOBS, JOBS)) for _ in range(RUNS)]
+    ratios = [at_once / one_by_one for one_by_one, at_once in pairs]
+    one_by_one, at_once = (median(seconds) for seconds in zip(*pairs, strict=True))
+    jobs = f"{JOBS} jobs of {ROUNDS} rounds, {WORKERS} workers: {at_once:.1f} s, one after the other {one_by_one:.1f} s"
+    note = f"{min(ratios):.2f} to {max(ratios):.2f} over {RUNS}; {jobs}"
+    yield Figure("jobs_at_once.ratio", median(ratios), "x", target="<= 1.1", note=note)
+
+
+def _finish_jobs(here: Service, jobs: int, at_once: int) -> float:
+    """Returns the seconds until so many jobs have finished, from the first one's posting on."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(lambda job: _finish_job(here, job), range(jobs)))
+    return time.perf_counter() - began
+
+
+def _finish_job(here: Service, number: int) -> None:
+    """Posts a job whose model no other has, and returns when it has finished."""
+    model = {"architecture": "mlp", "arguments": {"hidden": [sized(64, 8) + number]}}
+    job, until = here.post(model=model, rounds=ROUNDS), time.monotonic() + PATIENCE_S
+    while (shown := here.get(f"jobs/{job}"))["state"] != "finished":
+        if time.monotonic() > until or shown["state"] != "running":
+            raise RuntimeError(str(shown))
+        time.sleep(0.05)
+
+
+@contextmanager
+def _workers(here: Service) -> Iterator[None]:
+    command = [
+        sys.executable,
+        "-m",
+        "gradmarket",
+        "worker",
+        "run",
+        "--market",
+        here.url,
+        "--plain-key",
+        "--threads",
+        "1",
+    ]
+    processes = []
+    try:
+        for number in range(WORKERS):
+            with (here.folder / f"worker-{number}.log").open("wb") as log:
+                folder = str(here.folder / f"worker-{number}")
+                processes.append(subprocess.Popen([*command, "--data", folder], stdout=log, stderr=log))
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
