@@ -92,7 +92,8 @@ def _mean(array: Doubles, axis: int) -> Doubles:
         added = left[:half].copy()
         added[: len(left) - half] += left[half:]
         left = added
-    return np.moveaxis(left, 0, axis) / array.shape[axis]
+    mean: Doubles = np.moveaxis(left, 0, axis) / array.shape[axis]
+    return mean
 
 
 def _compute_root_mean_square(tensor: Vector) -> float:
