@@ -92,6 +92,7 @@ def test_the_page_of_runs_shows_what_differs(service: Service, posted: Posted) -
     assert text.count('data-label="optimizer.lr"') == 2
     assert all(part in text for part in (one, two, "slower", "&lt;b&gt;one&lt;/b&gt;", "Runs of pair"))
     assert "<b>one" not in text
+    assert "lr 0.01 loss" in text, "a line is called by what is its own"
     same = httpx.get(f"{service.url}/page/runs", params={"job": [one, two, "nonsense"]}).text
     assert same.count('data-label="optimizer.lr"') == 2
     assert "No job has this tag" in httpx.get(f"{service.url}/page/runs", params={"tag": "none"}).text

@@ -149,7 +149,17 @@ def _to_the_end(market: Watched, shown: Page) -> None:
 
 @FULL
 @pytest.mark.parametrize(
-    "path", ["/", "/jobs/{job}", "/jobs/{job}/tasks/{job}-0-0-0", "/submit", "/operator", "/errors", "/jobs/none"]
+    "path",
+    [
+        "/",
+        "/jobs/{job}",
+        "/jobs/{job}/tasks/{job}-0-0-0",
+        "/submit",
+        "/operator",
+        "/errors",
+        "/jobs/none",
+        "/runs?job={job}",
+    ],
 )
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_accessible_and_fit_a_phone(market: Watched, browser: Browser, path: str, scheme: str) -> None:

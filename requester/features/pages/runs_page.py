@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, field_validator
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.spec_diff import list_differences
 from requester.context import Context
@@ -20,6 +21,7 @@ MOST: Final = 40
 """Runs beside each other."""
 CURVE_POINTS: Final = 500
 AMOUNTS: Final = ("price", "budget")
+ABSENT: Final = "—"
 Numbers = list[float | int | None]
 
 
@@ -52,8 +54,7 @@ class RunLine:
     rounds: int
     loss: float | None
     metrics: Mapping[str, float]
-    best: Mapping[str, float]
-    best_round: int | None
+    best: str
     paid: str
 
 
@@ -70,7 +71,8 @@ class RunsPage:
 def build_runs_page(context: Context, reader: RowReader, query: RunsQuery) -> RunsPage:
     rows, number = _find_jobs(reader, query)
     token = TokenUnit.of(context.chain_facts)
-    differences = list_differences([jobs.load_spec(job).model_dump(mode="json") for job in rows])
+    specs = [jobs.load_spec(job) for job in rows]
+    differences = list_differences([_select_fields(spec) for spec in specs])
     shown = {path: [_show_value(token, path, value) for value in values] for path, values in differences.items()}
     closed = [[row for row in overview.list_round_figures(reader, job.id) if row.closed_at is not None] for job in rows]
     lines = [_build_line(reader, token, place, job, closed[place]) for place, job in enumerate(rows)]
@@ -80,8 +82,16 @@ def build_runs_page(context: Context, reader: RowReader, query: RunsQuery) -> Ru
         left_out=number - len(rows),
         differences=shown,
         metrics=sorted({name for line in lines for name in line.metrics}),
-        curve=_build_curves(_label_runs(rows, shown), closed),
+        curve=_build_curves(_label_runs(rows, shown), [spec.rounds_before for spec in specs], closed),
     )
+
+
+def _select_fields(spec: JobSpec) -> dict[str, Any]:
+    """Returns the fields to compare: of a continued job what its requester named, and the seed last."""
+    fields = spec.model_dump(mode="json")
+    if spec.continue_from is not None:
+        fields["continue_from"] = spec.continue_from.job
+    return fields | {"seed": fields.pop("seed")}
 
 
 def _find_jobs(reader: RowReader, query: RunsQuery) -> tuple[Sequence[Job], int]:
@@ -107,15 +117,22 @@ def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, close
         rounds=jobs.load_spec(job).rounds,
         loss=newest.loss if newest else None,
         metrics=measured,
-        best=(best.metrics or {}) if best else {},
-        best_round=job.best_round,
+        best=_describe_best(jobs.load_spec(job), best),
         paid=token.text(jobs.sum_earned_units(reader, job.id) * int(job.unit)),
     )
 
 
+def _describe_best(spec: JobSpec, best: Any | None) -> str:
+    """Returns by what, and after which round, a run's best checkpoint is the best; a dash where there is none."""
+    if best is None or spec.evaluation is None:
+        return ABSENT
+    metric = spec.evaluation.metric
+    return f"{metric} {best.metrics[metric]:.4g} after round {best.number}"
+
+
 def _show_value(token: TokenUnit, path: str, value: Any) -> str:
     if value is None:
-        return "—"
+        return ABSENT
     if path in AMOUNTS and isinstance(value, str):
         return token.text(value)
     return value if isinstance(value, str) else json.dumps(value)
@@ -123,9 +140,10 @@ def _show_value(token: TokenUnit, path: str, value: Any) -> str:
 
 def _label_runs(rows: Sequence[Job], differences: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns what a chart calls each run: in what it differs, and its id where that tells too little."""
-    first = list(differences.items())[:3]
+    named = [(path.rpartition(".")[2], values) for path, values in differences.items() if path != "seed"]
     told = [
-        ", ".join(f"{path.rpartition('.')[2]} {values[place]}" for path, values in first) for place in range(len(rows))
+        ", ".join(f"{name} {values[place]}" for name, values in named if values[place] != ABSENT)
+        for place in range(len(rows))
     ]
     times = Counter(told)
     return [
@@ -134,11 +152,12 @@ def _label_runs(rows: Sequence[Job], differences: Mapping[str, Sequence[str]]) -
     ]
 
 
-def _build_curves(labels: Sequence[str], closed: Sequence[Sequence[Any]]) -> dict[str, Numbers]:
-    last = max((rows[-1].number for rows in closed if rows), default=-1)
+def _build_curves(labels: Sequence[str], before: Sequence[int], closed: Sequence[Sequence[Any]]) -> dict[str, Numbers]:
+    """Returns the losses by round, which a run that continues another counts on from that one's."""
+    last = max((begins + rows[-1].number for begins, rows in zip(before, closed, strict=True) if rows), default=-1)
     numbers = range(0, last + 1, max(1, -(-(last + 1) // CURVE_POINTS)))
     curves: dict[str, Numbers] = {"round": list(numbers)}
-    for label, rows in zip(labels, closed, strict=True):
-        losses = {row.number: row.loss for row in rows}
+    for label, begins, rows in zip(labels, before, closed, strict=True):
+        losses = {begins + row.number: row.loss for row in rows}
         curves[f"{label} loss"] = [losses.get(number) for number in numbers]
     return curves
