@@ -15,6 +15,7 @@ from gradmarket import Market, TrainingJob
 from gradmarket.callbacks import Callback
 from gradmarket.cli import COMMANDS, app
 from gradmarket.client import AsyncRequesterClient
+from gradmarket.sdk.sweep import Sweep
 from graphdoc import plugins
 from requester.api import openapi, problems
 from requester.app import routers_with
@@ -56,7 +57,14 @@ def _option(parameter: Any) -> str:
 
 def python() -> str:
     """Returns what a researcher imports, by its docstrings."""
-    kinds = [Market, TrainingJob, AsyncRequesterClient, Callback, *map(_recorder, plugins.list_plugin_names(CALLBACKS))]
+    kinds = [
+        Market,
+        TrainingJob,
+        Sweep,
+        AsyncRequesterClient,
+        Callback,
+        *map(_recorder, plugins.list_plugin_names(CALLBACKS)),
+    ]
     return "# Python\n\n`from gradmarket import Market, TrainingJob`\n" + "".join(map(_class, kinds))
 
 
