@@ -154,7 +154,8 @@ class _Lied:
     def kinds(self) -> dict[str, list[int]]:
         found, plan = defaultdict[str, list[int]](list), self.task.operations.plan
         for leaf in range(len(plan)):
-            found[_name_kind(plan[leaf])].append(leaf)
+            if plan[leaf].results:
+                found[_name_kind(plan[leaf])].append(leaf)
         return dict(found)
 
 

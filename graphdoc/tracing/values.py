@@ -21,7 +21,10 @@ from graphdoc.tracing.packed import ABSENT, NOTHING, digest_block, digest_parts,
 
 LINE: Final = 64
 """Bytes to which torch aligns memory of its own."""
+SPREAD: Final = 64
+"""How many times as much memory as its elements a scattered tensor may lie in, when it is rebuilt."""
 _TORCH_NAMES: Final = {dtype: name for name, dtype in TORCH_TYPES.items()}
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 Block = tuple[int, int]
 """A block of memory: its address and its bytes."""
 Blocks = MutableMapping[Block, bytes]
@@ -34,6 +37,8 @@ class Traced:
 
     data: Any
     grad: bool = False
+    base: Tensor | None = None
+    """Of a tensor that is spread over the block of another one, that block, flat: its digest stands for it."""
 
     def tensor(self, device: str) -> Tensor:
         """Returns the tensor, or a copy of the plain array in C order in torch's own memory."""
@@ -69,31 +74,61 @@ def _digest_block(value: Traced, blocks: Blocks | None) -> bytes:
 
 
 def find_block(value: Value) -> Block | None:
-    """Returns the block of memory that a dense tensor fills; of another value None."""
-    if value is None or not isinstance(value.data, Tensor) or not is_dense(value.data):
-        return None
-    return value.data.data_ptr(), value.data.numel() * value.data.element_size()
+    """Returns the block of memory that a dense tensor fills, or that another is spread over; of other values None."""
+    flat = None if value is None else _flatten_block(value)
+    return None if flat is None else (flat.data_ptr(), flat.numel() * flat.element_size())
+
+
+def _flatten_block(value: Traced) -> Tensor | None:
+    data = value.data
+    if value.base is not None or not isinstance(data, Tensor):
+        return value.base
+    return data.as_strided((data.numel(),), (1,)) if is_dense(data) else None
+
+
+def locate_value(value: Value, near: Sequence[Value]) -> Value:
+    """Returns the value; where it is a view spread over the block of one that is near, it is known by that block."""
+    data = None if value is None else value.data
+    if value is None or not isinstance(data, Tensor) or not data.numel() or is_dense(data):
+        return value
+    start, extent = data.data_ptr(), _measure_extent(data.shape, data.stride())
+    for other in near:
+        flat = None if other is None else _flatten_block(other)
+        if flat is not None and flat.dtype == data.dtype and flat.device == data.device:
+            offset = (start - flat.data_ptr()) // data.element_size()
+            if offset >= 0 and offset + extent <= flat.numel():
+                return Traced(data, value.grad, flat)
+    return value
+
+
+def _measure_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Returns how many elements of memory lie between a tensor's first and last, both counted."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _describe(value: Traced) -> bytes:
     """Returns what is said of a value beside its elements, as canonical JSON."""
     data = value.data
     if isinstance(data, Tensor):
+        block = data if value.base is None else value.base
         said: dict[str, Any] = {
             "kind": "tensor",
             "dtype": _TORCH_NAMES[data.dtype],
             "shape": list(data.shape),
             "strides": list(data.stride()),
-            "place": data.data_ptr() % LINE if data.numel() else 0,
+            "place": block.data_ptr() % LINE if data.numel() else 0,
             "grad": value.grad,
         }
+        if value.base is not None:
+            offset = (data.data_ptr() - value.base.data_ptr()) // data.element_size()
+            said["within"] = [value.base.numel(), offset]
     elif isinstance(data, np.ndarray):
         said = {"kind": "array", "dtype": data.dtype.name, "shape": list(data.shape)}
     elif isinstance(data, bytes):
         said = {"kind": "bytes"}
     else:
         said = {"kind": "int", "value": int(data)}
-    return json.dumps(said, separators=(",", ":"), sort_keys=True).encode()
+    return _JSON(said).encode()
 
 
 def _read_block(value: Traced) -> Bytes:
@@ -102,7 +137,8 @@ def _read_block(value: Traced) -> Bytes:
     if isinstance(data, Tensor):
         if not data.numel():
             return b""
-        flat = data.as_strided((data.numel(),), (1,)) if is_dense(data) else data.contiguous().reshape(-1)
+        block = _flatten_block(value)
+        flat = data.contiguous().reshape(-1) if block is None else block
         elements: np.ndarray = flat.cpu().view(torch.uint8).numpy()
         return elements.data
     if isinstance(data, np.ndarray):
@@ -156,31 +192,34 @@ def _build_value(said: dict[str, Any], block: memoryview, device: str) -> Traced
         case "array":
             return Traced(np.frombuffer(block, np.dtype(said["dtype"])).reshape(said["shape"]).copy())
         case "tensor":
-            return Traced(_build_tensor(said, block, device), bool(said["grad"]))
+            return _build_tensor(said, block, device)
     raise ValueError("no such kind")
 
 
-def _build_tensor(said: dict[str, Any], block: memoryview, device: str) -> Tensor:
+def _build_tensor(said: dict[str, Any], block: memoryview, device: str) -> Traced:
     """Returns the tensor in new memory that begins at the same place within a line."""
     dtype, shape, strides, place = TORCH_TYPES[said["dtype"]], said["shape"], said["strides"], said["place"]
-    count, dense = math.prod(shape), _fills_block(shape, strides)
-    if len(strides) != len(shape) or min([*shape, *strides, place], default=0) < 0 or place >= LINE:
+    grad, (length, offset) = bool(said["grad"]), said.get("within", (math.prod(shape), 0))
+    if len(strides) != len(shape) or min([*shape, *strides, place, offset], default=0) < 0 or place >= LINE:
         raise ValueError("its strides are none")
-    if len(block) != count * dtype.itemsize or place % dtype.itemsize:
+    if len(block) != length * dtype.itemsize or place % dtype.itemsize:
         raise ValueError("its elements are too many or too few")
-    if not count:
-        return torch.empty(0, dtype=dtype, device=device).as_strided(shape, strides)
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    if not dense and extent > 64 * (count + 64):
+    if not math.prod(shape):
+        return Traced(torch.empty(0, dtype=dtype, device=device).as_strided(shape, strides), grad)
+    elements, first = torch.frombuffer(bytearray(block), dtype=torch.uint8).view(dtype), place // dtype.itemsize
+    extent = _measure_extent(shape, strides)
+    if "within" in said or _fills_block(shape, strides):
+        if offset + extent > length:
+            raise ValueError("it is beyond its block")
+        memory = torch.empty(first + length, dtype=dtype)
+        memory[first:] = elements
+        memory = memory.to(device)
+        base = memory[first:] if "within" in said else None
+        return Traced(memory.as_strided(shape, strides, first + offset), grad, base)
+    if extent > SPREAD * (length + SPREAD):
         raise ValueError("it lies scattered in memory")
-    elements = torch.frombuffer(bytearray(block), dtype=torch.uint8).view(dtype)
-    first = place // dtype.itemsize
     memory = torch.zeros(first + extent, dtype=dtype)
-    if dense:
-        memory[first : first + count] = elements
-    else:
-        own = memory.view(torch.uint8).numpy().reshape(-1, dtype.itemsize)
-        places = np.arange(extent)
-        taken = np.lib.stride_tricks.as_strided(places, shape, [8 * stride for stride in strides])
-        own[first + taken.reshape(-1)] = elements.view(torch.uint8).numpy().reshape(-1, dtype.itemsize)
-    return memory.to(device).as_strided(shape, strides, first)
+    own = memory.view(torch.uint8).numpy().reshape(-1, dtype.itemsize)
+    taken = np.lib.stride_tricks.as_strided(np.arange(extent), shape, [8 * stride for stride in strides])
+    own[first + taken.reshape(-1)] = elements.view(torch.uint8).numpy().reshape(-1, dtype.itemsize)
+    return Traced(memory.to(device).as_strided(shape, strides, first), grad)

@@ -26,6 +26,7 @@ FAMILIES: Final = (
     "audits",
     "windows",
     "disclosed",
+    "disputes",
     "patience",
     "identities",
     "rings",

@@ -69,6 +69,8 @@ LINES: Final = (
     "copy of an audited answer",
     "an answer read before its task is done again",
     "an audit's answer sent again",
+    "dispute griefing",
+    "a silent side of a dispute",
     "a job held up by an audit elsewhere",
     "an answer handed in twice",
     "a lie with a stake behind it",

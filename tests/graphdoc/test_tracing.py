@@ -14,7 +14,7 @@ from graphdoc.errors import Refused
 from graphdoc.tracing.nodes import Ran, run_backward, run_forward
 from graphdoc.tracing.packed import digest_packed
 from graphdoc.tracing.passes import DATA, CallStep, CounterValue, Made, PassOrder, Read, Root, Stated
-from graphdoc.tracing.values import Traced, Value, compute_digest, pack_value, unpack_value
+from graphdoc.tracing.values import Traced, Value, compute_digest, locate_value, pack_value, unpack_value
 from tests.graphdoc.test_document_models import LATER, made
 from tests.graphdoc.test_document_scan import PLACES, Selective
 from tests.kit.torch_tests import TRACING
@@ -37,7 +37,8 @@ class TracedPass:
         self.order, self.ran = PassOrder(self.program), dict[int, Ran]()
         self.results: list[list[Value]] = [[Traced(self.data[entry.name]) for entry in self.order.data]]
         for step in self.order.steps:
-            self.results.append(self._run(step))
+            near = [self.read(read) for read in step.reads]
+            self.results.append([locate_value(result, near) for result in self._run(step)])
 
     def _run(self, step: CallStep) -> list[Value]:
         values = [self.read(read) for read in step.reads]
@@ -62,7 +63,8 @@ class TracedPass:
         """Computes one step from the bytes of what it reads."""
         values = [unpack_value(pack_value(self.read(read))) for read in step.reads]
         ran, results = run_forward(step.call, taken(values[: len(step.call.reads)]), SEED, "cpu")
-        return results if step.way == "forward" else backward(step, ran, values)
+        given = results if step.way == "forward" else backward(step, ran, values)
+        return [locate_value(result, values) for result in given]
 
 
 def taken(values: list[Value]) -> list[Traced]:
@@ -143,6 +145,25 @@ def test_a_tensor_comes_back_with_its_strides_and_its_place_in_memory(tensor: Te
     assert torch.equal(back.data, tensor)
     assert back.data.stride() == tensor.stride()
     assert compute_digest(back) == compute_digest(value) == digest_packed(pack_value(value))
+
+
+def test_a_view_that_is_spread_over_a_block_is_known_by_the_block() -> None:
+    whole = Traced(torch.arange(24.0).reshape(4, 6))
+    view = locate_value(Traced(whole.data[1:3, ::2], True), [whole])
+    back = unpack_value(pack_value(view))
+    assert view is not None
+    assert back is not None
+    assert view.base is not None
+    assert torch.equal(back.data, view.data)
+    assert back.data.stride() == view.data.stride()
+    assert compute_digest(back) == compute_digest(view) == digest_packed(pack_value(view))
+    further = Traced(back.data[:, 1:], True)
+    assert compute_digest(locate_value(further, [back])) == compute_digest(
+        locate_value(Traced(view.data[:, 1:], True), [view])
+    )
+    assert locate_value(Traced(torch.ones(3, 4)[:, ::2]), [whole]).base is None  # type: ignore[union-attr]
+    with pytest.raises(Refused):
+        unpack_value(pack_value(view).replace(b'"within":[24,6]', b'"within":[24,20]'))
 
 
 def test_what_decides_a_kernels_path_is_in_the_digest() -> None:

@@ -24,7 +24,7 @@ from graphdoc.document.interpret import Program
 from graphdoc.document.publish import Loss, compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
-from graphdoc.tracing.values import Traced, Value, compute_digest, unpack_value
+from graphdoc.tracing.values import Traced, Value, compute_digest, locate_value, unpack_value
 
 SEED = bytes(range(32))
 Arrays = dict[str, np.ndarray]
@@ -92,7 +92,8 @@ class SmallTask:
         """Returns the leaf of one operation, done again from the bytes of what it reads alone."""
         operation = self.operations.plan[leaf]
         values = [read_value(read, trace) for read in operation.reads]
-        return b"".join(map(compute_digest, self.operations.compute(operation, values)))
+        results = self.operations.compute(operation, values)
+        return b"".join(compute_digest(locate_value(result, values)) for result in results)
 
     def with_step(self, **changes: Any) -> "SmallTask":
         return replace(self, step=asked(**(self.step.model_dump(mode="json") | changes)))
@@ -102,7 +103,7 @@ def read_value(source: Any, trace: TaskTrace) -> Value:
     if not isinstance(source, Slot):
         return read_constant(source)
     value = unpack_value(trace.values[source._replace(grad=False)])
-    return value if value is None or not source.grad else Traced(value.tensor("cpu"), True)
+    return value if value is None or not source.grad else Traced(value.tensor("cpu"), True, value.base)
 
 
 def asked(**fields: Any) -> GradientStep | LocalStep:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from gradmarket.market.model.traced.operations import Operations, read_constant
 from gradmarket.market.model.traced.plan import Slot, TaskPlan, iterate_reads
 from gradmarket.market.terms import Hash
-from graphdoc.tracing.values import Traced, compute_digest, unpack_value
+from graphdoc.tracing.values import Traced, compute_digest, locate_value, unpack_value
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def redo_operation(operations: Operations, leaf: int, inputs: Sequence[bytes]) -
         if isinstance(read, Slot):
             value = unpack_value(shown[read._replace(grad=False)], operations.device)
             if value is not None and read.grad:
-                value = Traced(value.tensor(operations.device), True)
+                value = Traced(value.tensor(operations.device), True, value.base)
         values.append(value)
-    return b"".join(map(compute_digest, operations.compute(operation, values)))
+    results = operations.compute(operation, values)
+    return b"".join(compute_digest(locate_value(result, values)) for result in results)

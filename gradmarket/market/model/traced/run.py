@@ -12,7 +12,7 @@ import numpy as np
 from gradmarket.market.model.traced.operations import Operations, read_constant
 from gradmarket.market.model.traced.plan import Slot, Source, TaskOperation, is_backward
 from graphdoc.tracing.nodes import Ran, run_backward, run_forward
-from graphdoc.tracing.values import Blocks, Traced, Value, compute_digest, find_block, pack_value
+from graphdoc.tracing.values import Blocks, Traced, Value, compute_digest, find_block, locate_value, pack_value
 
 Spoil = Callable[[int, list[Value]], list[Value]]
 """Returns the results of an operation by its number in place of its own: what a liar does."""
@@ -97,16 +97,16 @@ class _Tracing:
         """Digests results; what is the very value that was read, or fills its memory, is not hashed again."""
         slots = [source._replace(grad=False) for source in operation.reads if isinstance(source, Slot)]
         near = [self.held[slot] for slot in slots if slot in self.held]
-        known = {id(each.value): each for each in near if each.value is not None}
+        known, beside = {id(each.value): each for each in near if each.value is not None}, [each.value for each in near]
         blocks: Blocks = {block: digest for each in near for block, digest in each.blocks.items()}
         digests = []
         for place, value in enumerate(results):
-            held = known.get(id(value)) or _hold(value, blocks)
+            held = known.get(id(value)) or _hold(locate_value(value, beside), blocks)
             slot = Slot(leaf, place)
             self.held[slot] = held
             digests.append(held.digest)
             if slot in self.wanted:
-                self.values[slot] = pack_value(value)
+                self.values[slot] = pack_value(held.value)
         self.leaves.append(b"".join(digests))
 
 
