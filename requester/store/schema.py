@@ -7,9 +7,11 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, Table, func, inspect, select
 
 import migrations
+from gradmarket.market.errors import Refused
 from requester.store.session import is_shared
 from requester.store.tables import Base
 
@@ -22,11 +24,22 @@ def _build_config(connection: Connection) -> Config:
 
 
 def upgrade_schema(engine: Engine, revision: str = "head") -> None:
-    """Upgrades the database; several processes may call it at once."""
+    """Upgrades the database; several processes may call it at once.
+
+    Raises Refused, and changes nothing, where the database is of a revision that this release does not have.
+    """
     with engine.begin() as connection:
         if is_shared(connection):
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("migrations", 0))))
-        command.upgrade(_build_config(connection), revision)
+        config = _build_config(connection)
+        known = {one.revision for one in ScriptDirectory.from_config(config).walk_revisions()}
+        for there in MigrationContext.configure(connection).get_current_heads():
+            if there not in known:
+                raise Refused(
+                    f"the database is of the revision {there}, which this release does not have",
+                    "it is from before 0.1.0 or of a later release: start that release again, or take a new database",
+                )
+        command.upgrade(config, revision)
 
 
 def downgrade_schema(engine: Engine, revision: str = "base") -> None:

@@ -13,15 +13,13 @@ SHOWN: Final = 5
 
 
 def check_unfinished(engine: Engine) -> None:
-    """Raises Refused, and changes nothing, if the database has such jobs; it may be of any revision."""
-    tables = inspect(engine)
-    if not tables.has_table("jobs"):
+    """Raises Refused, and changes nothing, if the database has such jobs; it may be of any revision since 0.1.0."""
+    if not inspect(engine).has_table("jobs"):
         return
-    known = "protocol" in {column["name"] for column in tables.get_columns("jobs")}
     states = ", ".join(f"'{state.value}'" for state in UNDER_WAY)
-    other = f" AND protocol <> {PROTOCOL}" if known else ""
+    other = f"SELECT id FROM jobs WHERE state IN ({states}) AND protocol <> {PROTOCOL} ORDER BY id"
     with engine.connect() as connection:
-        found = connection.execute(text(f"SELECT id FROM jobs WHERE state IN ({states}){other} ORDER BY id"))
+        found = connection.execute(text(other))
         names = list(found.scalars())
     if names:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

@@ -6,12 +6,12 @@ from typing import Any
 from sqlalchemy import event, text
 
 from gradmarket.market.terms import Address, Digest
-from requester.store import blob_needs, schema, visibility
+from requester.store import blob_needs, visibility
 from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Job, JobBlob
 from requester.store.work import begin_work, open_reader
 from tests.databases import NewDatabase
-from tests.requester.test_operators_upgrade import Old
+from tests.kit.reflected_rows import ReflectedRows
 
 JOBS = 2_000
 NOBODY = Address("0x" + "0" * 40)
@@ -22,7 +22,7 @@ LARGE = ("job_blobs", "rounds", "jobs")
 def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_database: NewDatabase, tmp_path: Path) -> None:
     database = open_engine(new_database(tmp_path))
     with database.begin() as connection:
-        old = Old(connection)
+        old = ReflectedRows(connection)
         for number in range(JOBS):
             old.add("jobs", id=f"{number}", visibility="requester", created_at=float(number))
             old.add("job_blobs", digest=f"d{number}", job_id=f"{number}", part="publication.parameters")
@@ -59,34 +59,11 @@ def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_databas
     database.dispose()
 
 
-def test_an_older_database_knows_which_jobs_name_a_blob(new_database: NewDatabase, tmp_path: Path) -> None:
-    database = open_engine(new_database(tmp_path))
-    schema.downgrade_schema(database, "0011")
-    with database.begin() as connection:
-        old = Old(connection)
-        published = {"document": "d", "evaluation": None, "manifest": "m", "parameters": "p"}
-        spec = {"model": {"document": "sd", "parameters": "sp"}}
-        old.add("jobs", id="posted", spec=spec, publication=published, facts={"memory": "f"})
-        old.add("jobs", id="draft", spec={"model": {"architecture": "mlp"}}, publication=None, facts=None)
-    schema.upgrade_schema(database)
-    assert schema.list_schema_differences(database) == []
-    with database.begin() as connection:
-        assert Old(connection).rows("job_blobs", "job_id", "part", "digest") == {
-            ("posted", "spec.document", "sd"),
-            ("posted", "spec.parameters", "sp"),
-            ("posted", "publication.document", "d"),
-            ("posted", "publication.manifest", "m"),
-            ("posted", "publication.parameters", "p"),
-            ("posted", "facts.memory", "f"),
-        }
-    database.dispose()
-
-
 def test_a_job_s_rows_follow_what_it_names(new_database: NewDatabase, tmp_path: Path) -> None:
     database = open_engine(new_database(tmp_path))
     sessions = sessions_of(database)
     with database.begin() as connection:
-        Old(connection).add("jobs", id="a", state="running")
+        ReflectedRows(connection).add("jobs", id="a", state="running")
     for parameters in ("first", "second", None):
         with begin_work(sessions) as work:
             work.get_one(Job, "a").publication = {"document": "d", "parameters": parameters}

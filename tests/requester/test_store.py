@@ -24,7 +24,6 @@ from requester.store.tables import Earned, Job, Task, Wave
 from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase, Postgres
 from tests.patience import PATIENCE_S, wait_until
-from tests.requester.market_fixture import PRICE
 
 pytestmark = BOTH
 
@@ -42,21 +41,6 @@ def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewD
         connection.execute(text("CREATE TABLE waves (task_id VARCHAR NOT NULL PRIMARY KEY, number INTEGER NOT NULL)"))
     assert ("primary_key", Wave.__table__) in schema.list_schema_differences(database), "alembic compares no keys"
     database.dispose()
-
-
-def test_replicas_and_what_they_earned_outlive_a_change_of_their_table(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
-    for _ in range(3):
-        market.worker()
-    market.play()
-    before = {(row.id, row.state, row.root, row.expected_at) for row in market.replicas()}
-    with open_reader(market.context.sessions) as reader:
-        database = reader.session.get_bind()
-    schema.downgrade_schema(database, "0025")
-    schema.upgrade_schema(database)
-    assert {(row.id, row.state, row.root, row.expected_at) for row in market.replicas()} == before
-    assert sum(market.earned().values()) == 3 * PRICE
-    assert schema.list_schema_differences(database) == []
 
 
 def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]

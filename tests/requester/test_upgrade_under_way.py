@@ -13,10 +13,10 @@ from requester.store import schema
 from requester.store.session import open_engine
 from requester.store.unfinished import check_unfinished
 from tests.databases import NewDatabase
+from tests.kit.reflected_rows import ReflectedRows
 from tests.requester.books import check_books
-from tests.requester.test_operators_upgrade import Old
 
-RELEASED = "0025"
+RELEASED = "0034"
 """The revision of 0.1.0."""
 
 
@@ -31,24 +31,35 @@ def test_whoever_is_older_is_told_to_come_along(theirs: int, fix: str) -> None:
     assert find_release_difference(PROTOCOL, "the market", "this worker") is None
 
 
-@pytest.mark.parametrize("before", ["0024", "0008"])
 @pytest.mark.parametrize("state", ["running", "paused", "awaiting_funds"])
-def test_unfinished_jobs_of_an_older_release_are_named_and_nothing_is_changed(
-    new_database: NewDatabase, tmp_path: Path, before: str, state: str
+def test_unfinished_jobs_of_another_release_are_named_and_nothing_is_changed(
+    new_database: NewDatabase, tmp_path: Path, state: str
 ) -> None:
     database = open_engine(new_database(tmp_path))
-    schema.downgrade_schema(database, before)
     with database.begin() as connection:
         for number in range(7):
-            Old(connection).add("jobs", id=f"job-{number}", state=state)
+            ReflectedRows(connection).add("jobs", id=f"job-{number}", state=state, protocol=PROTOCOL - 1)
     with pytest.raises(Refused, match=re.escape("job-0, job-1, job-2, job-3, job-4 and 2 more")) as refused:
         check_unfinished(database)
     assert "cancel" in refused.value.remedy
     with database.begin() as connection:
         connection.execute(text("UPDATE jobs SET state = 'finished'"))
     check_unfinished(database)
-    schema.upgrade_schema(database)
-    check_unfinished(database)
+    database.dispose()
+
+
+@pytest.mark.parametrize("revision", ["0012", "9999"])
+def test_a_database_of_an_unknown_revision_is_refused_and_nothing_is_changed(
+    new_database: NewDatabase, tmp_path: Path, revision: str
+) -> None:
+    database = open_engine(new_database(tmp_path))
+    with database.begin() as connection:
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
+    with pytest.raises(Refused, match=f"the database is of the revision {revision}, which") as refused:
+        schema.upgrade_schema(database)
+    assert "0.1.0" in refused.value.remedy
+    with database.begin() as connection:
+        assert ReflectedRows(connection).rows("alembic_version", "version_num") == {(revision,)}
     database.dispose()
 
 
@@ -58,8 +69,8 @@ def test_unfinished_jobs_go_on_under_their_own_rules_alone(
 ) -> None:
     database = open_engine(new_database(tmp_path))
     with database.begin() as connection:
-        Old(connection).add("jobs", id="a", state="running", protocol=protocol)
-        Old(connection).add("jobs", id="b", state="draft", protocol=0)
+        ReflectedRows(connection).add("jobs", id="a", state="running", protocol=protocol)
+        ReflectedRows(connection).add("jobs", id="b", state="draft", protocol=0)
     if passes:
         check_unfinished(database)
     else:
