@@ -172,7 +172,7 @@ def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str])
     """What is no JSON is answered 401 wherever somebody must be known, and not what is wrong with it."""
     method, path = route
     place = path.format(
-        **dict.fromkeys(("job_id", "task_id", "replica", "address", "name"), "x"),
+        **dict.fromkeys(("job_id", "task_id", "replica", "address", "name", "webhook_id"), "x"),
         digest="blake3:" + "0" * 64,
         fence=1,
         attempt=0,

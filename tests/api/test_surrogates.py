@@ -66,7 +66,15 @@ def places(here: Service) -> dict[str, str]:
     job = here.requester.post("/v1/jobs", json=JOB).json()["id"]
     task, replica = with_a_replica(here, job, address)
     told = {"job_id": job, "task_id": task, "replica": replica, "address": address, "digest": DIGEST}
-    told |= {"name": "nobody", "number": "0", "fence": "1", "attempt": "0", "step": "1"}
+    told |= {
+        "name": "nobody",
+        "number": "0",
+        "fence": "1",
+        "attempt": "0",
+        "step": "1",
+        "kind": "offer",
+        "webhook_id": "0" * 16,
+    }
     return told | {"token": worker.headers["Authorization"]}
 
 

@@ -40,7 +40,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"name": "adamw", "lr": 0.1, "clipp": 1}}, "optimizer.clipp: no such field; did you mean 'clip'?"),
     (
         {"stop": [{"metric": "accuracy", "above": 2}]},
-        "stop.0.at: Field required; stop.0.above: no such field; there is metric, at\n",
+        "stop.0.at: Field required; stop.0.above: no such field; there is metric, at, better\n",
     ),
     (
         {"stop": [{"spend": "5"}]},

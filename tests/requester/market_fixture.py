@@ -59,7 +59,7 @@ COUNTER = "n"
 PRICE = 10
 STAGES: tuple[Stage, ...] = (
     *(plan, assign, close, judge, aggregate, expire, audit, rollback, collect),
-    *(stage for feature in FEATURES for stage in feature.stages),
+    *(stage for feature in FEATURES if feature.merger is None for stage in feature.stages),
 )
 CLASS = "cpu"
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}

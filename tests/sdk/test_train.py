@@ -135,9 +135,10 @@ def test_parameters_that_are_no_numbers_are_refused(market: Market) -> None:
         "step": {"rows": 10},
         "optimizer": {"name": "sgd", "lr": 0.1},
         "rounds": 1,
-        "price": "1e18 units",
+        "price": "0.01 GRAD",
     }
-    job = market._post_job(fields, dataclasses.replace(made, parameters=state), packed, None)
+    spec = planning._check_fields(fields | {"price": "1"}, None, measures=False)
+    job = market._post_job(planning.ReadyJob(fields, spec, dataclasses.replace(made, parameters=state), packed), None)
     with pytest.raises(JobEnded, match=f"failed: .*model.parameters: {name} has a value that is not finite"):
         job.watch(QUIET)
 
@@ -213,7 +214,7 @@ def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Mar
 def test_partitions_are_cut_for_the_step_that_is_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     cuts: list[Cut] = []
 
-    def stop(_arrays: Any, cut: Cut, _encoding: Any) -> None:
+    def stop(_arrays: Any, cut: Cut, *_others: Any) -> None:
         cuts.append(cut)
         raise Refused("enough is known")
 

@@ -119,6 +119,7 @@ def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
         "live.js",
         "market.js",
         "proof.js",
+        "runs.js",
         "steer.js",
         "submit.js",
         "token.js",
