@@ -35,7 +35,7 @@ def test_all_is_every_extra_but_that_of_development() -> None:
 
 @pytest.mark.parametrize(
     ("group", "locks"),
-    [*((group, (RUNTIME,)) for group in ("", "sdk", "worker", "service", "s3")), ("dev", (RUNTIME, DEVELOP))],
+    [*((group, (RUNTIME,)) for group in ("", "images", "sdk", "worker", "service", "s3")), ("dev", (RUNTIME, DEVELOP))],
 )
 def test_what_is_asked_for_is_pinned_within_its_bounds(group: str, locks: tuple[str, ...]) -> None:
     pinned = pins(*locks)

@@ -15,6 +15,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from tests.kit.asynchronous import TARGET, make_client
 from tests.network.servers import certified, serving
+from tests.patience import PATIENCE_S
 
 WEBHOOK = {"token": "alice", "url": "https://hooks.example", "happenings": [], "created_at": None,
            "delivered_at": None, "waiting": 0, "trouble": ""}  # fmt: skip
@@ -31,7 +32,7 @@ class Script:
     def answer(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
         self.asked.append((method, target, body))
         if self.meeting is not None:
-            self.meeting.wait(30)
+            self.meeting.wait(PATIENCE_S)
         if target == "/v1/prices":
             return 200, json.dumps(PRICES).encode()
         if target.startswith("/v1/webhooks"):

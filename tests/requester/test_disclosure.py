@@ -98,6 +98,7 @@ class Reader:
                 place = path.replace("{job_id}", self.market.job).replace("{task_id}", task.id if task else "")
                 place = (
                     place.replace("{kind}", "reveal")
+                    .replace("{name}", "nobody")
                     .replace("{address}", self.computer.address)
                     .replace("{digest}", "blake3:" + "0" * 64)
                 )

@@ -12,6 +12,7 @@ from gradmarket import Market
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.errors import Refused
 from gradmarket.sdk.sweep import apply_point, list_points
+from tests.patience import PATIENCE_S
 from tests.sdk.test_train import bits, blobs, network
 from tests.town import ALONE
 
@@ -22,7 +23,7 @@ def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market)
     said = io.StringIO()
     grid = {"optimizer.lr": [1e-1, 1e-9], "seed": [3]}
     sweep = market.sweep(network(), nn.CrossEntropyLoss(), blobs(), grid, tags=["mine"], **ARGUMENTS)
-    runs = sweep.watch(Console(file=said, width=200), timeout=300)
+    runs = sweep.watch(Console(file=said, width=200), timeout=PATIENCE_S)
     assert [(run.state, run.rounds, run.point["optimizer.lr"]) for run in runs] == [
         ("finished", 2, 1e-1),
         ("finished", 2, 1e-9),

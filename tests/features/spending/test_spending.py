@@ -19,6 +19,7 @@ from requester.store import stored_times, tokens
 from requester.store.tables import Job, JobEvent
 from requester.tallies import collect_metrics
 from tests.databases import BOTH
+from tests.patience import PATIENCE_S
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture
 
@@ -146,7 +147,7 @@ def test_two_jobs_posted_at_once_share_one_budget(bank: Bank) -> None:
     meeting = threading.Barrier(4)
 
     def post(_number: int) -> int:
-        meeting.wait(30)
+        meeting.wait(PATIENCE_S)
         return bank.post(alice, 60).status_code
 
     with ThreadPoolExecutor(4) as threads:
