@@ -36,7 +36,7 @@ BARE: Final = (
     *("/openapi.json", "/docs", "/redoc"),
     *("/", "/page/market", "/jobs/{job_id}", "/page/jobs/{job_id}", "/jobs/{job_id}/tasks/{task_id}"),
     *("/workers/{address}", "/submit", "/operator", "/page/operator"),
-    *("/errors", "/page/jobs/{job_id}/coverage"),
+    *("/errors", "/page/jobs/{job_id}/coverage", "/runs", "/page/runs"),
 )
 UNBOUND: Final = {
     "GRADMARKET_UNLIMITED": '["192.0.2.1/32"]',
@@ -96,6 +96,7 @@ def _furnished(here: Service) -> dict[str, str]:
     return places | {
         "name": "made-up",
         "webhook_id": "0" * 16,
+        "kind": "offer",
         "number": "1",
         "fence": "1",
         "attempt": "0",

@@ -94,7 +94,7 @@ def places(service) -> dict[str, str]:  # type: ignore[no-untyped-def]
         "attempt": "0",
         "step": "1",
     }
-    return {"name": "nobody", "webhook_id": "0" * 16, "digest": DIGEST, "address": address} | of_job
+    return {"name": "nobody", "webhook_id": "0" * 16, "kind": "offer", "digest": DIGEST, "address": address} | of_job
 
 
 @pytest.mark.parametrize("door", ALL, ids=" ".join)
