@@ -15,7 +15,7 @@ from benchmarks.figure import Figure
 from benchmarks.size import sized
 from contracts.event_types import JobOpened
 from gradmarket.market.job import Publication
-from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
 from gradmarket.market.wire.log_proofs import LeafHashes, PublishedHead
 from gradmarket.market.wire.poll import hash_of
@@ -75,7 +75,8 @@ def _read_record(market: MarketFixture) -> JobRecord:
         publication, chain_job = jobs.find_publication(job), job.chain_job or 0
     assert publication is not None
     signer = market.context.signer_address
-    opened = JobOpened(chain_job, signer, Units(0), hash_of(publication.digest), 0, 0, 1, signer, 0, "", signer, 0)
+    digest, unit = hash_of(publication.digest), Amount(1)
+    opened = JobOpened(chain_job, signer, Units(0), digest, 0, 0, unit, signer, 0, "", signer, 0)
     with TestClient(create_app(market.context, nullcontext)) as api:
         tasks = _list_items(api, market.job, "tasks", PublishedTask)
         return JobRecord(
