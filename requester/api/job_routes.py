@@ -24,6 +24,7 @@ from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.api.views.job_views import Standing, job_view, read_standing
 from requester.context import Context
+from requester.moves import continuing
 from requester.moves.admission import admit_job, complete_spec, lay_out
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
@@ -114,7 +115,7 @@ def _post_job(
         job = Job(
             id=token_hex(8),
             state=JobState.DRAFT,
-            reason="being published",
+            reason=continuing.explain_draft(work, whole, identity.subject),
             spec=whole.model_dump(mode="json"),
             visibility=spec.visibility,
             token=identity.subject,

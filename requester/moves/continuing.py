@@ -24,7 +24,8 @@ from requester.store.tables import Job
 from requester.store.work import RowReader
 
 PARAMETERS: Final = "post its newest parameters as a model's"
-AWAITS_END: Final = "waits for the end of job"
+MOST_WAITING: Final = 64
+"""Drafts of one token that may wait for the end of other jobs at once."""
 
 
 def fill_posted(context: Context, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +44,18 @@ def check_continued(context: Context, spec: JobSpec, token: str) -> None:
         if job.token != token:
             raise JobRefused(CONTINUES, f"another token posted job {job.id}: {PARAMETERS}")
         _check_going_on(job, spec)
+
+
+def explain_draft(reader: RowReader, spec: JobSpec, token: str) -> str:
+    """Returns the reason of a job that is a draft. Raises JobRefused where too many of the token's wait already."""
+    if spec.continue_from is None:
+        return "being published"
+    if jobs.count_continuing_drafts(reader, token) >= MOST_WAITING:
+        waiting = f"{MOST_WAITING} jobs of this token wait for the end of others"
+        raise JobRefused(CONTINUES, f"{waiting}: cancel one, or post this one once one of them is published")
+    earlier = _load_earlier(reader, spec.continue_from)
+    ended = earlier.state == JobState.FINISHED
+    return "being published" if ended else f"waits for the end of job {earlier.id}, which it continues"
 
 
 def _check_going_on(job: Job, spec: JobSpec) -> None:

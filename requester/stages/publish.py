@@ -59,7 +59,7 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
             job = reader.get_one(Job, job_id)
             spec, token = continuing.find_start(reader, jobs.load_spec(job)), job.token
         if spec is None:
-            return _await_earlier_job(context, job_id)
+            return context.settings.sweep_s
         publication, facts = _build_publication(context, job_id, spec, token)
         spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
@@ -90,15 +90,6 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
         record_event(work, job_id, "published", context.clock(), spec_digest=publication.digest)
         work.notify("settle")
     return None
-
-
-def _await_earlier_job(context: Context, job_id: str) -> float:
-    with context.begin() as work:
-        job = lock_row(work, Job, job_id)
-        continued = jobs.load_spec(job).continue_from
-        if job.state == JobState.DRAFT and continued is not None:
-            job.reason = f"{continuing.AWAITS_END} {continued.job}, which it continues"
-    return context.settings.sweep_s
 
 
 def _raise_gone(digest: Digest) -> None:

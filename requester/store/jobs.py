@@ -235,6 +235,17 @@ def ended_uncollected(reader: RowReader) -> Sequence[Job]:
 _ENDED_UNCOLLECTED: Final = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
 
 
+def count_continuing_drafts(reader: RowReader, token: str) -> int:
+    return reader.session.scalar(_CONTINUING_DRAFTS, {"token": token}) or 0
+
+
+_CONTINUING_DRAFTS: Final = (
+    select(func.count())
+    .select_from(Job)
+    .where(Job.state == JobState.DRAFT, Job.token == bindparam("token"), Job.continues.is_not(None))
+)
+
+
 def latest_closed(reader: RowReader, job_id: str) -> Round | None:
     return reader.session.scalar(_LATEST_CLOSED, {"job": job_id})
 

@@ -9,11 +9,12 @@ from secrets import randbelow
 from typing import Final
 
 from sqlalchemy import exists, func, select
+from sqlalchemy.orm import aliased
 
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.terms import JobState, ReplicaState, RoundState, TaskState
 from requester.store import workers
 from requester.store.among import NOW
-from requester.store.tables import Job, Replica, Task
+from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader
 
 MOST: Final = 256
@@ -32,10 +33,30 @@ BUSY: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
 def list_drafts(reader: RowReader) -> Sequence[str]:
+    """Returns drafts, but for those that continue a job which goes on, or whose last state is still to be stored."""
     return reader.session.scalars(_DRAFTS).all()
 
 
-_DRAFTS: Final = select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at).limit(MOST)
+_EARLIER: Final = aliased(Job)
+_LAST_ROUND: Final = (
+    select(func.max(Round.number))
+    .where(Round.job_id == _EARLIER.id, Round.state == RoundState.CLOSED)
+    .correlate(_EARLIER)
+    .scalar_subquery()
+)
+_STORED: Final = exists().where(
+    Round.job_id == _EARLIER.id, Round.number == _LAST_ROUND, func.coalesce(Round.optimizer_state, "") != ""
+)
+_GOES_ON: Final = _EARLIER.ended_at.is_(None) | (
+    (_EARLIER.state == JobState.FINISHED) & _EARLIER.replay_from.is_not(None) & ~_STORED
+)
+_DRAFTS: Final = (
+    select(Job.id)
+    .where(Job.state == JobState.DRAFT, ~exists().where(_EARLIER.id == Job.continues, _GOES_ON))
+    .order_by(Job.created_at)
+    .limit(MOST)
+)
+"""As moves.continuing.find_start decides it."""
 
 
 def list_assignable_jobs(reader: RowReader, now: float) -> Sequence[str]:

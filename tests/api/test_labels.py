@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from requester.moves import continuing
 from tests.api.api_service import Service
 
 Posted = Callable[..., dict[str, Any]]
@@ -119,3 +121,24 @@ def test_more_rounds_wait_for_the_end_of_a_job_that_goes_on(service: Service, po
 
 def posted_seed(service: Service, job: str) -> int:
     return int(service.requester.get(f"/v1/jobs/{job}").json()["spec"]["seed"])
+
+
+def test_a_token_has_few_drafts_that_wait_for_other_jobs(
+    service: Service, posted: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(continuing, "MOST_WAITING", 2)
+    first = posted(rounds=3)["id"]
+
+    def extend() -> httpx.Response:
+        return service.requester.post(f"/v1/jobs/{first}/extend", json={"rounds": 2, "budget": "1000000000000"})
+
+    more = [extend().json() for _ in range(2)]
+    assert {job["reason"] for job in more} == {f"waits for the end of job {first}, which it continues"}
+    refused = extend()
+    assert refused.status_code == 422
+    assert "2 jobs of this token wait for the end of others: cancel one" in refused.text
+    assert posted()["state"] == "draft", "what continues none is posted"
+    service.requester.post(f"/v1/jobs/{more[0]['id']}/cancel")
+    assert extend().status_code == 201
+    for job in service.requester.get("/v1/jobs", params={"state": "draft"}).json()["items"]:
+        service.requester.post(f"/v1/jobs/{job['id']}/cancel")

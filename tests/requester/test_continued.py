@@ -13,6 +13,7 @@ from gradmarket.market.job_parts import Continued
 from gradmarket.market.terms import Digest, JobState
 from requester.moves import continuing, snapshots
 from requester.stages import collect
+from requester.store import ready_rows
 from requester.store.tables import Job, Round
 from tests.kit.behaviour import scaled
 from tests.lanes import leave_to_full
@@ -127,6 +128,42 @@ def test_what_cannot_be_continued_is_refused_with_what_to_do(new_floor: NewFloor
             continuing.check_state_fits(reader, blobs, named, wider, {})
         with pytest.raises(JobRefused, match="keeps another state than in job"):
             continuing.check_state_fits(reader, blobs, named, LAYOUT, {})
+
+
+def draft(market: MarketFixture, job: str, **changes: Any) -> None:
+    spec = JobSpec.model_validate(market._spec(rounds=1, **changes, **ALONE))
+    money = {"unit": "1", "price": 1, "budget": 1}
+    with market.context.begin() as work:
+        fields = {"token": "requester", "secret": bytes(32), "created_at": market.clock(), **money}
+        work.add(Job(id=job, state=JobState.DRAFT, spec=spec.model_dump(mode="json"), **fields))
+
+
+def drafts(market: MarketFixture) -> list[str]:
+    with market.context.reading() as reader:
+        return list(ready_rows.list_drafts(reader))
+
+
+def test_drafts_that_wait_for_a_job_keep_none_from_being_published(new_floor: NewFloor) -> None:
+    """One token's extensions of a job that goes on filled the list of 256 drafts, the oldest first."""
+    market = new_floor(rounds=2, **ALONE)
+    waiting = [f"{number:016x}" for number in range(0x1000, 0x1000 + ready_rows.MOST + 2)]
+    for job in waiting:
+        draft(market, job, continue_from=FIRST)
+    draft(market, SECOND)
+    assert drafts(market) == [SECOND]
+    finish(market, FIRST)
+    assert set(drafts(market)) <= {SECOND, *waiting}
+    assert len(drafts(market)) == ready_rows.MOST
+    last = max(market.rounds(), key=lambda row: row.number)
+    for replayed, state, ready in ((1, "", False), (None, "", True), (1, last.optimizer_state, True)):
+        with market.context.begin() as work:
+            work.get_one(Job, FIRST).replay_from = replayed
+            work.get_one(Round, (FIRST, last.number)).optimizer_state = Digest(state)
+        assert (drafts(market) != [SECOND]) is ready, (replayed, state)
+    with market.context.begin() as work:
+        job = work.get_one(Job, FIRST)
+        job.state, job.replay_from = JobState.CANCELLED, 1
+    assert len(drafts(market)) == ready_rows.MOST, "each is refused now"
 
 
 def test_a_job_that_was_called_off_is_not_continued(new_floor: NewFloor) -> None:

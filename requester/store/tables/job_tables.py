@@ -31,6 +31,8 @@ class Job(Base):
     swept: Mapped[bool] = mapped_column(default=True, server_default="1")
     """Whether a sweep looks at the job while a round of it is under way: a date may end it, or it opens rounds ahead,
     or sums them under masks."""
+    continues: Mapped[str | None]
+    """The job that the spec continues, for queries."""
     publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """Large, like `facts`: loaded only when it is accessed, within the row's transaction."""
     spec_digest: Mapped[Digest | None]
@@ -79,6 +81,7 @@ class Job(Base):
             self._name(f"{field}.{part}", holder.get(part))
         if field == "spec" and said is not None:
             dated = said.get("stop") or said.get("deadlines", {}).get("end")
+            self.continues = (said.get("continue_from") or {}).get("job")
             self.swept = bool(dated or said.get("overlap") or said.get("data", {}).get("secure_aggregation"))
         return said
 
