@@ -21,10 +21,11 @@ document.addEventListener("DOMContentLoaded", () => {
     const lines = names.map((name, at) => ({
       label: name, stroke: colours[at % colours.length], width: 2, scale: scale(name), spanGaps: true,
     }));
+    const rounds = { ...axis, incrs: [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5].map((power) => step * 10 ** power)).sort((a, b) => a - b) };
     const metric = { ...axis, scale: "metric", side: 1, grid: { show: false } };
     plot = new uPlot({
       width: box.clientWidth, height: 260, scales: { x: { time: false } },
-      series: [{ label: "round" }, ...lines], axes: [axis, axis, ...(lines.some((line) => line.scale === "metric") ? [metric] : [])],
+      series: [{ label: "round" }, ...lines], axes: [rounds, axis, ...(lines.some((line) => line.scale === "metric") ? [metric] : [])],
     }, data, box);
   }
   document.addEventListener("htmx:afterSwap", draw);
