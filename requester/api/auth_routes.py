@@ -34,6 +34,8 @@ class Identity:
     subject: str
     proven: bool
     """Whether it has an API token or is a worker that was paid before; wallets of other workers cost nothing."""
+    token: bytes
+    """The hash of the token: another token may have the same subject later."""
 
 
 async def _require_identity(
@@ -87,7 +89,7 @@ class Callers:
                 self._proven.drop(_hash_token(token))
                 return None
             proven = row.role != WORKER or identities.was_paid(reader, Address(row.subject))
-        identity = Identity(row.role, row.subject, proven)
+        identity = Identity(row.role, row.subject, proven, row.hash)
         if proven:
             self._proven.keep(_hash_token(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0))
         if row.role == WORKER:

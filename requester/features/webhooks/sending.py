@@ -60,6 +60,9 @@ def _begin_try(context: Context, number: int) -> Letter | None:
         if row is None or row.due_at > now:
             return None
         webhook = work.get_one(Webhook, row.webhook_id)
+        if webhook_rows.has_ended(work, webhook, now):
+            work.session.delete(webhook)
+            return None
         row.tries += 1
         row.due_at = now + compute_wait(row.tries)
         body = row.body.encode()

@@ -11,7 +11,7 @@ from gradmarket.market.terms import Role
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView
 from gradmarket.network.addresses import HOOK_SERVERS, check_link_target
-from requester.api.auth_routes import ROLE, Identity, Submitter
+from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
 from requester.api.state import Here
@@ -20,6 +20,7 @@ from requester.context import Context
 from requester.features.webhooks import webhook_rows
 from requester.features.webhooks.webhook_rows import Webhook
 from requester.store.retries import retry_on_conflict
+from requester.store.tables import ApiToken
 from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
@@ -57,7 +58,10 @@ def create(context: Here, who: Submitter, asked: NewWebhook) -> CreatedWebhook:
 def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> CreatedWebhook:
     told = list(dict.fromkeys(asked.happenings))
     with context.begin() as work:
-        row = webhook_rows.create_webhook(work, who.subject, who.role, asked.url, told, context.clock())
+        token = work.get(ApiToken, who.token)
+        if token is None:
+            raise token_needed()
+        row = webhook_rows.create_webhook(work, token, asked.url, told, context.clock())
         return CreatedWebhook(**_build_webhook_view(work, row).model_dump(), secret=write_secret(row.secret))
 
 
@@ -75,7 +79,7 @@ def _check_receiver(context: Context, url: str) -> None:
 
 @router.get("", operation_id="list_webhooks", responses=ROLE, summary="Your webhooks; an admin's: everybody's")
 def listed(context: Here, who: Submitter, cursor: Cursor = None, limit: Limit = 100) -> Page[WebhookView]:
-    whose = webhook_rows.select_webhooks(None if who.role == Role.ADMIN else who.subject)
+    whose = webhook_rows.select_webhooks(None if who.role == Role.ADMIN else who.token)
     with context.reading() as reader:
         return load_list_page(reader, whose, [Webhook.id], lambda row: _build_webhook_view(reader, row), cursor, limit)
 
@@ -107,13 +111,13 @@ def ping(context: Here, who: Submitter, webhook_id: IdPath) -> WebhookView:
 @retry_on_conflict
 def delete(context: Here, who: Submitter, webhook_id: IdPath) -> Response:
     with context.begin() as work:
-        webhook_rows.delete_webhook(work, _find_own(work, webhook_id, who))
+        work.session.delete(_find_own(work, webhook_id, who))
     return Response(status_code=204)
 
 
 def _find_own(reader: RowReader, webhook_id: str, who: Identity) -> Webhook:
     """Another token's is as if there were none."""
     row = reader.get(Webhook, webhook_id)
-    if row is None or (who.role != Role.ADMIN and row.token != who.subject):
+    if row is None or (who.role != Role.ADMIN and row.token_hash != who.token):
         raise NotFound(f"no webhook {webhook_id}")
     return row

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from secrets import token_bytes, token_hex
 from typing import Any, Final
 
-from sqlalchemy import Select, delete, func, or_, select
+from sqlalchemy import ForeignKey, Select, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
@@ -41,6 +41,10 @@ class Webhook(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     token: Mapped[str]
     """The token's name."""
+    token_hash: Mapped[bytes] = mapped_column(
+        ForeignKey("tokens.hash", name="webhooks_of_token", ondelete="CASCADE"), index=True
+    )
+    """The token itself: a later one of that name has webhooks of its own."""
     role: Mapped[str]
     url: Mapped[str]
     happenings: Mapped[dict[str, Any]]
@@ -59,7 +63,9 @@ class WebhookDelivery(Base):
     __tablename__ = "webhook_deliveries"
 
     number: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
-    webhook_id: Mapped[str] = mapped_column(index=True)
+    webhook_id: Mapped[str] = mapped_column(
+        ForeignKey("webhooks.id", name="deliveries_of_webhook", ondelete="CASCADE"), index=True
+    )
     message: Mapped[str]
     """Its id, alike in every try: who gets it twice knows by that."""
     body: Mapped[str]
@@ -68,18 +74,19 @@ class WebhookDelivery(Base):
     created_at: Mapped[float]
 
 
-def create_webhook(work: Work, token: str, role: str, url: str, happenings: Sequence[str], now: float) -> Webhook:
+def create_webhook(work: Work, token: ApiToken, url: str, happenings: Sequence[str], now: float) -> Webhook:
     """Raises Conflict where the token has MOST webhooks, or one of this address."""
-    work.one_at_a_time(f"webhooks of {token}")
-    known = work.session.scalars(select_webhooks(token)).all()
+    work.one_at_a_time(f"webhooks of {token.subject}")
+    known = work.session.scalars(select_webhooks(token.hash)).all()
     if any(row.url == url for row in known):
-        raise Conflict(f"the token {token} has a webhook to this address: remove it first")
+        raise Conflict(f"the token {token.subject} has a webhook to this address: remove it first")
     if len(known) >= MOST:
-        raise Conflict(f"the token {token} has {MOST} webhooks and may have no more: remove one first")
+        raise Conflict(f"the token {token.subject} has {MOST} webhooks and may have no more: remove one first")
     row = Webhook(
         id=token_hex(8),
-        token=token,
-        role=role,
+        token=token.subject,
+        token_hash=token.hash,
+        role=token.role,
         url=url,
         happenings={"told": list(happenings)},
         secret=token_bytes(24),
@@ -92,15 +99,15 @@ def create_webhook(work: Work, token: str, role: str, url: str, happenings: Sequ
     return row
 
 
-def delete_webhook(work: Work, row: Webhook) -> None:
-    """Deletes it with what it had still to be told."""
-    work.session.execute(delete(WebhookDelivery).where(WebhookDelivery.webhook_id == row.id))
-    work.session.delete(row)
+def select_webhooks(token: bytes | None) -> Select[Webhook]:
+    """Of the token of this hash, or all."""
+    return select(Webhook) if token is None else select(Webhook).where(Webhook.token_hash == token)
 
 
-def select_webhooks(token: str | None) -> Select[Webhook]:
-    """Of one token, or all."""
-    return select(Webhook) if token is None else select(Webhook).where(Webhook.token == token)
+def has_ended(reader: RowReader, webhook: Webhook, now: float) -> bool:
+    """Whether its token has expired. A token that was revoked has no row, and took its webhooks with it."""
+    until = reader.get_one(ApiToken, webhook.token_hash).until
+    return until is not None and until <= now
 
 
 def count_waiting(reader: RowReader, webhook_id: str) -> int:
@@ -127,8 +134,7 @@ def _select_listeners(event: JobEvent) -> Select[Webhook]:
     its_token = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
     whose = or_(Webhook.token == its_token, Webhook.role == Role.ADMIN)
     lasts = or_(ApiToken.until.is_(None), ApiToken.until > event.at)
-    live = select(ApiToken.subject).where(ApiToken.role == Webhook.role, lasts).correlate(Webhook)
-    return select(Webhook).where(whose, Webhook.token.in_(live))
+    return select(Webhook).join(ApiToken, ApiToken.hash == Webhook.token_hash).where(whose, lasts)
 
 
 def queue_delivery(work: Work, webhook: Webhook, kind: str, told: dict[str, Any], at: float) -> None:

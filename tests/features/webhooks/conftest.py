@@ -62,9 +62,9 @@ class Told:
     market: MarketFixture
     client: TestClient
 
-    def token(self, name: str, role: Role = Role.SUBMIT) -> dict[str, str]:
+    def token(self, name: str, role: Role = Role.SUBMIT, until: float | None = None) -> dict[str, str]:
         with self.market.context.begin() as work:
-            secret, _row = tokens.create_token(work, name, role, None, self.market.clock())
+            secret, _row = tokens.create_token(work, name, role, until, self.market.clock())
         return {"Authorization": f"Bearer {secret}"}
 
     def revoke(self, name: str) -> None:

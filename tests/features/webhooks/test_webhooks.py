@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.terms import JobState, Role
 from requester.features.webhooks import sending
 from requester.features.webhooks.sending import GIVEN_UP_S, Letter, compute_wait, post_letter
-from requester.features.webhooks.webhook_rows import MOST, WebhookDelivery
+from requester.features.webhooks.webhook_rows import MOST, Webhook, WebhookDelivery
 from requester.store import stored_times
 from tests.databases import BOTH
 from tests.features.webhooks.conftest import NewTold, Receiver
@@ -169,6 +169,39 @@ def test_a_token_that_ended_is_told_nothing_more(new_told: NewTold, receiver: Re
     told.revoke("alice")
     told.market.cancel()
     assert receiver.got == []
+
+
+@BOTH
+def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one(
+    new_told: NewTold, receiver: Receiver
+) -> None:
+    """The cheating twin: who held the old token, which was revoked since it leaked, hears of the new one's jobs."""
+    told = new_told(receiver.url)
+    before = told.token("alice")
+    told.add(before, f"{receiver.url}/before")
+    market = told.market
+    market.stages = tuple(stage for stage in market.stages if stage is not sending)
+    market.cancel()
+    told.revoke("alice")
+    alice = told.token("alice")
+    assert (told.listed(alice), market.all(Webhook), market.all(WebhookDelivery)) == ([], [], [])
+    told.add(alice, receiver.url, happenings=["job.cancelled"])
+    market.stages += (sending,)
+    market.drive()
+    assert receiver.told() == []
+
+
+@BOTH
+def test_what_waits_for_a_token_that_expired_meanwhile_is_not_posted(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    told.add(told.token("alice", until=told.market.clock() + 60), receiver.url)
+    receiver.status = 503
+    told.market.cancel()
+    assert len(receiver.got) == 1
+    receiver.status = 200
+    told.market.lapse(61)
+    assert len(receiver.got) == 1
+    assert (told.market.all(Webhook), told.market.all(WebhookDelivery)) == ([], [])
 
 
 def test_secrets_are_told_once_and_webhooks_are_their_owner_s(new_told: NewTold, receiver: Receiver) -> None:
