@@ -31,6 +31,10 @@ def test_the_specification_s_example_comes_out() -> None:
         ({"webhook-signature": "v1,ä"}, BODY, SENT, "not signed with this secret"),
         ({}, BODY, SENT + TOLERANCE_S + 1, "of another time"),
         ({"webhook-timestamp": "now"}, BODY, SENT, "of another time"),
+        ({"webhook-timestamp": "9" * 5000}, BODY, SENT, "of another time"),
+        ({"webhook-timestamp": "9" * 400}, BODY, SENT, "of another time"),
+        ({"webhook-id": "msg_\ud800"}, BODY, SENT, "not signed with this secret"),
+        ({"webhook-signature": "v1,\ud800"}, BODY, SENT, "not signed with this secret"),
     ],
 )
 def test_what_was_changed_or_is_sent_again_later_is_refused(
