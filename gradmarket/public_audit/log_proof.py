@@ -1,6 +1,6 @@
 """Clause 8 of the proof of a job: its log is the one that its batches carry, and has what they pay for. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from gradmarket.market.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
@@ -8,6 +8,7 @@ from gradmarket.market.rules import job_log
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.terms import Hash, ReplicaId, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 
@@ -20,13 +21,14 @@ def prove_log(record: JobRecord) -> ClauseResult:
     log, faults = record.log, list[ClauseFinding]()
     if log.head is None and not log.carried:
         return ClauseResult(Clause.LOG, 0, "leaves", unseen=("the log: neither the market nor a batch has one",))
-    for about, head in _list_heads(record):
+    lost = _find_lost_heads(record)
+    for about, head in _list_heads(record, lost):
         faults += (ClauseFinding(Clause.LOG, about, why) for why in job_log.find_head_faults(log.leaves, [head]))
     signer = record.opened.signer
     if log.head is not None and not is_signed_by(record.domain, log.head.struct(), log.head.signature, signer):
         faults.append(ClauseFinding(Clause.LOG, "the log", "its head is not signed by the job's signer"))
     places, found, missing = {leaf: number for number, leaf in enumerate(log.leaves)}, set[bytes](), 0
-    for about, data, size in _list_records(record):
+    for about, data, size in _list_records(record, lost):
         leaf = Hash(hash_leaf(data))
         found.add(leaf)
         if size is not None and places.get(leaf, size) >= size:
@@ -39,22 +41,38 @@ def prove_log(record: JobRecord) -> ClauseResult:
         "leaves after the last batch, for which the market's signature stands": len(log.leaves) - carried,
         "leaves of records that are not public any more": len(places.keys() - found),
     }
-    unseen = tuple(f"{count} {what}" for what, count in counts.items() if count > 0)
+    restored = [
+        f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says that "
+        f"the service was restored without them, at Unix time {restart.at}"
+        for batch, restart in lost.items()
+    ]
+    unseen = (*restored, *(f"{count} {what}" for what, count in counts.items() if count > 0))
     return ClauseResult(Clause.LOG, len(log.leaves), "leaves", tuple(faults), unseen)
 
 
-def _list_heads(record: JobRecord) -> Iterator[tuple[str, LogHead]]:
-    yield from ((f"batch {number}", head) for number, head in record.log.carried.items())
+def _find_lost_heads(record: JobRecord) -> dict[int, PublishedRestart]:
+    """Finds the batches whose heads the log does not lead to, and says so in a leaf that the signed head covers."""
+    log = record.log
+    return {
+        restart.batch: restart
+        for restart in (() if log.head is None else log.head.restarts)
+        if restart.batch in log.carried
+        and job_log.is_restart(log.leaves, restart.number, restart.batch, log.carried[restart.batch], restart.at)
+    }
+
+
+def _list_heads(record: JobRecord, lost: Container[int]) -> Iterator[tuple[str, LogHead]]:
+    yield from ((f"batch {number}", head) for number, head in record.log.carried.items() if number not in lost)
     if record.log.head is not None:
         yield "the signed head", record.log.head.struct()
 
 
-def _list_records(record: JobRecord) -> Records:
+def _list_records(record: JobRecord, lost: Container[int]) -> Records:
     """What a batch pays was decided before it: offer, waves, the answers that were rejected, and the one it pays."""
     by_replica = dict[ReplicaId, int]()
     by_task = dict[str, int]()
     for item in record.payments:
-        head = record.log.carried.get(item.batch) if item.batch is not None else None
+        head = None if item.batch is None or item.batch in lost else record.log.carried.get(item.batch)
         units, root = Units(item.amount // record.opened.unit), item.payload_root or NO_ROOT
         data = job_log.encode_payment(item.replica, item.worker, units, root)
         yield f"payment {item.id}", data, None if head is None else head.size

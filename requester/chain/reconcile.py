@@ -70,10 +70,10 @@ def correct_batches(chain: ChainContext, job_id: str) -> bool:
     """
     with chain.reading() as reader:
         chain_job = reader.get_one(Job, job_id).chain_job or 0
-    onchain = chain.ledger.job(chain_job).batches
-    changed = [
-        _batch_on_chain(chain, job_id, chain_job, number) for number in range(_first_open(chain, job_id), onchain)
-    ]
+    onchain, first = chain.ledger.job(chain_job).batches, _first_open(chain, job_id)
+    if onchain > first:
+        chain.extend_log(chain, job_id)  # before a batch is adopted, the log admits what a restore lost of its head
+    changed = [_batch_on_chain(chain, job_id, chain_job, number) for number in range(first, onchain)]
     return any([*changed, _put_back_from(chain, job_id, onchain)])
 
 

@@ -21,8 +21,10 @@ from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.demo.service import Service
-from gradmarket.market.merkle import GrowingTree
+from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.rules import job_log
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.public_audit.audit_run import choose_thread_count
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
@@ -197,6 +199,27 @@ def other_history(record: JobRecord, at: int) -> JobRecord:
     return replace(record, log=replace(record.log, leaves=leaves, head=head))
 
 
+def restarted(record: JobRecord, admits: bool) -> JobRecord:
+    """The service lost the first batch's leaves, or says so; it `admits` that in the log's last leaf, or in none."""
+    batch, at = min(record.log.carried), 7
+    lost = replace(record.log.carried[batch], root=Hash(bytes(32)))
+    leaf = Hash(hash_leaf(job_log.encode_restart(batch, lost, at)))
+    leaves = [*record.log.leaves, *([leaf] if admits else [])]
+    tree = GrowingTree(leaves)
+    told = PublishedRestart(number=len(leaves) - 1, batch=batch, at=at)
+    fields = {"size": len(tree), "root": Hash(tree.compute_root()), "restarts": (told,)}
+    head = record.log.head.model_copy(update=fields) if record.log.head else None
+    carried = {**record.log.carried, batch: lost}
+    return replace(record, log=replace(record.log, leaves=leaves, head=head, carried=carried))
+
+
+def test_a_restart_that_the_log_admits_is_named_and_no_fork(record: JobRecord) -> None:
+    """The head is not signed again, which is the one fault."""
+    result = prove_log(restarted(record, admits=True))
+    assert [fault.about for fault in result.faults] == ["the log"]
+    assert any("restored without them" in line for line in result.unseen)
+
+
 def unsigned_log(record: JobRecord) -> JobRecord:
     assert record.log.head is not None
     return replace(record, log=replace(record.log, head=record.log.head.model_copy(update={"signature": bytes(65)})))
@@ -252,6 +275,7 @@ LIES: Final = {
     "a payment in no batch": Lie(Clause.BATCHES, lambda r: changed_payment(r, batch=999)),
     "other credits on-chain": Lie(Clause.CREDITS, emptied_batches),
     "another history": Lie(Clause.LOG, lambda r: other_history(r, len(r.log.leaves) // 2)),
+    "a restart that no leaf admits": Lie(Clause.LOG, lambda r: restarted(r, admits=False)),
     "a log cut short": Lie(Clause.LOG, lambda r: replace(r, log=replace(r.log, leaves=r.log.leaves[:3]))),
     "a log that nobody signed": Lie(Clause.LOG, unsigned_log),
     "an answer that was not logged": Lie(Clause.LOG, lambda r: ballot_of(r, salt=Hash(bytes(32)))),

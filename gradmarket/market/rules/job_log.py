@@ -24,6 +24,8 @@ class LeafKind(StrEnum):
     VERDICT = "verdict"
     ROUND = "round"
     PAYMENT = "payment"
+    RESTART = "restart"
+    """The service was restored from a copy without some leaves of a head that a batch carries."""
 
 
 def encode_offer(offer: Hash, signature: bytes) -> bytes:
@@ -53,6 +55,22 @@ def encode_round(number: int, parameters: Digest, updated: Digest) -> bytes:
 
 def encode_payment(replica: ReplicaId, worker: Address, units: Units, root: Hash) -> bytes:
     return _encode(LeafKind.PAYMENT, replica, worker, units, root)
+
+
+def encode_restart(batch: int, lost: LogHead, at: int) -> bytes:
+    """`lost`: the head that the batch carries and the log does not lead to; `at`: when that was found, in Unix time."""
+    return _encode(LeafKind.RESTART, batch, lost.size, lost.root, at)
+
+
+def is_ahead(tree: merkle.GrowingTree, head: LogHead) -> bool:
+    """Returns whether the head has leaves that the tree has not, or others."""
+    return head.size > len(tree) or tree.compute_root(head.size) != head.root
+
+
+def is_restart(leaves: Sequence[Hash], number: int, batch: int, lost: LogHead, at: int) -> bool:
+    """Returns whether that leaf admits the loss of the batch's head."""
+    leaf = merkle.hash_leaf(encode_restart(batch, lost, at))
+    return 0 <= number < len(leaves) and leaves[number] == leaf
 
 
 def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> str:

@@ -7,6 +7,17 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.wire.evidence import PublishedView
 
 
+class PublishedRestart(PublishedView):
+    """A restore that lost leaves of the head that a batch on-chain carries: a leaf of the log admits it."""
+
+    number: int = Field(ge=0)
+    """That leaf's place in the log, from 0 on."""
+    batch: int = Field(ge=0)
+    """Number of the batch in the contract."""
+    at: int = Field(ge=0)
+    """Unix time at which the service found it."""
+
+
 class PublishedHead(PublishedView):
     """The newest head of a job's log, which its signer stands for."""
 
@@ -18,6 +29,8 @@ class PublishedHead(PublishedView):
     """RFC 9162's root over them."""
     signature: SignatureField
     """The job's signer's, of messages.LogHead."""
+    restarts: tuple[PublishedRestart, ...] = ()
+    """Restores of the service after which the log went on without leaves that a batch's head has."""
 
     def struct(self) -> LogHead:
         return LogHead(self.job, self.size, self.root)

@@ -3,19 +3,21 @@
 They are added when a batch is about to be settled, which carries the log's head, and once the job is collected.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, ForeignKey, String, UniqueConstraint, cast, exists, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from contracts import events, log_heads
 from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import job_log
 from gradmarket.market.rules.job_log import LeafKind
-from gradmarket.market.terms import Hash, RoundState
+from gradmarket.market.terms import BatchState, Hash, RoundState
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from requester.chain.chain_context import ChainContext
-from requester.store.tables import Base, Earned, Job, Replica, Round, Task, Wave
+from requester.store.tables import Base, Batch, Earned, Job, Replica, Round, Task, Wave
 from requester.store.work import RowReader, Work
 
 
@@ -34,10 +36,16 @@ class LogLeaf(Base):
 
 
 def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
-    """Adds the leaves of all records that have none, and returns the head over all; None for a job without any."""
+    """Adds the leaves of all records that have none, and returns the head over all; None for a job without any.
+
+    A head that only the chain knows may be from before the service was restored. Where the log does not lead to it, a
+    leaf admits that: a head over other leaves would be a fork.
+    """
+    carried = _fetch_unknown_heads(chain, job_id)
     with chain.begin() as work:
         job = work.get_one(Job, job_id)
         append_leaves(work, job)
+        _admit_lost_heads(work, job, carried, int(chain.clock()))
         return find_head(work, job)
 
 
@@ -46,6 +54,35 @@ def append_leaves(work: Work, job: Job) -> None:
     for number, (kind, about, data) in enumerate(new, count_leaves(work, job.id)):
         work.add(LogLeaf(job_id=job.id, number=number, kind=kind.value, about=about, hash=Hash(hash_leaf(data))))
     work.flush()
+
+
+def _fetch_unknown_heads(chain: ChainContext, job_id: str) -> dict[int, LogHead]:
+    """Returns the heads, by batch, of the batches that the contract has and the books do not know as settled."""
+    with chain.reading() as reader:
+        chain_job = reader.get_one(Job, job_id).chain_job or 0
+        settled = select(Batch.number).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
+        known = set(reader.session.scalars(settled))
+    unknown = [number for number in range(chain.ledger.job(chain_job).batches) if number not in known]
+    groups = ((number, events.settled_groups(chain.ledger, chain_job, number)) for number in unknown)
+    heads = ((number, log_heads.parse_head(chain_job, group)) for number, found in groups for group in found)
+    return {number: head for number, head in heads if head is not None}
+
+
+def _admit_lost_heads(work: Work, job: Job, carried: Mapping[int, LogHead], now: int) -> None:
+    admitted = {restart.batch for restart in list_restarts(work, job.id)}
+    tree = load_tree(work, job.id) if carried.keys() - admitted else GrowingTree()
+    lost = [(batch, head) for batch, head in carried.items() if batch not in admitted and job_log.is_ahead(tree, head)]
+    for number, (batch, head) in enumerate(lost, len(tree)):
+        leaf = Hash(hash_leaf(job_log.encode_restart(batch, head, now)))
+        work.add(LogLeaf(job_id=job.id, number=number, kind=LeafKind.RESTART.value, about=f"{batch}/{now}", hash=leaf))
+    work.flush()
+
+
+def list_restarts(reader: RowReader, job_id: str) -> tuple[PublishedRestart, ...]:
+    admitted = select(LogLeaf).where(LogLeaf.job_id == job_id, LogLeaf.kind == LeafKind.RESTART.value)
+    rows = reader.session.scalars(admitted.order_by(LogLeaf.number))
+    told = ((row.number, *map(int, row.about.split("/"))) for row in rows)
+    return tuple(PublishedRestart(number=number, batch=batch, at=at) for number, batch, at in told)
 
 
 def count_leaves(reader: RowReader, job_id: str) -> int:

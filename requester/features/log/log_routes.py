@@ -24,7 +24,8 @@ Size = Annotated[int, Query(ge=0, le=MOST, description="Leaves of the log that i
 AT_ONCE: Final = 2000
 """Hashes in one answer."""
 ABOUT: Final = (
-    "The record: a task, a task/wave, a replica, a replica/outcome, a round/parameters, or a payment's number"
+    "The record: a task, a task/wave, a replica, a replica/outcome, a round/parameters, "
+    "a payment's number, or a batch/time"
 )
 EMPTY: Final = "the log has no leaf yet: it gets the first ones with the job's first batch"
 
@@ -34,10 +35,11 @@ def get_log(context: Here, request: Request, source: Source, job_id: JobPath) ->
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
         tree = _load_tree(request, reader, job, source)
+        restarts = leaf_rows.list_restarts(reader, job_id)
     if not len(tree):
         raise NotFound(EMPTY)
     head = LogHead(job.chain_job or 0, len(tree), Hash(tree.compute_root()))
-    return PublishedHead(job=head.job, size=head.size, root=head.root, signature=context.sign(head))
+    return PublishedHead(job=head.job, size=head.size, root=head.root, signature=context.sign(head), restarts=restarts)
 
 
 @router.get(
