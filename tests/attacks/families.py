@@ -27,6 +27,7 @@ FAMILIES: Final = (
     "windows",
     "disclosed",
     "disputes",
+    "forks",
     "patience",
     "identities",
     "rings",

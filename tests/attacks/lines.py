@@ -69,6 +69,7 @@ LINES: Final = (
     "copy of an audited answer",
     "an answer read before its task is done again",
     "an audit's answer sent again",
+    "forked history",
     "dispute griefing",
     "a silent side of a dispute",
     "a job held up by an audit elsewhere",
