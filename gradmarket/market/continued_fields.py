@@ -1,19 +1,21 @@
 """What a posted job takes over from the one that it continues."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from gradmarket.market.job import JobSpec, Publication
 
 CONTINUES: Final = "continue_from"
+_ID: Final = re.compile(r"[0-9a-f]{16}")
 _ITS_OWN: Final = ("budget", "growth", "rounds", CONTINUES)
 
 
 def find_continued(posted: Mapping[str, Any]) -> str | None:
-    """Returns the id of the job that a posted one continues, if it names one."""
+    """Returns the id of the job that a posted one continues, if it names one; None for what is no id."""
     named = posted.get(CONTINUES)
     job = named.get("job") if isinstance(named, Mapping) else named
-    return job if isinstance(job, str) else None
+    return job if isinstance(job, str) and _ID.fullmatch(job) else None
 
 
 def fill_fields(posted: Mapping[str, Any], before: JobSpec, publication: Publication | None) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class JobFields(Part):
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopRule, ...] = ()
     tags: Tags = Field(default=(), exclude_if=_is_default)
-    """Words to find the job by. The service keeps these and the note beside the job: no publication has them."""
+    """Words to find the job by. The service keeps these and the note beside the job, where anybody may read them."""
     note: Note = Field(default="", exclude_if=_is_default)
     visibility: Visibility = Field(default="workers", exclude_if=_is_default)
     """Omitted where it is the default, so that publications older than this field keep their digests."""

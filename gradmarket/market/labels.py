@@ -5,9 +5,11 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from gradmarket.market.fields import Part
+from gradmarket.market.printable import Printable
 
 MOST_TAGS: Final = 20
 TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:=-]{0,39}$"
+TAG_OR_NONE: Final = rf"{TAG}|^$"
 
 
 def _sort_once(tags: tuple[str, ...]) -> tuple[str, ...]:
@@ -16,7 +18,7 @@ def _sort_once(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 Tag = Annotated[str, Field(pattern=TAG)]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_sort_once)]
-Note = Annotated[str, Field(max_length=2000)]
+Note = Annotated[Printable, Field(max_length=2000)]
 
 
 class Labels(Part):

@@ -206,8 +206,9 @@ class TrainingJob:
 
         Without `rounds` that is this job, whose budget grows by `budget`, as `fund` does it. With `rounds` it is a new
         job with this one's fields and a deposit of its own, at most `budget` where it is named: it begins once this one
-        is finished, from its parameters and its optimizer's state, with the bits of a job that simply runs longer. The
-        rounds of this job stay: they are under the digest that its offers and its escrow name.
+        is finished, from its parameters and its optimizer's state. With a constant schedule it has the bits of a job
+        that simply runs longer; one that decays (cosine, linear) had ended here, and goes on from where the rounds of
+        both would have it. The rounds of this job stay: they are under the digest that its offers and its escrow name.
         """
         if rounds is None:
             if budget is None:

@@ -23,8 +23,10 @@ from gradmarket.sdk.sweep import (
     Point,
     Sweep,
     apply_point,
+    cancel_jobs,
     choose_module,
     describe_point,
+    describe_uncancelled,
     list_points,
     run_in_threads,
 )
@@ -114,8 +116,8 @@ class Market:
         `grid` maps arguments of train to lists of values; "optimizer.lr" is a part of one. `module` is trained anew in
         each run, or is a function that makes a run's module of its point, a dict of the grid's names. `arguments` are
         train's, the same in all runs. All runs are prepared before the first is posted, `at_once` of them in threads;
-        where one cannot be posted, those before it are cancelled. Raises what train raises, and Refused for what is no
-        grid.
+        where one cannot be posted, those before it are cancelled, and a note of the error names those that could not
+        be. Raises what train raises, and Refused for what is no grid.
         """
         tag, points = tag or f"sweep-{token_hex(4)}", list_points(grid)
         given = {"optimizer": ADAMW, **arguments}
@@ -133,9 +135,9 @@ class Market:
 
         try:
             list(run_in_threads(post, range(len(ready)), at_once))
-        except BaseException:
-            for job in posted.values():
-                job.cancel()
+        except BaseException as error:
+            if left := cancel_jobs(posted.values()):
+                error.add_note(describe_uncancelled(left))
             raise
         return Sweep(tag, points, [posted[place] for place in range(len(ready))])
 

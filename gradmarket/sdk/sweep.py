@@ -3,7 +3,7 @@
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
@@ -13,10 +13,12 @@ from rich.console import Console
 from torch import nn
 
 from gradmarket.commands.following import OVER
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.rules.best_round import is_better
+from gradmarket.market.rules.metric_names import Better
+from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import JobState
 from gradmarket.sdk.curve import Curve, draw_curves
 from gradmarket.sdk.job_handle import TrainingJob, WatchTimeout
@@ -82,20 +84,21 @@ class Sweep:
         """Returns how each run stands."""
         return [_look_at_run(point, job) for point, job in zip(self.points, self.jobs, strict=True)]
 
-    def best(self, metric: str | None = None) -> Run:
+    def best(self, metric: str | None = None, better: Better | None = None) -> Run:
         """Returns the run whose best checkpoint has the best value of the metric, by default that of the evaluation.
 
-        Raises Refused where no run measured it.
+        `better`: "higher" or "lower", by default as the runs' own stop rules have it, else less loss or perplexity and
+        more of any other. Raises Refused where no run measured it.
         """
         runs = self.runs()
-        metric = metric or next((name for job in self.jobs if (name := _find_metric(job))), "loss")
+        specs = [job.view().spec for job in self.jobs]
+        metric = metric or next((name for spec in specs if (name := _find_metric(spec))), "loss")
+        told = (find_direction(getattr(spec, "stop", ()), metric) for spec in specs)
+        better = better or next(filter(None, told), None)
         measured = [run for run in runs if metric in run.best]
         if not measured:
             raise Refused(f"no run of {self.tag} has measured {metric}", "wait for a round, or name another metric")
-        chosen = measured[0]
-        for run in measured[1:]:
-            chosen = run if is_better(metric, run.best[metric], chosen.best[metric]) else chosen
-        return chosen
+        return choose_best(measured, metric, better)
 
     def plot(self) -> Curve:
         """Returns the training losses of all runs as one picture; raises Refused without one."""
@@ -106,10 +109,9 @@ class Sweep:
         return draw_curves(self.tag, lines)
 
     def cancel(self) -> None:
-        """Ends all runs that go on."""
-        for job in self.jobs:
-            if job.view().state not in OVER:
-                job.cancel()
+        """Ends all runs that go on. Raises Refused with the ids of those that could not be ended, after all others."""
+        if left := cancel_jobs(self.jobs):
+            raise Refused(describe_uncancelled(left), "cancel them again")
 
     def _repr_html_(self) -> str:
         """A notebook's table of the runs."""
@@ -181,6 +183,30 @@ def run_in_threads(act: Callable[[Item], Made], items: Sequence[Item], at_once: 
                 one.cancel()
 
 
+def choose_best(measured: Sequence[Run], metric: str, better: Better | None = None) -> Run:
+    """Returns the run with the best value, the first of equal ones."""
+    chosen = measured[0]
+    for run in measured[1:]:
+        chosen = run if is_better(metric, run.best[metric], chosen.best[metric], better) else chosen
+    return chosen
+
+
+def cancel_jobs(jobs: Iterable[TrainingJob]) -> list[str]:
+    """Ends the jobs that go on, and returns the ids of those that could not be ended."""
+    left = []
+    for job in jobs:
+        try:
+            if job.view().state not in OVER:
+                job.cancel()
+        except MarketError:
+            left.append(job.id)
+    return left
+
+
+def describe_uncancelled(left: Sequence[str]) -> str:
+    return f"not cancelled, and still spending: {', '.join(left)}"
+
+
 def _look_at_run(point: Point, job: TrainingJob) -> Run:
     view = job.view()
     rounds = job.rounds() if view.best_round is not None else []
@@ -190,6 +216,6 @@ def _look_at_run(point: Point, job: TrainingJob) -> Run:
     return Run(point, job, view.state, done, view.loss, dict(view.metrics or {}), dict(best or {}), paid)
 
 
-def _find_metric(job: TrainingJob) -> str:
-    evaluation = getattr(job.view().spec, "evaluation", None)
+def _find_metric(spec: Any) -> str:
+    evaluation = getattr(spec, "evaluation", None)
     return evaluation.metric if evaluation is not None else ""

@@ -1,5 +1,6 @@
 """`Idempotency-Key`: a repeated POST gets the first one's answer; another request under the same key is a conflict."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -40,7 +41,31 @@ def answer_once(
     act: Callable[[Work], tuple[int, BaseModel, str | None]],
 ) -> JSONResponse:
     """Returns the answer of `done` as a response."""
-    answer = done(context, subject, key, request, act)
+    return _build_response(done(context, subject, key, request, act))
+
+
+def digest_body(body: Any) -> str:
+    """Returns the hex digest of a body as it came, which may have texts and numbers that no job may have."""
+    return blake3(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def find_answer(context: Context, subject: str, key: str | None, request: Any) -> JSONResponse | None:
+    """Returns the stored answer to an earlier request with this key, before anything is checked; None without one."""
+    if key is None:
+        return None
+    with context.reading() as reader:
+        known = reader.get(Idempotency, (subject, key))
+        answer = None if known is None else _read_answer(known, blake3(canonical(request)).digest())
+    return None if answer is None else _build_response(answer)
+
+
+def _read_answer(known: Idempotency, digest: bytes) -> StoredAnswer:
+    if known.request != digest:
+        raise Conflict("this Idempotency-Key came with another request")
+    return StoredAnswer(known.status, known.body, known.location, again=True)
+
+
+def _build_response(answer: StoredAnswer) -> JSONResponse:
     return JSONResponse(answer.body, answer.status, {"Location": answer.location} if answer.location else None)
 
 
@@ -60,9 +85,7 @@ def done(
     with context.begin() as work:
         known = work.get(Idempotency, (subject, key)) if key else None
         if known is not None:
-            if known.request != digest:
-                raise Conflict("this Idempotency-Key came with another request")
-            return StoredAnswer(known.status, known.body, known.location, again=True)
+            return _read_answer(known, digest)
         status, view, location = act(work)
         body = view.model_dump(mode="json")
         if key:

@@ -5,20 +5,19 @@ from functools import partial
 from secrets import randbits, token_bytes, token_hex
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
+from fastapi import APIRouter, Body, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.job import JobSpec
 from gradmarket.market.labels import TAG, Labels
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import Extension, JobView
 from gradmarket.market.views.page_view import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
-from requester.api.idempotency import Key, answer_once
+from requester.api.idempotency import Key, answer_once, digest_body, find_answer
 from requester.api.paging import MOST, CostliestLimit, Cursor, load_page_rows
-from requester.api.posted_job import SCHEMA, PostedJob, parse_posted_job
+from requester.api.posted_job import SCHEMA, parse_posted_job
 from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
@@ -101,13 +100,18 @@ def standing_of(
     summary="Post a job; workers will see its model and data",
     openapi_extra={"requestBody": SCHEMA},
 )
-def submit(context: Here, identity: Submitter, spec: PostedJob, key: Key = None) -> JSONResponse:
-    return _post_job(context, identity, spec, key, {"submit": spec.model_dump(mode="json")})
+def submit(
+    context: Here, identity: Submitter, body: Annotated[dict[str, Any], Body()], key: Key = None
+) -> JSONResponse:
+    return _post_job(context, identity, body, key, {"submit": digest_body(body)})
 
 
 def _post_job(
-    context: Context, identity: Identity, spec: JobSpec, key: str | None, asked: dict[str, Any]
+    context: Context, identity: Identity, body: dict[str, Any], key: str | None, asked: dict[str, Any]
 ) -> JSONResponse:
+    if (known := find_answer(context, identity.subject, key, asked)) is not None:
+        return known  # what a job leaves to the one that it continues changes with that one
+    spec = parse_posted_job(context, body)
     admitted = admit_job(context, spec, identity.subject)
     whole = complete_spec(spec, randbits(63))
 
@@ -151,13 +155,15 @@ def _post_job(
 def extend(context: Here, identity: Submitter, job_id: JobPath, wanted: Extension, key: Key = None) -> JSONResponse:
     """It begins from the parameters and the optimizer's state with which the job finishes, which may be running yet.
 
-    Its fields are that job's, `POST /v1/jobs` takes others; its deposit is its own. No job's own rounds change: they
-    are under the digest that each offer and the escrow name.
+    With a constant schedule the bits are those of one longer job; one that decays over its rounds (cosine, linear)
+    had ended with this job, and goes on as over the rounds of both. Its fields are that job's, `POST /v1/jobs` takes
+    others; its deposit is its own. No job's own rounds change: they are under the digest that each offer and the
+    escrow name.
     """
     with context.reading() as reader:
-        job_or_404(reader, job_id)
+        continuing.check_extendable(jobs.load_spec(job_or_404(reader, job_id)))
     body = {"continue_from": job_id, **wanted.model_dump(exclude_none=True)}
-    return _post_job(context, identity, parse_posted_job(context, body), key, {"extend": body})
+    return _post_job(context, identity, body, key, {"extend": digest_body(body)})
 
 
 @router.get("", operation_id="list_jobs", summary="All jobs, oldest first")

@@ -1,8 +1,7 @@
 """A job as it is posted: amounts as people write them are made the token's smallest unit before all else."""
 
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Body, Depends
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
@@ -11,6 +10,7 @@ from gradmarket.market.fields import faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from requester.api.state import Here
+from requester.context import Context
 from requester.moves import continuing
 
 JOB: Final = {"$ref": "#/components/schemas/JobSpec"}
@@ -18,7 +18,7 @@ SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": T
 """What `/openapi.json` says of the body."""
 
 
-def parse_posted_job(context: Here, body: Annotated[dict[str, Any], Body()]) -> JobSpec:
+def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
     """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
     try:
         smallest = in_smallest(body, lambda: TokenUnit.of(context.chain_facts))
@@ -26,9 +26,6 @@ def parse_posted_job(context: Here, body: Annotated[dict[str, Any], Body()]) -> 
     except ValidationError as error:
         entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
         raise RequestValidationError(entries, body=body) from error
-
-
-PostedJob = Annotated[JobSpec, Depends(parse_posted_job)]
 
 
 def amount_of(context: Here, written: str, field: str = "amount") -> int:

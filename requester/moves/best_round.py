@@ -1,9 +1,7 @@
 """Keeps the parameters that did best on the held-out rows, however old they are. The rule is rules.best_round."""
 
-from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.best_round import find_best_round
-from gradmarket.market.rules.metric_names import Better
-from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience
+from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.moves import blob_cleanup
@@ -19,7 +17,9 @@ def mark_best_round(work: Work, job: Job, row: Round, now: float) -> None:
         return
     before = None if job.best_round is None else work.get(Round, (job.id, job.best_round))
     measured = [(one.number, one.metrics or {}) for one in (before, row) if one is not None]
-    job.best_round = find_best_round(spec.evaluation.metric, measured, _choose_direction(spec))
+    job.best_round = find_best_round(
+        spec.evaluation.metric, measured, find_direction(spec.stop, spec.evaluation.metric)
+    )
     if before is not None and before.number not in (job.best_round, row.number):
         oldest = row.number - blob_cleanup.kept_newest(spec)
         unneeded.release_blobs(work, job.id, blob_cleanup.PARAMETERS, [before.updated], now, oldest)
@@ -34,11 +34,4 @@ def choose_best_again(context: Context, work: Work, job: Job) -> None:
     standing = merges.closed_between(work, job.id, -1, newest.number + 1) if newest else ()
     measured = [row for row in standing if row.metrics]
     kept = [(row.number, row.metrics or {}) for row in measured if context.blobs.has(Digest(row.updated or ""))]
-    job.best_round = find_best_round(spec.evaluation.metric, kept, _choose_direction(spec))
-
-
-def _choose_direction(spec: JobSpec) -> Better | None:
-    """Returns which way a stop rule says that the evaluation's metric is better, if one does."""
-    metric = None if spec.evaluation is None else spec.evaluation.metric
-    rules = (rule for rule in spec.stop if isinstance(rule, StopAtMetric | StopAtPatience))
-    return next((rule.better for rule in rules if rule.metric == metric and rule.better), None)
+    job.best_round = find_best_round(spec.evaluation.metric, kept, find_direction(spec.stop, spec.evaluation.metric))

@@ -5,6 +5,7 @@ So a job that is to run longer is a job of its own, which opens once the earlier
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from gradmarket.market.continued_fields import CONTINUES, fill_fields, find_continued
@@ -13,6 +14,8 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued
+from gradmarket.market.rules.stopping import find_met_rule, is_overdue
+from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Digest, JobState
 from graphdoc import tensors
 from requester.blobs import Blobs
@@ -24,6 +27,7 @@ from requester.store.tables import Job
 from requester.store.work import RowReader
 
 PARAMETERS: Final = "post its newest parameters as a model's"
+OTHER_RULES: Final = "POST /v1/jobs with continue_from and other stop rules (extend takes those of the job)"
 MOST_WAITING: Final = 64
 """Drafts of one token that may wait for the end of other jobs at once."""
 
@@ -43,7 +47,18 @@ def check_continued(context: Context, spec: JobSpec, token: str) -> None:
         job = _load_earlier(reader, spec.continue_from)
         if job.token != token:
             raise JobRefused(CONTINUES, f"another token posted job {job.id}: {PARAMETERS}")
-        _check_going_on(job, spec)
+        _check_going_on(reader, job, spec)
+    if is_overdue(spec.ending, datetime.fromtimestamp(context.clock(), UTC)):
+        raise JobRefused("stop", f"a date that ends the job has passed: {OTHER_RULES}")
+
+
+def check_extendable(spec: JobSpec) -> None:
+    """Refuses more rounds of a job with fields that a job which continues may not have. Raises JobRefused."""
+    if spec.privacy is not None or spec.step.by_row:
+        untold = "its rounds are private, and what they told of a holder would not be counted in further ones"
+        raise JobRefused(CONTINUES, f"{untold}: post a new job of all rounds")
+    if isinstance(spec.step, LocalStep) and spec.step.control_variates:
+        raise JobRefused(CONTINUES, "its holders keep their corrections by job: post a new job of all rounds")
 
 
 def explain_draft(reader: RowReader, spec: JobSpec, token: str) -> str:
@@ -58,13 +73,16 @@ def explain_draft(reader: RowReader, spec: JobSpec, token: str) -> str:
     return "being published" if ended else f"waits for the end of job {earlier.id}, which it continues"
 
 
-def _check_going_on(job: Job, spec: JobSpec) -> None:
+def _check_going_on(reader: RowReader, job: Job, spec: JobSpec) -> None:
     before = jobs.load_spec(job)
     if job.state in (JobState.CANCELLED, JobState.FAILED):
         raise JobRefused(CONTINUES, f"job {job.id} is {job.state.value} and never finished: {PARAMETERS}")
     if before.optimizer.name != spec.optimizer.name:
         kept = f"job {job.id} keeps the state of {before.optimizer.name}"
         raise JobRefused(CONTINUES, f"{kept}: name that optimizer, or {PARAMETERS}")
+    newest = jobs.latest_closed(reader, job.id)
+    if met := find_met_rule(spec.stop, (newest and newest.metrics) or {}):
+        raise JobRefused("stop", f"{met}: {OTHER_RULES}")
 
 
 def _load_earlier(reader: RowReader, continued: Continued) -> Job:
@@ -79,7 +97,7 @@ def find_start(reader: RowReader, spec: JobSpec) -> JobSpec | None:
     if spec.continue_from is None:
         return spec
     job = _load_earlier(reader, spec.continue_from)
-    _check_going_on(job, spec)
+    _check_going_on(reader, job, spec)
     newest = jobs.latest_closed(reader, job.id)
     if job.state != JobState.FINISHED or (job.replay_from is not None and not (newest and newest.optimizer_state)):
         return None

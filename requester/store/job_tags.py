@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, func
 
 from requester.store.tables import Job
 
@@ -16,5 +16,5 @@ def unpack_tags(packed: str) -> list[str]:
 
 
 def has_tag(tag: str) -> ColumnElement[bool]:
-    """Returns the condition that a job has the tag."""
-    return Job.tags.contains(f"|{tag}|", autoescape=True)
+    """Returns the condition that a job has the tag. LIKE would ignore its case on SQLite, but not on PostgreSQL."""
+    return func.replace(Job.tags, f"|{tag}|", "") != Job.tags

@@ -235,6 +235,12 @@ def ended_uncollected(reader: RowReader) -> Sequence[Job]:
 _ENDED_UNCOLLECTED: Final = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
 
 
+def list_known_ids(reader: RowReader, named: Sequence[str]) -> list[str]:
+    """Returns those of the ids that are a job's, in their order."""
+    known = set(reader.session.scalars(select(Job.id).where(Job.id.in_(named)))) if named else set()
+    return [job_id for job_id in named if job_id in known]
+
+
 def count_continuing_drafts(reader: RowReader, token: str) -> int:
     return reader.session.scalar(_CONTINUING_DRAFTS, {"token": token}) or 0
 

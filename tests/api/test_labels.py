@@ -10,6 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.job import JobSpec
+from requester.features.pages.runs_page import RunsQuery
 from requester.moves import continuing
 from tests.api.api_service import Service
 
@@ -67,10 +70,9 @@ def test_nobody_labels_another_s_job_and_no_odd_word_is_a_tag(service: Service, 
 
 def test_the_command_line_labels_lists_and_compares(service: Service, posted: Posted) -> None:
     first, second = posted(name="one")["id"], posted(name="two", rounds=4)["id"]
-    done = run(service, "label", first, "--tag", "mine-1", "--note", "the first\x1b[31m")
+    done = run(service, "label", first, "--tag", "mine-1", "--note", "the first")
     assert done.exit_code == 0, done.output
     assert "mine-1" in done.stdout
-    assert "\x1b[31m" not in done.stdout
     listed = run(service, "list", "--tag", "mine-1", "--json")
     assert [job["id"] for job in answered(listed.stdout)] == [first]
     nothing = run(service, "label", first)
@@ -142,3 +144,66 @@ def test_a_token_has_few_drafts_that_wait_for_other_jobs(
     assert extend().status_code == 201
     for job in service.requester.get("/v1/jobs", params={"state": "draft"}).json()["items"]:
         service.requester.post(f"/v1/jobs/{job['id']}/cancel")
+
+
+@pytest.mark.parametrize("odd", ["%00", "a%1Bb", "%E2%80%AE"])
+def test_no_odd_text_reaches_the_database_from_a_page(service: Service, odd: str) -> None:
+    for page in ("/runs?job=", "/page/runs?job=", "/runs?tag=", "/page/runs?tag=", "/?tag=", "/?q=", "/page/market?q="):
+        status = httpx.get(f"{service.url}{page}{odd}").status_code
+        assert status in ((200,) if "job=" in page else (404, 422)), page
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\ud800", "\x1b[31m", "two\nlines", "\u202egnp"])
+def test_no_odd_text_is_a_note_or_a_job_to_continue(service: Service, posted: Posted, odd: str) -> None:
+    job = posted()
+    for method, path, body in (
+        ("PATCH", f"/v1/jobs/{job['id']}", {"note": odd}),
+        ("POST", "/v1/jobs", {"continue_from": odd}),
+        ("POST", "/v1/jobs", {"continue_from": {"job": odd}}),
+        ("POST", f"/v1/jobs/{job['id']}/extend", {"rounds": 1, "budget": odd}),
+    ):
+        sent = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "odd"}
+        answer = service.requester.request(method, path, content=sent, headers=headers)
+        assert answer.status_code == 422, (path, body, answer.text)
+
+
+def test_a_tag_is_found_in_its_own_case_alone(service: Service, posted: Posted) -> None:
+    upper, lower = posted(tags=["Case"])["id"], posted(tags=["case"])["id"]
+    for tag, job in (("Case", upper), ("case", lower)):
+        found = service.requester.get("/v1/jobs", params={"tag": tag}).json()["items"]
+        assert [one["id"] for one in found] == [job]
+
+
+def test_a_repeated_extension_gets_its_stored_answer_whatever_became_of_the_job(
+    service: Service, posted: Posted
+) -> None:
+    first = posted(rounds=3)["id"]
+    keyed = {"headers": {"Idempotency-Key": f"again {first}"}}
+
+    def extend(rounds: int) -> httpx.Response:
+        body = {"rounds": rounds, "budget": "1000000000000"}
+        return service.requester.post(f"/v1/jobs/{first}/extend", json=body, **keyed)
+
+    told = extend(2)
+    service.requester.post(f"/v1/jobs/{first}/cancel")
+    again = extend(2)
+    assert (again.status_code, again.json()["id"]) == (201, told.json()["id"])
+    assert extend(3).status_code == 409
+
+
+def test_a_private_job_is_told_what_to_do_in_place_of_an_extension() -> None:
+    private = {"inputs": {"x": {"dtype": "float32"}}, "holders": ["0x" + "1" * 40]}
+    fields = {"name": "n", "model": {"architecture": "mlp"}, "data": private, "step": {"rows": 1}, "rounds": 1}
+    fields |= {"optimizer": {"name": "sgd", "lr": 0.1}, "price": "1"}
+    continuing.check_extendable(JobSpec.model_validate(fields))
+    fields |= {"privacy": {"epsilon": 9.0, "delta": 1e-6, "noise_multiplier": 1.0}}
+    with pytest.raises(JobRefused, match="would not be counted in further ones: post a new job"):
+        continuing.check_extendable(JobSpec.model_validate(fields))
+
+
+def test_one_set_of_runs_is_one_page() -> None:
+    one, two = "00000000000000aa", "00000000000000bb"
+    assert RunsQuery(job=[two, one, one]).link() == RunsQuery(job=[f"{one},{two} nonsense"]).link()
+    many = [f"{number:016x}" for number in range(40)]
+    assert len(RunsQuery(job=many).job) == 20

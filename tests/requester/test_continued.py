@@ -1,6 +1,7 @@
 """A job that continues another has the bits of a job that simply ran longer; and what it may not continue."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued
+from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric
 from gradmarket.market.terms import Digest, JobState
 from requester.moves import continuing, snapshots
 from requester.stages import collect
@@ -128,6 +130,28 @@ def test_what_cannot_be_continued_is_refused_with_what_to_do(new_floor: NewFloor
             continuing.check_state_fits(reader, blobs, named, wider, {})
         with pytest.raises(JobRefused, match="keeps another state than in job"):
             continuing.check_state_fits(reader, blobs, named, LAYOUT, {})
+
+
+def test_more_rounds_that_a_stop_rule_ends_at_once_are_refused(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, **ALONE)
+    finish(market, FIRST)
+    spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
+    continuing.check_continued(market.context, spec, "requester")
+    with market.context.begin() as work:
+        work.get_one(Round, (FIRST, 1)).metrics = {"auc": 0.95}
+    for rule, over in (
+        (StopAtMetric(metric="auc", at=0.9), True),
+        (StopAtMetric(metric="auc", at=0.99), False),
+        (StopAtMetric(metric="auc", at=0.99, better="lower"), True),
+        (StopAtDate(date=datetime.fromtimestamp(market.clock() - 1, UTC)), True),
+        (StopAtDate(date=datetime.fromtimestamp(market.clock() + 9, UTC)), False),
+    ):
+        ruled = spec.model_copy(update={"stop": (rule,)})
+        if over:
+            with pytest.raises(JobRefused, match=r"already by 0\.95: POST /v1/jobs|has passed: POST"):
+                continuing.check_continued(market.context, ruled, "requester")
+        else:
+            continuing.check_continued(market.context, ruled, "requester")
 
 
 def draft(market: MarketFixture, job: str, **changes: Any) -> None:

@@ -11,7 +11,9 @@ from torch import nn
 from gradmarket import Market
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.errors import Refused
-from gradmarket.sdk.sweep import apply_point, list_points
+from gradmarket.market.rules.stopping import StopAtMetric, find_direction
+from gradmarket.sdk.job_handle import TrainingJob
+from gradmarket.sdk.sweep import Run, Sweep, apply_point, choose_best, list_points
 from tests.patience import PATIENCE_S
 from tests.sdk.test_train import bits, blobs, network
 from tests.town import ALONE
@@ -93,3 +95,19 @@ def test_what_is_no_grid_is_told_in_a_sentence() -> None:
     assert given["optimizer"]["lr"] == 0.1
     with pytest.raises(Refused, match="names a part of rows"):
         apply_point(given, {"rows.count": 1})
+
+
+def test_the_best_run_is_the_lower_one_of_a_metric_that_is_better_lower() -> None:
+    job: Any = None
+    runs = [Run({"lr": value}, job, "finished", 1, None, {}, {"rmse": value}, "") for value in (0.3, 0.1, 0.2)]
+    rules = [StopAtMetric(metric="auc", at=0.9), StopAtMetric(metric="rmse", at=0.05, better="lower")]
+    assert choose_best(runs, "rmse", find_direction(rules, "rmse")).best["rmse"] == 0.1
+    assert choose_best(runs, "rmse", find_direction(rules[:1], "rmse")).best["rmse"] == 0.3
+
+
+def test_a_run_that_cannot_be_cancelled_leaves_no_other_spending(market: Market) -> None:
+    job = market.train(network(), nn.CrossEntropyLoss(), blobs(), **ARGUMENTS)
+    lost = TrainingJob(job._client, "0" * 16)
+    with pytest.raises(Refused, match=f"still spending: {lost.id}"):
+        Sweep("tag", [{"a": 1}, {"a": 2}], [lost, job]).cancel()
+    assert job.state == "cancelled"

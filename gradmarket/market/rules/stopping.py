@@ -73,6 +73,12 @@ def read_stop_rule(value: Any) -> Any:
     return {"metric": reached[1], "at": at} | ({} if usual else {"better": better})
 
 
+def find_direction(rules: Sequence[StopRule], metric: str) -> Better | None:
+    """Returns which way a rule says that the metric is better; None where none says it."""
+    watched = (rule for rule in rules if isinstance(rule, StopAtMetric | StopAtPatience))
+    return next((rule.better for rule in watched if rule.metric == metric and rule.better), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """What ends a job: its rounds, its own rules, its last date, and what its rounds may tell of a holder or a row."""
@@ -88,6 +94,14 @@ def is_overdue(ending: Ending, now: datetime) -> bool:
     """Returns whether a date that ends the job has passed."""
     dates = [rule.date for rule in ending.rules if isinstance(rule, StopAtDate)]
     return any(date <= now for date in (*dates, ending.last) if date is not None)
+
+
+def find_met_rule(rules: Sequence[StopRule], metrics: Mapping[str, float]) -> str:
+    """Returns which rule a model with these metrics meets before it is trained on; empty where none is met."""
+    for rule in rules:
+        if isinstance(rule, StopAtMetric) and _is_metric_passed(rule, metrics.get(rule.metric)):
+            return f"stop at {rule.metric} {rule.at:g} is met already by {metrics[rule.metric]:.6g}"
+    return ""
 
 
 def find_stop_reason(

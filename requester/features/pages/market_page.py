@@ -7,7 +7,9 @@ from urllib.parse import urlencode
 from fastapi import Request
 from pydantic import BaseModel, Field
 
+from gradmarket.market.labels import TAG_OR_NONE
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.printable import Printable
 from requester.context import Context
 from requester.features.pages.measured import PageMeasures, load_page_measures
 from requester.store import jobs, overview, progress
@@ -22,9 +24,9 @@ JOBS: Final = 50
 class JobQuery(BaseModel):
     """What the viewer looks for, as in the page's address. `mine`: what the API token that is sent posted."""
 
-    state: str = Field(default="", max_length=20)
-    q: str = Field(default="", max_length=80)
-    tag: str = Field(default="", max_length=40)
+    state: Printable = Field(default="", max_length=20)
+    q: Printable = Field(default="", max_length=80)
+    tag: str = Field(default="", max_length=40, pattern=TAG_OR_NONE)
     mine: bool = False
     page: int = Field(default=1, ge=1, le=100_000)
 

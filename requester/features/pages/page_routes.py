@@ -119,12 +119,15 @@ def runs_now(context: Here, request: Request, query: Runs) -> Response:
 
 
 def _render_runs(context: Context, request: Request, query: RunsQuery) -> str:
+    with context.reading() as reader:
+        known = query.model_copy(update={"job": jobs.list_known_ids(reader, query.job)})
+
     def make() -> str:
         with context.reading() as reader:
-            page = runs_page.build_runs_page(context, reader, query)
+            page = runs_page.build_runs_page(context, reader, known)
             return render_template(context.public_url, "runs_now.html", page=page)
 
-    return _render_cached(request, f"runs {query.link()}", str(int(context.clock())), make)
+    return _render_cached(request, f"runs {known.link()}", str(int(context.clock())), make)
 
 
 @router.get("/errors")

@@ -1,6 +1,7 @@
 """What the page of several runs shows: one line of loss for each, and the fields in which they differ."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, Field, field_validator
 
 from gradmarket.market.job import JobSpec
+from gradmarket.market.labels import TAG_OR_NONE
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.spec_diff import list_differences
 from requester.context import Context
@@ -18,7 +20,10 @@ from requester.store.tables import Job
 from requester.store.work import RowReader
 
 MOST: Final = 40
-"""Runs beside each other."""
+"""Runs of a tag beside each other."""
+MOST_NAMED: Final = 20
+"""Runs by their ids: more are left out."""
+_ID: Final = re.compile(r"[0-9a-f]{16}")
 CURVE_POINTS: Final = 500
 AMOUNTS: Final = ("price", "budget")
 ABSENT: Final = "—"
@@ -28,14 +33,15 @@ Numbers = list[float | int | None]
 class RunsQuery(BaseModel):
     """Which runs: all of a tag, or jobs by their ids."""
 
-    tag: str = Field(default="", max_length=40)
+    tag: str = Field(default="", max_length=40, pattern=TAG_OR_NONE)
     job: list[str] = Field(default_factory=list, max_length=MOST)
 
     @field_validator("job")
     @classmethod
     def _split(cls, value: list[str]) -> list[str]:
-        """Of several ids in one text, too."""
-        return [name for text in value for name in text.replace(",", " ").split()][:MOST]
+        """Of several ids in one text, too. Each once and in one order, so that one set of jobs is one page."""
+        named = {name for text in value for name in text.replace(",", " ").split() if _ID.fullmatch(name)}
+        return sorted(named)[:MOST_NAMED]
 
     def link(self) -> str:
         return urlencode({"tag": self.tag} if self.tag else {"job": self.job}, doseq=True)
