@@ -156,6 +156,12 @@ class Feature:
         `amount` is in the token's smallest unit; raises JobRefused where it may not be laid out.
         """
 
+    def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
+        """Called in the transaction in which something happened that the owner of this token alone may know.
+
+        `kind` is a market.views.webhook_views.Happening. Events of a job are public.
+        """
+
     def metrics(self, reader: RowReader, now: float) -> Iterable[Metric]:
         """Called at each scrape, in a reading transaction."""
         return ()

@@ -1,6 +1,6 @@
 """Spending: a token's budget of a day. What would go beyond it is refused; from four fifths on there is an alarm."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -9,7 +9,7 @@ from gradmarket.market.terms import Amount
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.spending import limit_routes, limits
-from requester.store.tables import Job
+from requester.store.tables import Job, JobEvent
 from requester.store.work import RowReader, Work
 
 
@@ -19,6 +19,11 @@ class SpendingFeature(Feature):
 
     def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
         limits.spend(context, work, job, token, amount)
+
+    def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
+        for event in events:
+            if event.kind == "funded":
+                limits.date_deposits(work, [event.job_id], event.at)
 
     def bound_times(self, work: Work, now: float) -> int:
         return limits.bound_times(work, now)

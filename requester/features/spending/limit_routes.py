@@ -2,31 +2,38 @@
 
 from fastapi import APIRouter, HTTPException
 
+from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Amount, Role
 from gradmarket.market.views.spending_views import NewSpendingLimit, SpendingView
 from requester.api.auth_routes import ROLE, Admin, Submitter
 from requester.api.posted_job import amount_of
+from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.token_routes import NamePath
 from requester.context import Context
 from requester.features.spending import limits
 from requester.features.spending.limits import SpendingLimit
+from requester.store import tokens
 from requester.store.retries import retry_on_conflict
+from requester.store.tables import ApiToken
 from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+NO_TOKEN = {**ROLE, **describe_problems(404)}
 
 
 @router.put(
     "/{name}/spending",
     operation_id="limit_spending",
-    responses=ROLE,
+    responses=NO_TOKEN,
     summary="What the token of this name may spend in any 24 hours; null: any amount",
 )
 @retry_on_conflict
 def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -> SpendingView:
     a_day = None if asked.a_day is None else Amount(amount_of(context, asked.a_day, "a_day"))
     with context.begin() as work:
+        _check_token(work, name)
         limits.set_limit(work, name, a_day)
         return _build_view(context, work, name)
 
@@ -34,14 +41,22 @@ def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -
 @router.get(
     "/{name}/spending",
     operation_id="get_spending",
-    responses=ROLE,
+    responses=NO_TOKEN,
     summary="What a token spent in the last 24 hours, and what is left",
 )
 def shown(context: Here, who: Submitter, name: NamePath) -> SpendingView:
     if who.role != Role.ADMIN and who.subject != name:
         raise HTTPException(403, "this is another token's: ask for your own, or with an admin's")
     with context.reading() as reader:
+        _check_token(reader, name)
         return _build_view(context, reader, name)
+
+
+def _check_token(reader: RowReader, name: str) -> None:
+    """Raises NotFound for a name that no token ever had, and that has no limit."""
+    own = tokens.select_tokens().where(ApiToken.subject == name)
+    if reader.get(SpendingLimit, name) is None and reader.session.scalar(own.limit(1)) is None:
+        raise NotFound(f"no token {name}: gradmarket token list has them")
 
 
 def _build_view(context: Context, reader: RowReader, name: str) -> SpendingView:

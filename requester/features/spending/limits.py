@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final
 
-from sqlalchemy import ForeignKey, Index, delete, select
+from sqlalchemy import ColumnElement, ForeignKey, Index, and_, delete, or_, select, update
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import JobRefused
@@ -12,13 +11,12 @@ from gradmarket.market.features.spending.daily_budget import DAY_S, Room, Spent,
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Amount
 from requester.api.views.formats import format_time
+from requester.chain.chain_context import UNDER_WAY, TransactionKind
 from requester.context import Context
-from requester.store.event_log import record_event
+from requester.feature import features_of
 from requester.store.stored_times import SLACK_S, bound_row_times
-from requester.store.tables import Base, BigKey, Job
+from requester.store.tables import Base, BigKey, Job, Transaction
 from requester.store.work import RowReader, Work
-
-ALARM: Final = "spending_alarm"
 
 
 class SpendingLimit(Base):
@@ -31,7 +29,10 @@ class SpendingLimit(Base):
 
 
 class Spending(Base):
-    """What a token laid out for a job: the budget when it was posted, and what was added later. Kept for a day."""
+    """What a token laid out for a job: the budget when it was posted, and what was added later.
+
+    Kept for a day, and for as long as the job waits for its deposit, whose time is then `at`.
+    """
 
     __tablename__ = "spendings"
 
@@ -62,24 +63,42 @@ def set_limit(work: Work, token: str, a_day: Amount | None) -> None:
 
 
 def list_spent(reader: RowReader, token: str, now: float) -> list[Spent]:
-    """Returns what the token laid out in the last day. Of a job that is over, what came back does not count."""
-    own = select(Spending, Job).join(Job, Job.id == Spending.job_id)
-    rows = reader.session.execute(own.where(Spending.token == token, Spending.at > now - DAY_S).order_by(Spending.id))
-    by_job: defaultdict[str, list[tuple[Spending, Job]]] = defaultdict(list)
-    for spending, job in rows:
-        by_job[job.id].append((spending, job))
-    return [one for of_job in by_job.values() for one in _list_of_job(of_job)]
+    """Returns what the token laid out in the last day, and what waits for its deposit, however old: it counts as now's.
+
+    Of a job that is over, what came back does not count, unless a deposit is still on its way to it.
+    """
+    waits = _await_deposit()
+    own = select(Spending, Job, waits).join(Job, Job.id == Spending.job_id).where(Spending.token == token)
+    by_job: defaultdict[str, list[tuple[Spending, Job, bool]]] = defaultdict(list)
+    for spending, job, waiting in reader.session.execute(
+        own.where(or_(Spending.at > now - DAY_S, waits)).order_by(Spending.id)
+    ):
+        by_job[job.id].append((spending, job, waiting))
+    return [one for of_job in by_job.values() for one in _list_of_job(of_job, now)]
 
 
-def _list_of_job(rows: Iterable[tuple[Spending, Job]]) -> Iterable[Spent]:
+def _await_deposit() -> ColumnElement[bool]:
+    """Whether money may still go on-chain for the job, by its budget or by a transaction whose outcome is open."""
+    deposits = (TransactionKind.OPEN, TransactionKind.TOP_UP)
+    sent = select(Transaction.job_id).where(Transaction.state.in_(UNDER_WAY), Transaction.kind.in_(deposits))
+    unfunded = and_(Job.ended_at.is_(None), Job.deposited < Job.budget)
+    return or_(unfunded, Job.id.in_(sent.where(Transaction.job_id.is_not(None))))
+
+
+def _list_of_job(rows: Iterable[tuple[Spending, Job, bool]], now: float) -> Iterable[Spent]:
     gone = 0
-    for spending, job in rows:
+    for spending, job, waiting in rows:
         amount = int(spending.amount)
-        if job.ended_at is not None:
+        if job.ended_at is not None and not waiting:
             paid = (job.deposited - job.refunded) * int(job.unit)
             amount = max(0, min(amount, paid - gone))
         gone += amount
-        yield Spent(spending.at, Amount(amount))
+        yield Spent(now if waiting else spending.at, Amount(amount))
+
+
+def date_deposits(work: Work, job_ids: Iterable[str], at: float) -> None:
+    """What was laid out for these jobs counts from now on: their deposits were mined."""
+    work.session.execute(update(Spending).where(Spending.job_id.in_(job_ids), Spending.at < at).values(at=at))
 
 
 def find_token_room(reader: RowReader, row: SpendingLimit, asked: Amount, now: float) -> Room:
@@ -89,7 +108,7 @@ def find_token_room(reader: RowReader, row: SpendingLimit, asked: Amount, now: f
 def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
     """Writes down what the token lays out for the job. Raises JobRefused where its budget of the day has not so much.
 
-    An event of the job tells once it has spent four fifths.
+    The token's webhooks are told once it has spent four fifths.
     """
     now = context.clock()
     work.one_at_a_time(f"spending of {token}")
@@ -97,11 +116,15 @@ def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) ->
     if row is not None:
         room = find_token_room(work, row, amount, now)
         if amount > room.left:
-            raise JobRefused("budget", _describe_refusal(TokenUnit.of(context.chain_facts), row, room, amount))
+            unit = TokenUnit.of(context.chain_facts)
+            raise JobRefused("budget", _describe_refusal(unit, row, room, amount, now))
         if is_alarm_due(room.spent, Amount(room.spent + amount), Amount(int(row.a_day))):
-            spent = str(room.spent + amount)
-            record_event(work, job.id, ALARM, now, token=token, spent=spent, a_day=row.a_day)
-    work.session.execute(delete(Spending).where(Spending.token == token, Spending.at <= now - DAY_S))
+            told = {"token": token, "spent": str(room.spent + amount), "a_day": row.a_day}
+            for feature in features_of(work):
+                feature.token_told(work, job, token, "spending.alarm", told, now)
+    over = select(Job.id).where(~_await_deposit())
+    old = delete(Spending).where(Spending.token == token, Spending.at <= now - DAY_S, Spending.job_id.in_(over))
+    work.session.execute(old.execution_options(synchronize_session=False))
     work.add(Spending(token=token, job_id=job.id, amount=str(amount), at=now))
 
 
@@ -111,8 +134,12 @@ def bound_times(work: Work, now: float) -> int:
     return sum(bound_row_times(row, {"at": now}) for row in rows)
 
 
-def _describe_refusal(unit: TokenUnit, row: SpendingLimit, room: Room, asked: Amount) -> str:
-    when = format_time(room.fits_at)
+def _describe_refusal(unit: TokenUnit, row: SpendingLimit, room: Room, asked: Amount, now: float) -> str:
     left = f"{unit.text(room.left)} left of its {unit.text(row.a_day)} a day"
-    until = f"so much is free again at {when}" if when else "so much is never free: lower the budget"
+    if room.fits_at is None:
+        until = "so much is never free: lower the budget"
+    elif room.fits_at < now + DAY_S:
+        until = f"so much is free again at {format_time(room.fits_at)}"
+    else:
+        until = "so much is free again a day after the deposits of jobs that wait for them; cancel one, or wait"
     return f"this takes {unit.text(asked)}, and the token {row.token} has {left}; {until}"

@@ -1,10 +1,10 @@
 """Webhooks: what happens to a token's jobs is posted to addresses that it named, signed, until they took it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from requester.feature import Feature
 from requester.features.webhooks import sending, webhook_routes, webhook_rows
-from requester.store.tables import JobEvent
+from requester.store.tables import Job, JobEvent
 from requester.store.work import Work
 
 
@@ -18,3 +18,6 @@ class WebhooksFeature(Feature):
 
     def bound_times(self, work: Work, now: float) -> int:
         return webhook_rows.bound_times(work, now, now + sending.LONGEST_WAIT_S)
+
+    def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
+        webhook_rows.queue_for_token(work, job, token, kind, told, at)

@@ -1,11 +1,11 @@
 """Webhooks as rows, and what each has still to be told: written in the transaction in which it happens."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from secrets import token_bytes, token_hex
 from typing import Any, Final
 
-from sqlalchemy import ForeignKey, Select, func, or_, select
+from sqlalchemy import ForeignKey, ScalarSelect, Select, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
@@ -21,14 +21,8 @@ MOST: Final = 20
 MOST_READY: Final = 256
 TOPIC: Final = "webhooks"
 KINDS: Final = {
-    **{
-        kind: f"job.{kind}"
-        for kind in (
-            *("funded", "round_closed", "low_balance", "paused", "resumed"),
-            *("finished", "cancelled", "failed"),
-        )
-    },
-    "spending_alarm": "spending.alarm",
+    kind: f"job.{kind}"
+    for kind in ("funded", "round_closed", "low_balance", "paused", "resumed", "finished", "cancelled", "failed")
 }
 """Kind of an event -> what webhooks call it (market.views.webhook_views.Happening)."""
 
@@ -119,7 +113,8 @@ def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
     """Queues those of the events that webhooks of the job's token, or of an admin's, are told of."""
     for event in events:
         kind = KINDS.get(event.kind)
-        listeners = [] if kind is None else work.session.scalars(_select_listeners(event)).all()
+        whose = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
+        listeners = [] if kind is None else work.session.scalars(_select_listeners(whose, event.at)).all()
         told = [webhook for webhook in listeners if kind in webhook.happenings["told"]]
         if kind is not None and told:
             job = work.get_one(Job, event.job_id)
@@ -129,11 +124,18 @@ def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
                 queue_delivery(work, webhook, kind, about | event.body, event.at)
 
 
-def _select_listeners(event: JobEvent) -> Select[Webhook]:
+def queue_for_token(work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
+    """Queues what the token of this name, and admins, are told of its part in the job, and nobody else."""
+    about = {"job": job.id, "name": job.spec["name"], "state": str(job.state)}
+    for webhook in work.session.scalars(_select_listeners(token, at)).all():
+        if kind in webhook.happenings["told"]:
+            queue_delivery(work, webhook, kind, {**about, **told}, at)
+
+
+def _select_listeners(token: str | ScalarSelect[str], at: float) -> Select[Webhook]:
     """Whoever's token has ended is told nothing more."""
-    its_token = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
-    whose = or_(Webhook.token == its_token, Webhook.role == Role.ADMIN)
-    lasts = or_(ApiToken.until.is_(None), ApiToken.until > event.at)
+    whose = or_(Webhook.token == token, Webhook.role == Role.ADMIN)
+    lasts = or_(ApiToken.until.is_(None), ApiToken.until > at)
     return select(Webhook).join(ApiToken, ApiToken.hash == Webhook.token_hash).where(whose, lasts)
 
 

@@ -1,5 +1,6 @@
 """A token with a budget of a day posts no more than that, however it divides it; who may set and see it."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -11,12 +12,17 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
+from contracts.event_types import JobOpened
 from gradmarket.market.features.spending.daily_budget import DAY_S
-from gradmarket.market.terms import JobState, Role
+from gradmarket.market.terms import Address, Amount, Hash, JobState, Role, Units
 from requester.app import create_app
+from requester.chain import outcomes
+from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.features.spending import limits
+from requester.features.webhooks import webhook_rows
+from requester.features.webhooks.webhook_rows import Webhook, WebhookDelivery
 from requester.store import stored_times, tokens
-from requester.store.tables import Job, JobEvent
+from requester.store.tables import ApiToken, Job, JobEvent, Transaction
 from requester.tallies import collect_metrics
 from tests.databases import BOTH
 from tests.patience import PATIENCE_S
@@ -56,6 +62,52 @@ class Bank:
     def left(self, who: dict[str, str], name: str) -> int:
         return int(self.spending(who, name)["left"])
 
+    def deposit(self, posted: httpx.Response) -> httpx.Response:
+        """The job's deposit is mined now."""
+        market = self.market
+        with market.context.begin() as work:
+            job = work.get_one(Job, posted.json()["id"])
+            event = JobOpened(
+                job=900,
+                requester=Address("0x" + "1" * 40),
+                deposited=Units(job.budget),
+                spec_digest=Hash("0x" + "0" * 64),
+                expiry=1,
+                claim_until=2,
+                unit=Amount(1),
+                signer=Address("0x" + "2" * 40),
+                slash_window=3,
+                endpoint="",
+                contract=Address("0x" + "3" * 40),
+                block=4,
+            )
+            outcomes.record_escrow_opening(work, job, event, market.clock())
+            job.chain_job = None  # the chain of these tests has none
+        return posted
+
+    def send(self, job_id: str, kind: TransactionKind) -> Transaction:
+        """A transaction for the job is stored, and nobody knows yet what becomes of it."""
+        with self.market.context.begin() as work:
+            row = Transaction(
+                sender="0x" + "3" * 40,
+                nonce=len(job_id) + len(kind),
+                kind=kind,
+                job_id=job_id,
+                to="0x",
+                data=b"",
+                state=TransactionState.SENT,
+                created_at=self.market.clock(),
+            )
+            work.add(row)
+        return row
+
+    def told(self, token: str) -> list[dict[str, Any]]:
+        """What the token's webhooks are told of its spending."""
+        own = select(WebhookDelivery.body).join(Webhook, Webhook.id == WebhookDelivery.webhook_id)
+        with self.market.reading() as reader:
+            bodies = [json.loads(body) for body in reader.session.scalars(own.where(Webhook.token == token))]
+        return [body["data"] for body in bodies if body["type"] == "spending.alarm"]
+
 
 @pytest.fixture
 def bank(new_floor: NewFloor) -> Bank:
@@ -66,9 +118,9 @@ def bank(new_floor: NewFloor) -> Bank:
 def test_what_goes_beyond_the_budget_is_refused_in_one_sentence_until_it_is_free_again(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     assert bank.limit(root, "alice", "100").json() == {"token": "alice", "a_day": "100", "spent": "0", "left": "100"}
-    assert bank.post(alice, 60).status_code == 201
+    assert bank.deposit(bank.post(alice, 60)).status_code == 201
     bank.market.clock.now += 3600
-    assert bank.post(alice, 30).status_code == 201
+    assert bank.deposit(bank.post(alice, 30)).status_code == 201
     refused = bank.post(alice, 11)
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "budget")
     said = refused.json()["errors"][0]["detail"]
@@ -115,17 +167,77 @@ def test_what_came_back_of_a_job_that_is_over_may_be_spent_again(bank: Bank) -> 
     assert bank.left(alice, "alice") == 70
 
 
-def test_an_alarm_tells_once_that_four_fifths_are_spent(bank: Bank) -> None:
+def test_what_is_on_its_way_to_a_job_that_was_cancelled_counts_until_it_came_back(bank: Bank) -> None:
+    """The cheating move: cancel between the sending and the mining of a deposit, and post the next job."""
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
+    job = bank.post(alice, 100).json()["id"]
+    row = bank.send(job, TransactionKind.OPEN)
+    assert bank.client.post(f"/v1/jobs/{job}/cancel", headers=alice).status_code == 200
+    assert (bank.left(alice, "alice"), bank.post(alice, 1).status_code) == (0, 422)
+    bank.market.clock.now += DAY_S + 1
+    assert (bank.left(alice, "alice"), bank.post(alice, 1).status_code) == (0, 422), "however long it takes"
+    with bank.market.context.begin() as work:
+        work.get_one(Transaction, row.id).state = TransactionState.REVERTED
+    assert bank.left(alice, "alice") == 100
+
+
+def test_a_job_that_waits_for_its_deposit_counts_until_a_day_after_it(bank: Bank) -> None:
+    """The cheating move: jobs that wait for an earlier one's end are posted day by day, and all deposit at once."""
+    root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
+    bank.limit(root, "alice", "100")
+    waits = bank.post(alice, 60)
+    bank.market.clock.now += 3 * DAY_S
+    refused = bank.post(alice, 41)
+    assert (refused.status_code, bank.left(alice, "alice")) == (422, 40)
+    assert "a day after the deposits of jobs that wait for them; cancel one" in refused.json()["detail"]
+    assert bank.post(alice, 40).status_code == 201
+    assert bank.spending(alice, "alice")["spent"] == "100", "what waits is not forgotten either"
+    bank.deposit(waits)
+    bank.market.clock.now += DAY_S - 1
+    assert bank.left(alice, "alice") == 0
+    bank.market.clock.now += 2
+    assert bank.left(alice, "alice") == 60
+
+
+def test_an_alarm_tells_the_spending_token_once_and_no_stranger(bank: Bank) -> None:
+    root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
+    bank.token("bob")
+    bank.limit(root, "alice", "100")
+    with bank.market.context.begin() as work:
+        for row in work.session.scalars(tokens.select_tokens().where(ApiToken.subject.in_(["root", "alice", "bob"]))):
+            told = f"https://{row.subject}.example/", ["spending.alarm"]
+            webhook_rows.create_webhook(work, row, *told, bank.market.clock())
+    jobs = []
     for amount in (79, 1, 20):
-        assert bank.post(alice, amount).status_code == 201
+        posted = bank.post(alice, amount)
+        assert posted.status_code == 201
+        jobs.append(posted.json()["id"])
+    (alarm,) = bank.told("alice")
+    assert alarm == {
+        "job": jobs[1],
+        "name": "digits",
+        "state": "draft",
+        "token": "alice",
+        "spent": "80",
+        "a_day": "100",
+    }
+    assert (bank.told("root"), bank.told("bob")) == ([alarm], [])
     with bank.market.reading() as reader:
-        (alarm,) = reader.session.scalars(select(JobEvent.body).where(JobEvent.kind == limits.ALARM))
+        events = reader.session.scalars(select(JobEvent).where(JobEvent.job_id.in_(jobs))).all()
         metrics = {family.name: family for family in collect_metrics(reader, bank.market.clock())}
-    assert alarm == {"token": "alice", "spent": "80", "a_day": "100"}
+    assert [event.kind for event in events if "spen" in event.kind or "token" in event.body] == []
     (share,) = metrics["gradmarket_spent_share"].samples
     assert (share.labels, share.value) == ({"token": "alice"}, 1.0)
+
+
+def test_a_limit_is_of_a_token_that_there_is(bank: Bank) -> None:
+    root = bank.token("root", Role.ADMIN)
+    for answer in (bank.limit(root, "alcie", "1"), bank.client.get("/v1/tokens/alcie/spending", headers=root)):
+        assert (answer.status_code, answer.json()["detail"]) == (
+            404,
+            "There is no such thing: no token alcie: gradmarket token list has them",
+        )
 
 
 def test_only_an_admin_sets_a_limit_and_each_sees_its_own(bank: Bank) -> None:
@@ -159,7 +271,7 @@ def test_two_jobs_posted_at_once_share_one_budget(bank: Bank) -> None:
 def test_what_was_spent_before_the_clock_was_set_back_counts_for_a_day_alone(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
-    assert bank.post(alice, 100).status_code == 201
+    assert bank.deposit(bank.post(alice, 100)).status_code == 201
     bank.market.clock.now -= 5 * DAY_S
     with bank.market.context.begin() as work:
         assert stored_times.bring_back(work, bank.market.clock()) > 0
