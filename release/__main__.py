@@ -14,7 +14,7 @@ from contracts.toolchain import ToolMissing
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import print_error
 from release.packages import ROOT, build_packages, list_uncommitted, read_commit
-from release.provenance import check_release, read_changes, write_provenance
+from release.provenance import check_release, check_target, read_changes, write_provenance
 
 
 def main(
@@ -31,20 +31,27 @@ def main(
 
 def write_release(folder: Path, sbom: Path | None) -> list[str]:
     """Writes wheel, sdist, changes, SBOM and their provenance; builds the images where a container engine is there."""
+    check_target(folder)
+    folder = folder.resolve()
     commit, version = read_commit(), metadata.version("gradmarket")
     if left := list_uncommitted():
         print(f"What is not committed is not in it: {', '.join(left)}")
     changes = read_changes((ROOT / "CHANGELOG.md").read_text(), version)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    with TemporaryDirectory() as working:
-        files = [Path(shutil.copy(path, folder)) for path in build_packages(Path(working), commit)]
-    (folder / f"CHANGES-{version}.md").write_text(changes)
-    files.append(folder / f"CHANGES-{version}.md")
-    if sbom is not None:
-        files.append(Path(shutil.copy(sbom, folder)))
-    write_provenance(folder, files, commit, _build_images())
-    return check_release(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as working, TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as beside:
+        made = Path(beside) / folder.name
+        made.mkdir()
+        files = [Path(shutil.copy(path, made)) for path in build_packages(Path(working), commit)]
+        (made / f"CHANGES-{version}.md").write_text(changes)
+        files.append(made / f"CHANGES-{version}.md")
+        if sbom is not None:
+            files.append(Path(shutil.copy(sbom, made)))
+        write_provenance(made, files, commit, _build_images())
+        names = check_release(made)
+        if folder.exists():  # an earlier release, or empty: it goes once the new one is whole
+            shutil.rmtree(folder)
+        made.rename(folder)
+    return names
 
 
 def _build_images() -> dict[str, str]:

@@ -55,20 +55,58 @@ def write_provenance(folder: Path, files: list[Path], commit: Commit, images: Ma
 
 
 def check_release(folder: Path) -> list[str]:
-    """Returns the names of the release's files. Raises Refused for one that is missing or is not the one described."""
-    statement = json.loads((folder / STATEMENT).read_text())
-    named = {one["name"]: one["digest"]["sha256"] for one in statement["subject"] if "/" not in one["name"]}
-    for line in (folder / SUMS).read_text().splitlines():
-        digest, _, name = line.partition("  ")
-        path = folder / name
-        if not path.is_file():
-            raise Refused(f"{path} is missing", "take the release whole, or build it: make release")
-        if hash_file(path) != digest or named.get(name, digest) != digest:
-            raise Refused(f"{path} is not the file that was released", "take it again, or build it: make release")
-        named.pop(name, None)
-    if named:
-        raise Refused(f"{SUMS} has no line for {', '.join(named)}", "take the release whole, or build it: make release")
-    return [line.partition("  ")[2] for line in (folder / SUMS).read_text().splitlines()]
+    """Returns the names of the release's files.
+
+    Raises Refused for one that is missing, is not the one described, or that nothing describes.
+    """
+    named, sums = _read_statement(folder / STATEMENT), _read_sums(folder / SUMS)
+    for name, digest in sums.items():
+        if name not in named and name != STATEMENT:
+            raise _refuse(f"{name} is not of this release: {STATEMENT} does not name it")
+        if not (folder / name).is_file():
+            raise _refuse(f"{folder / name} is missing")
+        if hash_file(folder / name) != digest or named.get(name, digest) != digest:
+            raise _refuse(f"{folder / name} is not the file that was released")
+    if unsummed := {*named, STATEMENT} - {*sums}:
+        raise _refuse(f"{SUMS} has no line for {', '.join(sorted(unsummed))}")
+    if slipped := {path.name for path in folder.iterdir()} - {*sums, SUMS}:
+        raise _refuse(f"{', '.join(sorted(slipped))} is not of this release: {SUMS} has no line for it")
+    return list(sums)
+
+
+def _refuse(what: str) -> Refused:
+    return Refused(what, "take the release whole, or build it: make release")
+
+
+def _read_statement(path: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file that the statement names; images have names with a slash."""
+    try:
+        subject = json.loads(path.read_text())["subject"]
+        return {str(one["name"]): str(one["digest"]["sha256"]) for one in subject if "/" not in one["name"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _refuse(f"{path} is missing or is no statement of a release") from error
+
+
+def _read_sums(path: Path) -> dict[str, str]:
+    try:
+        lines = [line.partition("  ") for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise _refuse(f"{path} is missing or is no list of sums") from error
+    return {name: digest for digest, _, name in lines}
+
+
+def check_target(folder: Path) -> None:
+    """Raises Refused where writing a release would erase anything but an earlier release."""
+    if ROOT.is_relative_to(folder.resolve()):
+        raise Refused(f"{folder} has the sources: nothing is written there", "name a folder of its own, as dist")
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        check_release(folder)
+    except (Refused, OSError) as error:
+        raise Refused(
+            f"{folder} has other things than a release: nothing is written there", "name a new folder, or empty it"
+        ) from error
 
 
 def read_changes(changelog: str, version: str) -> str:

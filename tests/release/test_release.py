@@ -12,7 +12,7 @@ import pytest
 
 from gradmarket.market.errors import Refused
 from release.packages import ROOT, Commit, build_packages, pack_again, read_commit
-from release.provenance import check_release, hash_file, read_changes, write_provenance
+from release.provenance import check_release, check_target, hash_file, read_changes, write_provenance
 from tests.lanes import FULL
 
 COMMIT = Commit("a" * 40, 1_700_000_000)
@@ -85,6 +85,57 @@ def test_what_was_changed_left_out_or_added_is_found(tmp_path: Path) -> None:
     sums.write_text("\n".join(lines) + "\n")
     with pytest.raises(Refused, match="is missing"):
         check_release(tmp_path)
+
+
+def test_a_file_or_a_line_that_was_slipped_in_is_found(tmp_path: Path) -> None:
+    """`pip install --find-links` takes the newest wheel of a folder: one that nothing describes is refused."""
+    wheel, _sbom = released(tmp_path)
+    slipped = tmp_path / "gradmarket-9.9.9-py3-none-any.whl"
+    slipped.write_text("another program")
+    with pytest.raises(Refused, match=f"{slipped.name} is not of this release"):
+        check_release(tmp_path)
+    sums = tmp_path / "SHA256SUMS"
+    whole = sums.read_text()
+    sums.write_text(f"{whole}{hash_file(slipped)}  {slipped.name}\n")
+    with pytest.raises(Refused, match=f"{slipped.name} is not of this release"):
+        check_release(tmp_path)
+    slipped.unlink()
+    sums.write_text(f"{whole}{hash_file(wheel)}  ../{tmp_path.name}/{wheel.name}\n")
+    with pytest.raises(Refused, match="is not of this release"):
+        check_release(tmp_path)
+
+
+@pytest.mark.parametrize("said", [None, "", "[]", '{"subject": [{"name": 1}]}', "\x00"])
+def test_a_statement_that_is_missing_or_broken_is_refused(tmp_path: Path, said: str | None) -> None:
+    released(tmp_path)
+    (tmp_path / "provenance.json").unlink()
+    if said is not None:
+        (tmp_path / "provenance.json").write_text(said)
+    with pytest.raises(Refused, match=r"provenance\.json"):
+        check_release(tmp_path)
+
+
+def test_sums_that_are_missing_are_refused(tmp_path: Path) -> None:
+    released(tmp_path)
+    (tmp_path / "SHA256SUMS").unlink()
+    with pytest.raises(Refused, match="SHA256SUMS"):
+        check_release(tmp_path)
+
+
+def test_a_release_replaces_nothing_but_a_release(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    check_target(mine)
+    check_target(tmp_path / "new")
+    released(mine)
+    check_target(mine)
+    for folder in (tmp_path, ROOT, ROOT.parent, ROOT / ".." / ROOT.name, Path("/"), Path(__file__)):
+        with pytest.raises(Refused, match="nothing is written there"):
+            check_target(folder)
+    (mine / "thesis.tex").write_text("years")
+    with pytest.raises(Refused, match="nothing is written there"):
+        check_target(mine)
+    assert (mine / "thesis.tex").read_text() == "years"
 
 
 def test_an_archive_is_packed_alike_whoever_packed_it_first(tmp_path: Path) -> None:
