@@ -34,7 +34,7 @@ def diff(
         return
     table = Table(Column("field", no_wrap=True), *(Column(view.id, overflow="fold") for view in views))
     for path, values in found.items():
-        table.add_row(path, *(escape(replace_controls(show_value(value))) for value in values))
+        table.add_row(escape(path), *(escape(replace_controls(show_value(value))) for value in values))
     printed.print_table(table, ShownConsole())
 
 

@@ -77,7 +77,7 @@ def _format_figure(value: float | None) -> str:
 def _build_panel(job: JobView, token: TokenUnit) -> Panel:
     grid = Table.grid(padding=(0, 2))
     for name, value in list_job_figures(job, token):
-        grid.add_row(f"[dim]{name}[/dim]", escape(value))
+        grid.add_row(f"[dim]{escape(name)}[/dim]", escape(value))
     grid.add_row("[dim]deposited[/dim]", token.text(job.costs.deposited))
     grid.add_row("[dim]state[/dim]", escape(f"{job.state}  {job.reason}".rstrip()))
     if job.remedy:

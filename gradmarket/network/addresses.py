@@ -2,7 +2,10 @@
 
 import ipaddress
 import socket
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from posixpath import normpath
 from typing import Final
@@ -44,6 +47,37 @@ def resolve_host(host: str, port: int) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise DownloadFailed(f"{host} has no address: {error}") from error
     return [str(address[4][0]) for address in addresses]
+
+
+def resolve_within(seconds: float, at_once: int = 16) -> Resolve:
+    """Returns `resolve_host` with an end, which the system's has not: a look-up that is late goes on, heard by nobody.
+
+    `at_once` look-ups go on at most. What it returns raises DownloadFailed where there is no address in time.
+    """
+    free = threading.BoundedSemaphore(at_once)
+
+    def look_up(host: str, port: int) -> list[str]:
+        found: Future[list[str]] = Future()
+
+        def ask() -> None:
+            try:
+                found.set_result(resolve_host(host, port))
+            except (DownloadFailed, ValueError, OverflowError) as error:
+                found.set_exception(error)
+            finally:
+                free.release()
+
+        until = time.monotonic() + seconds
+        late = DownloadFailed(f"{host} has no address within {seconds:g} seconds")
+        if not free.acquire(timeout=seconds):
+            raise late
+        threading.Thread(target=ask, name="look-up", daemon=True).start()
+        try:
+            return found.result(max(0.0, until - time.monotonic()))
+        except TimeoutError:
+            raise late from None
+
+    return look_up
 
 
 class PublicOnly(ClockedTransport):

@@ -17,7 +17,7 @@ class WebhooksFeature(Feature):
         webhook_rows.queue_events(work, events)
 
     def bound_times(self, work: Work, now: float) -> int:
-        return webhook_rows.bound_times(work, now, now + sending.LONGEST_WAIT_S)
+        return webhook_rows.bound_times(work, now, now + sending.TRY_S + sending.LONGEST_WAIT_S)
 
     def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
         webhook_rows.queue_for_token(work, job, token, kind, told, at)

@@ -1,6 +1,6 @@
 """Routes by which a token's owner makes, lists, tries and removes webhooks; a secret is shown only on creation."""
 
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Path, Response
@@ -10,7 +10,7 @@ from gradmarket.market.features.webhooks.webhook_signing import write_secret
 from gradmarket.market.terms import Role
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView
-from gradmarket.network.addresses import HOOK_SERVERS, check_link_target
+from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
 from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
@@ -26,6 +26,9 @@ from requester.store.work import RowReader
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 IdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+SOME_PUBLIC: Final = "1.1.1.1"
+"""Stands for a host's address while only the words of a link are checked; nothing goes there."""
+_look_up = resolve_within(2.0)
 NO_WEBHOOK = {**ROLE, **describe_problems(404)}
 
 
@@ -66,12 +69,19 @@ def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> Creat
 
 
 def _check_receiver(context: Context, url: str) -> None:
-    """Raises JobRefused for an address to which nothing would be posted."""
+    """Raises JobRefused for an address to which nothing would be posted.
+
+    What a name resolves to here, or whether it does, is told to nobody.
+    """
     allowed = context.settings.webhook_servers
     try:
-        check_link_target(url, "", own=False, allowed=allowed, remedy=HOOK_SERVERS)
+        check_link_target(url, "", lambda _host, _port: [SOME_PUBLIC], own=False, allowed=allowed)
     except MarketError as error:
         raise JobRefused("url", error.detail) from error
+    try:
+        check_link_target(url, "", _look_up, own=False, allowed=allowed)
+    except MarketError as error:
+        raise JobRefused("url", f"its host is not a public address; {HOOK_SERVERS}") from error
     parts = urlsplit(url)
     if parts.scheme != "https" and f"{parts.scheme}://{parts.netloc}" not in allowed:
         raise JobRefused("url", f"webhooks go by https alone; {HOOK_SERVERS}")
@@ -88,14 +98,14 @@ def listed(context: Here, who: Submitter, cursor: Cursor = None, limit: Limit = 
     "/{webhook_id}/ping",
     operation_id="ping_webhook",
     status_code=202,
-    responses=NO_WEBHOOK,
+    responses={**ROLE, **describe_problems(404, 409)},
     summary="Post a webhook of the type `ping` as a try",
 )
 @retry_on_conflict
 def ping(context: Here, who: Submitter, webhook_id: IdPath) -> WebhookView:
     with context.begin() as work:
         row = _find_own(work, webhook_id, who)
-        webhook_rows.queue_delivery(work, row, "ping", {}, context.clock())
+        webhook_rows.queue_ping(work, row, context.clock())
         work.flush()
         return _build_webhook_view(work, row)
 

@@ -1,11 +1,11 @@
 """Webhooks as rows, and what each has still to be told: written in the transaction in which it happens."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from secrets import token_bytes, token_hex
 from typing import Any, Final
 
-from sqlalchemy import ForeignKey, ScalarSelect, Select, func, or_, select
+from sqlalchemy import ForeignKey, ScalarSelect, Select, delete, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
@@ -19,6 +19,9 @@ from requester.store.work import RowReader, Work
 MOST: Final = 20
 """Webhooks of one token."""
 MOST_READY: Final = 256
+MOST_WAITING: Final = 1000
+"""What one webhook may have still to be told."""
+FULL: Final = f"{MOST_WAITING} wait, and each that comes drops the oldest"
 TOPIC: Final = "webhooks"
 KINDS: Final = {
     kind: f"job.{kind}"
@@ -142,14 +145,38 @@ def _select_listeners(token: str | ScalarSelect[str], at: float) -> Select[Webho
 def queue_delivery(work: Work, webhook: Webhook, kind: str, told: dict[str, Any], at: float) -> None:
     body = json.dumps({"type": kind, "timestamp": format_time(at), "data": told})
     message = f"msg_{token_hex(12)}"
+    held = select(WebhookDelivery.number).where(WebhookDelivery.webhook_id == webhook.id)
+    over = work.session.scalars(held.order_by(WebhookDelivery.number.desc()).offset(MOST_WAITING - 1)).all()
+    if over:
+        work.session.execute(delete(WebhookDelivery).where(WebhookDelivery.number.in_(over)))
+        webhook.trouble = FULL
     work.add(WebhookDelivery(webhook_id=webhook.id, message=message, body=body, due_at=at, created_at=at, tries=0))
     work.notify(TOPIC)
 
 
-def list_ready(reader: RowReader, now: float) -> Sequence[int]:
-    """Returns what is due and the oldest of its webhook: a webhook is told in order, and holds no other one up."""
+def queue_ping(work: Work, webhook: Webhook, now: float) -> None:
+    """Raises Conflict where a ping waits already."""
+    work.one_at_a_time(f"pings of {webhook.id}")
+    waits = select(WebhookDelivery.number).where(
+        WebhookDelivery.webhook_id == webhook.id, WebhookDelivery.body.startswith('{"type": "ping"')
+    )
+    if work.session.scalars(waits.limit(1)).first() is not None:
+        raise Conflict(f"a ping of the webhook {webhook.id} waits: {webhook.trouble or 'it is posted soon'}")
+    queue_delivery(work, webhook, "ping", {}, now)
+
+
+def find_token_of(reader: RowReader, number: int) -> bytes | None:
+    """Returns the hash of the token whose webhook is to be told; None where there is nothing more to tell."""
+    query = select(Webhook.token_hash).join(WebhookDelivery, WebhookDelivery.webhook_id == Webhook.id)
+    return reader.session.scalar(query.where(WebhookDelivery.number == number))
+
+
+def list_ready(reader: RowReader, now: float, busy: Collection[bytes]) -> Sequence[int]:
+    """Returns what is due and the oldest of its webhook, which is told in order; nothing of the tokens `busy`."""
     oldest = select(func.min(WebhookDelivery.number)).group_by(WebhookDelivery.webhook_id)
     due = select(WebhookDelivery.number).where(WebhookDelivery.number.in_(oldest), WebhookDelivery.due_at <= now)
+    if busy:
+        due = due.join(Webhook, Webhook.id == WebhookDelivery.webhook_id).where(Webhook.token_hash.not_in(busy))
     return reader.session.scalars(due.order_by(WebhookDelivery.due_at).limit(MOST_READY)).all()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,9 +14,12 @@ from fastapi.testclient import TestClient
 from gradmarket.market.features.webhooks.webhook_signing import verify_webhook
 from gradmarket.market.terms import Role
 from requester.app import create_app
+from requester.context import Context
 from requester.features.webhooks import sending
 from requester.store import tokens
 from requester.store.tables import Job
+from requester.store.work import RowReader
+from tests.patience import PATIENCE_S
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture
 
@@ -27,6 +30,8 @@ class Receiver:
 
     url: str
     status: int = 200
+    slow: threading.Event | None = None
+    """Its answers to /slow wait for it."""
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
     def told(self) -> list[str]:
@@ -39,6 +44,8 @@ def receiver() -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             made.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            if made.slow is not None and self.path == "/slow":
+                made.slow.wait(PATIENCE_S)
             self.send_response(made.status)
             self.send_header("Location", f"{made.url}/elsewhere")
             self.send_header("Content-Length", "0")
@@ -86,6 +93,22 @@ class Told:
             verify_webhook(secret, headers, body, self.market.clock())
 
 
+class Posting:
+    """The stage, but a try that it begins has ended when `run` returns."""
+
+    TOPIC = sending.TOPIC
+
+    def ready(self, reader: RowReader, now: float) -> Sequence[str]:
+        return sending.ready(reader, now)
+
+    def run(self, context: Context, row_id: str) -> None:
+        started = sending.start_try(context, int(row_id))
+        if started is not None:
+            started.result(PATIENCE_S)
+
+
+POSTING = Posting()
+
 NewTold = Callable[..., Told]
 
 
@@ -93,7 +116,7 @@ NewTold = Callable[..., Told]
 def new_told(new_floor: NewFloor) -> NewTold:
     def make(*allowed: str) -> Told:
         market = new_floor(settings={"webhook_servers": allowed})
-        market.stages += (sending,)
+        market.stages = (*(stage for stage in market.stages if stage is not sending), POSTING)
         with market.context.begin() as work:
             work.get_one(Job, market.job).token = "alice"
         return Told(market, TestClient(create_app(market.context, nullcontext)))  # its lifespan's threads read along

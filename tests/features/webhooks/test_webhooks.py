@@ -1,17 +1,26 @@
 """What happens to a job is posted to its owner's address, signed, until it is taken; never to a private address."""
 
+import io
 import json
+import socket
+import threading
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from rich.console import Console
 
+from gradmarket.commands.features.webhooks import build_table
 from gradmarket.market.terms import JobState, Role
-from requester.features.webhooks import sending
-from requester.features.webhooks.sending import GIVEN_UP_S, Letter, compute_wait, post_letter
-from requester.features.webhooks.webhook_rows import MOST, Webhook, WebhookDelivery
+from gradmarket.market.views.webhook_views import WebhookView
+from gradmarket.network.addresses import resolve_within
+from requester.features.webhooks import sending, webhook_rows
+from requester.features.webhooks.sending import GIVEN_UP_S, TRY_S, UNREACHED, Letter, compute_wait, post_letter
+from requester.features.webhooks.webhook_rows import FULL, MOST, MOST_WAITING, Webhook, WebhookDelivery
 from requester.store import stored_times
 from tests.databases import BOTH
-from tests.features.webhooks.conftest import NewTold, Receiver
+from tests.features.webhooks.conftest import POSTING, NewTold, Receiver
+from tests.patience import PATIENCE_S
 
 
 @BOTH
@@ -87,16 +96,18 @@ def test_a_try_that_is_killed_is_made_again(new_told: NewTold, receiver: Receive
     told = new_told(receiver.url)
     told.add(told.token("alice"), receiver.url)
     market = told.market
-    market.stages = tuple(stage for stage in market.stages if stage is not sending)
+    market.stages = tuple(stage for stage in market.stages if stage is not POSTING)
     market.cancel()
     (row,) = market.all(WebhookDelivery)
     assert sending._begin_try(market.context, row.number) is not None
     assert sending._begin_try(market.context, row.number) is None, "another process has the try"
     market.crash()
-    market.stages += (sending,)
+    market.stages += (POSTING,)
     market.lapse(0.0)
     assert receiver.told() == []
-    market.lapse(compute_wait(1))
+    market.lapse(TRY_S + compute_wait(1) - 1)
+    assert receiver.told() == [], "a slow try in another process would go on"
+    market.lapse(1)
     assert receiver.told() == ["job.cancelled"]
 
 
@@ -104,15 +115,15 @@ def test_a_clock_that_was_set_back_does_not_hold_a_try_up(new_told: NewTold, rec
     told = new_told(receiver.url)
     told.add(told.token("alice"), receiver.url)
     market = told.market
-    market.stages = tuple(stage for stage in market.stages if stage is not sending)
+    market.stages = tuple(stage for stage in market.stages if stage is not POSTING)
     market.cancel()
     market.clock.now -= 10 * compute_wait(99)
     with market.context.begin() as work:
         assert stored_times.bring_back(work, market.clock()) > 0
     with market.context.begin() as work:
         assert stored_times.bring_back(work, market.clock()) == 0
-    market.stages += (sending,)
-    market.lapse(compute_wait(99) + 1)
+    market.stages += (POSTING,)
+    market.lapse(TRY_S + compute_wait(99) + 1)
     assert receiver.told() == ["job.cancelled"]
 
 
@@ -146,10 +157,10 @@ def test_a_private_address_gets_nothing_unless_the_operator_names_it(new_told: N
 
 
 def test_a_name_that_leads_elsewhere_later_is_asked_anew_each_time(receiver: Receiver) -> None:
-    letter = Letter("0" * 16, receiver.url.replace("127.0.0.1", "hooks.example"), {}, b"{}")
+    letter = Letter("0" * 16, receiver.url.replace("127.0.0.1", "hooks.example"), {}, b"{}", b"")
     for address in ("127.0.0.1", "10.0.0.1", "::ffff:127.0.0.1"):
         said = post_letter(letter, frozenset(), lambda _host, _port, address=address: [address])
-        assert "not a public address" in said
+        assert said == UNREACHED
     assert receiver.got == []
 
 
@@ -180,13 +191,13 @@ def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one
     before = told.token("alice")
     told.add(before, f"{receiver.url}/before")
     market = told.market
-    market.stages = tuple(stage for stage in market.stages if stage is not sending)
+    market.stages = tuple(stage for stage in market.stages if stage is not POSTING)
     market.cancel()
     told.revoke("alice")
     alice = told.token("alice")
     assert (told.listed(alice), market.all(Webhook), market.all(WebhookDelivery)) == ([], [], [])
     told.add(alice, receiver.url, happenings=["job.cancelled"])
-    market.stages += (sending,)
+    market.stages += (POSTING,)
     market.drive()
     assert receiver.told() == []
 
@@ -236,3 +247,96 @@ def test_a_token_has_so_many_webhooks_and_no_unknown_happening(new_told: NewTold
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 5), (2, 20), (3, 80), (7, 20_480), (8, 21_600), (10_000, 21_600)])
 def test_a_wait_is_four_times_the_last_up_to_six_hours(tries: int, seconds: float) -> None:
     assert compute_wait(tries) == seconds
+
+
+def test_a_ping_waits_once_and_a_webhook_s_queue_has_an_end(new_told: NewTold, receiver: Receiver) -> None:
+    """The cheating twin: a token's owner fills the database with what its own dead receiver never takes."""
+    told = new_told(receiver.url)
+    alice = told.token("alice")
+    receiver.status = 503
+    made = told.add(alice, receiver.url)
+    pings = [told.client.post(f"/v1/webhooks/{made['id']}/ping", headers=alice) for _ in range(3)]
+    assert [answer.status_code for answer in pings] == [202, 409, 409]
+    told.market.drive()
+    again = told.client.post(f"/v1/webhooks/{made['id']}/ping", headers=alice)
+    assert (again.status_code, "waits: it answered 503" in again.json()["detail"]) == (409, True)
+    with told.market.context.begin() as work:
+        row = work.get_one(Webhook, made["id"])
+        for number in range(MOST_WAITING + 2):
+            webhook_rows.queue_delivery(work, row, "job.paused", {"number": number}, told.market.clock())
+            work.flush()
+    (shown,) = told.listed(alice)
+    assert (shown["waiting"], shown["trouble"]) == (MOST_WAITING, FULL)
+    bodies = [json.loads(one.body)["data"]["number"] for one in told.market.all(WebhookDelivery)]
+    assert bodies == list(range(2, MOST_WAITING + 2)), "the oldest went"
+    told.market.drive()
+    assert told.listed(alice)[0]["trouble"] == f"it answered 503; {FULL}"
+
+
+def test_a_slow_receiver_holds_up_its_own_token_alone(new_told: NewTold, receiver: Receiver) -> None:
+    told = new_told(receiver.url)
+    market, alice, bob = told.market, told.token("alice"), told.token("bob", Role.ADMIN)
+    told.add(alice, f"{receiver.url}/slow")
+    told.add(alice, f"{receiver.url}/another")
+    told.add(bob, receiver.url)
+    market.stages = tuple(stage for stage in market.stages if stage is not POSTING)
+    market.cancel()
+    receiver.slow = threading.Event()
+    slow, another, quick = sorted(row.number for row in market.all(WebhookDelivery))
+    begun = sending.start_try(market.context, slow)
+    assert begun is not None
+    with market.context.reading() as reader:
+        assert sending.ready(reader, market.clock()) == [str(quick)]
+    assert sending.start_try(market.context, another) is None
+    taken = sending.start_try(market.context, quick)
+    assert taken is not None
+    taken.result(PATIENCE_S)
+    assert not begun.done()
+    receiver.slow.set()
+    begun.result(PATIENCE_S)
+    with market.context.reading() as reader:
+        assert sending.ready(reader, market.clock()) == [str(another)]
+
+
+def test_a_look_up_that_does_not_end_ends_the_try(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    ever = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_asked, **_named: ever.wait(PATIENCE_S) and [])
+    letter = Letter("0" * 16, "https://hooks.example/", {}, b"{}", b"")
+    assert post_letter(letter, frozenset(), resolve_within(0.01)) == UNREACHED
+    ever.set()
+
+
+def test_names_that_resolve_here_and_names_that_do_not_are_refused_alike(
+    new_told: NewTold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cheating twin: a token's owner learns what hosts the service's network has."""
+    told = new_told()
+    alice = told.token("alice")
+
+    def answer(host: str, *_asked: object, **_named: object) -> list[tuple[object, ...]]:
+        if host == "vault.internal":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.2.3", 443))]
+        raise socket.gaierror("no such host")
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    there, nowhere = (told.add(alice, f"https://{name}/", 422)["detail"] for name in ("vault.internal", "no.internal"))
+    assert there == nowhere
+    assert "10.1" not in there
+
+
+def test_an_address_with_brackets_is_shown_as_it_is() -> None:
+    """The cheating twin: one token's address breaks the table of an admin."""
+    url = "https://a.example/[/x][bold]"
+    made: dict[str, Any] = {
+        "id": "0" * 16,
+        "token": "a",
+        "happenings": [],
+        "created_at": None,
+        "delivered_at": None,
+        "waiting": 0,
+    }
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(build_table([WebhookView(**made, url=url, trouble="[/]")]))
+    shown = console.export_text()
+    assert url in shown
+    assert "[/] " in shown

@@ -1,14 +1,16 @@
 """`gradmarket webhook`: have what happens to a token's jobs posted to an address, signed."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.views.webhook_views import HAPPENINGS, USUAL
+from gradmarket.market.views.webhook_views import HAPPENINGS, USUAL, WebhookView
 from gradmarket.terminal import echo_text
 
 app = typer.Typer(no_args_is_help=True, help="Webhooks: have what happens to your jobs posted to an address.")
@@ -47,11 +49,15 @@ def listed(
     if as_json:
         say_json(webhooks)
         return
+    printed.print_table(build_table(webhooks))
+
+
+def build_table(webhooks: Iterable[WebhookView]) -> Table:
     table = Table("id", "address", "told", "delivered", "waiting", "trouble")
     for one in webhooks:
-        told = " ".join(one.happenings)
-        table.add_row(one.id, one.url, told, one.delivered_at or "", str(one.waiting), one.trouble)
-    printed.print_table(table)
+        cells = (one.id, one.url, " ".join(one.happenings), one.delivered_at or "", str(one.waiting), one.trouble)
+        table.add_row(*map(escape, cells))
+    return table
 
 
 @app.command()
