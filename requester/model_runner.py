@@ -231,19 +231,28 @@ class ModelRunner:
         return value
 
     def evaluate(
-        self, blobs: Blobs, publication: Publication, parameters: Arrays, manifest: Manifest, partition: Partition
+        self,
+        blobs: Blobs,
+        publication: Publication,
+        parameters: Arrays,
+        manifest: Manifest,
+        partition: Partition,
+        whole_set: bool = True,
     ) -> dict[str, float]:
-        """Returns loss and metrics of these parameters on a held-out partition, as far as they are defined on it."""
+        """Returns loss and metrics of these parameters on a held-out partition, as far as they are defined on it.
+
+        Metrics of all rows together are left out without `whole_set`. No metric takes the place of the loss.
+        """
         document = blobs.read(publication.evaluation or publication.document)
         with self._lock:
             batch = self.held_out(blobs, manifest, partition)
             self._runner.turn(publication.digest)
             means = self._runner.evaluate(document, parameters, batch)
             whole = {}
-            if publication.metrics is not None:
+            if publication.metrics is not None and whole_set:
                 whole = self._runner.measure(blobs.read(publication.metrics), parameters, batch)
         defined = {name: value for name, value in whole.items() if math.isfinite(value)}
-        return {"loss": means.loss, **means.values, **defined}
+        return {**means.values, **defined, "loss": means.loss}
 
 
 def _check_finite(state: Arrays, trained: Iterable[str]) -> None:

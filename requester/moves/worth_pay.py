@@ -54,7 +54,8 @@ def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publicatio
     partition = manifest.named(wanted.partition)
 
     def loss(parameters: Arrays) -> float:
-        return context.modelling.evaluate(context.blobs, publication, parameters, manifest, partition)["loss"]
+        measured = context.modelling.evaluate(context.blobs, publication, parameters, manifest, partition, False)
+        return measured["loss"]
 
     try:
         with ExitStack() as stack:

@@ -1,5 +1,6 @@
 """Metrics of all held-out rows, measured by the service's runner: refused when posted, or measured in every round."""
 
+import json
 import re
 from collections.abc import Callable
 from functools import cache, partial
@@ -16,6 +17,7 @@ from gradmarket.market.model import ready_metrics as metrics
 from gradmarket.market.terms import JobState, RoundState
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document
+from graphdoc.encoding import canonical
 from graphdoc.export import export_module
 from graphdoc.figures import Published
 from requester.stages import publish
@@ -46,6 +48,7 @@ def drafted(market: Any, labels: int = 2, measured: bool = True, **fields: Any) 
         blobs.put(data)
     parts = {"document": made().document, "evaluation": made().evaluation}
     parts |= {"metrics": made().metrics} if measured else {}
+    parts |= {name: fields.pop(name) for name in ("evaluation", "metrics") if isinstance(fields.get(name), bytes)}
     model = {name: blobs.put(data) for name, data in parts.items()}
     model |= {"parameters": blobs.put(tensors.pack_tensors(made().parameters))}
     fields = {"evaluation": {"partition": "test", "metrics": ["auc"]}, "step": {"rows": 4}} | fields
@@ -89,6 +92,16 @@ def test_a_metric_that_would_never_come_is_refused_before_any_money(
     job = drafted(new_floor(), **fields)
     assert job.state == JobState.FAILED
     assert re.search(why, job.reason), job.reason
+
+
+@pytest.mark.parametrize("part", ["evaluation", "metrics"])
+def test_no_metric_takes_the_place_of_the_held_out_loss(new_floor: Floor, part: str) -> None:
+    """The cheating requester: what answers are worth is paid by the loss, so a figure of another meaning pays less."""
+    document = json.loads(getattr(made(), part))
+    document["metrics"]["loss"] = next(iter(document["metrics"].values()))
+    job = drafted(new_floor(), **{part: canonical(document)})
+    assert job.state == JobState.FAILED
+    assert job.reason.endswith("loss is not the name of a tensor; rename it")
 
 
 def of_a_job_file(market: Any, *asked: str) -> Any:
