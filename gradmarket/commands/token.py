@@ -10,7 +10,7 @@ from rich.table import Table
 from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Role
 from gradmarket.market.views.token_views import TOKEN_NAME
@@ -41,9 +41,13 @@ def create(
     """Make a token and print its secret, which nobody can tell again."""
     with find_endpoint(market, token, data).market() as client:
         lasts = parse_expiry_seconds(expires)
-        if budget is not None:
-            client.limit_spending(_check_token_name(name), budget)
         info = client.create_token(_check_token_name(name), role, lasts)
+        if budget is not None:
+            try:
+                client.limit_spending(info.name, budget)
+            except MarketError:
+                client.revoke_token(info.name)  # nobody has seen it yet
+                raise
     if as_json:
         say_json(info)
         return

@@ -43,8 +43,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/tokens"): (401, 201, 403, 403),
     ("GET", "/v1/tokens"): (401, 200, 403, 403),
     ("DELETE", "/v1/tokens/{name}"): (401, 404, 403, 403),  # none of this name
-    ("GET", "/v1/tokens/{name}/spending"): (401, 200, 403, 403),
-    ("PUT", "/v1/tokens/{name}/spending"): (401, 200, 403, 403),
+    ("GET", "/v1/tokens/{name}/spending"): (401, 404, 403, 403),
+    ("PUT", "/v1/tokens/{name}/spending"): (401, 404, 403, 403),
     ("GET", "/v1/prices"): (401, 200, 403, 403),
     ("POST", "/v1/webhooks"): (401, 201, 403, 403),
     ("GET", "/v1/webhooks"): (401, 200, 403, 403),

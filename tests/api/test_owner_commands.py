@@ -50,7 +50,7 @@ def test_a_webhook_is_made_listed_tried_and_removed(service: Service) -> None:
 
 def test_a_webhook_s_mistakes_are_a_sentence_each(service: Service) -> None:
     for words, fault in (
-        (["webhook", "add", "http://127.0.0.1:9"], "which is not a public address"),
+        (["webhook", "add", "http://127.0.0.1:9"], "its host is not a public address"),
         (["webhook", "add", "hooks.example"], "neither http nor https"),
         (["webhook", "add", HOOK, "--on", "job.done"], "job.finished"),
         (["webhook", "ping", "none"], "webhook_id"),
@@ -72,6 +72,11 @@ def test_python_has_webhooks_too(service: Service) -> None:
 
 
 def test_a_token_s_budget_is_set_shown_and_kept_to(service: Service, tmp_path: Path) -> None:
+    wrong = run(service, ["token", "create", "spender", "--role", "submit", "--budget", "a lot"])
+    assert wrong.exit_code == 2
+    assert "spender" not in {token["name"] for token in told(service, "token", "list")}, (
+        "it may not spend without limit"
+    )
     done = run(service, ["token", "create", "spender", "--role", "submit", "--budget", "1 GRAD"])
     assert done.exit_code == 0, done.output
     mine = said(done).strip()
