@@ -51,16 +51,20 @@ def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market)
 
 
 def test_jobs_posted_from_threads_are_those_posted_one_after_the_other(market: Market) -> None:
-    def post(rate: float) -> Any:
+    def post(rate: float, model: nn.Module) -> Any:
         optimizer = {"name": "sgd", "lr": rate}
-        job = market.train(network(), nn.CrossEntropyLoss(), blobs(), seed=5, optimizer=optimizer, **ARGUMENTS)
+        job = market.train(model, nn.CrossEntropyLoss(), blobs(), seed=5, optimizer=optimizer, **ARGUMENTS)
         spec = job.view().model_dump(mode="json")["spec"]
         job.cancel()
         return spec
 
     rates = [0.1, 0.2, 0.3, 0.4]
+    models = [
+        network() for _ in rates
+    ]  # made here: the seed and the draws of torch are of the process, not of a thread
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(post, rates)) == [post(rate) for rate in rates]
+        posted = list(pool.map(post, rates, models))
+    assert posted == [post(rate, network()) for rate in rates]
 
 
 def test_where_one_run_is_refused_none_is_left(market: Market) -> None:
