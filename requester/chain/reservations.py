@@ -17,12 +17,14 @@ from requester.chain.chain_context import ChainContext, TransactionKind, Transac
 from requester.chain.chain_jobs import is_job_expired, list_running_chain_jobs, tell_once, with_money
 from requester.store import ballots, earned_rows, jobs, newcomers, workers
 from requester.store.accounts import accounts_of
+from requester.store.newcomers import PlacesLeft
 from requester.store.tables import Account, Job, Transaction
 from requester.store.work import RowReader
 
 MOST_ROWS: Final = 200
 """Most workers in one transaction: each costs about 30,000 gas the first time."""
 OVER: Final = tuple(state for state in JobState if lifecycle.is_final_state(state))
+ANY_NUMBER: Final = 2**31
 NOTHING: Final = AccountStanding(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
 """An event says that money runs low once less than a fifth of the deposit is free."""
@@ -30,8 +32,17 @@ LOW_SHARE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Need:
+    """`most`: the most gradients ahead that the job may still ask of the worker. `waited_for`: an open task is its."""
+
     worker: Address
     standing: AccountStanding
+    most: int = ANY_NUMBER
+    waited_for: bool = False
+
+    def compute_top_up(self, price: Units, ahead: int) -> Units:
+        """Returns what to reserve: nothing for work that the worker cannot be given any more."""
+        left = max(0, self.most * price - self.standing.uncommitted)
+        return Units(min(top_up(self.standing, price, ahead), left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +72,15 @@ def compute_headroom(free: Units, price: Units, count: int, most: int) -> int:
 def plan_reservations(needs: Sequence[Need], free: Units, price: Units, most: int) -> list[tuple[Address, Units]]:
     """Returns what to reserve for whom, at most `free` together; where that is too little, one gradient each in turn.
 
-    Workers that could not take a single task now come first, and among them those that have earned before.
+    Workers that could not take a single task now come first; among them those that an open task waits for, and then
+    those that have earned before.
     """
     ahead = compute_headroom(free, price, len(needs), most)
-    order = sorted(needs, key=lambda need: (need.standing.uncommitted >= price, not need.standing.earned, need.worker))
-    amounts = {need.worker: top_up(need.standing, price, ahead) for need in order}
+    order = sorted(
+        needs,
+        key=lambda one: (one.standing.uncommitted >= price, not one.waited_for, not one.standing.earned, one.worker),
+    )
+    amounts = {need.worker: need.compute_top_up(price, ahead) for need in order}
     if sum(amounts.values()) <= free:
         return [(worker, units) for worker, units in amounts.items() if units]
     return _in_turn(amounts, free, price)
@@ -130,8 +145,10 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     topped_up = rules.choose_topped_up(earned, price, locked, allowance, quorum)
     theirs = sorted({*topped_up, *newcomers.next_covered(reader, job, now)})
     standings = workers.standings_of(reader, job, theirs)
-    needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
     ahead = 1 if locked >= allowance else chain.policy.reserve_ahead
+    short = [worker for worker in theirs if top_up(standings.get(worker, NOTHING), price, ahead)]
+    places = newcomers.count_places_left(reader, job, short, ahead) if short else {}
+    needs = tuple(_build_need(Address(worker), standings.get(worker, NOTHING), places.get(worker)) for worker in theirs)
     return ReservationCase(
         job.id,
         job.chain_job or 0,
@@ -141,6 +158,10 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
         unit=int(job.unit),
         ahead=ahead,
     )
+
+
+def _build_need(worker: Address, standing: AccountStanding, left: PlacesLeft | None) -> Need:
+    return Need(worker, standing) if left is None else Need(worker, standing, left.open + left.to_come, left.open > 0)
 
 
 def _list_able_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
@@ -189,7 +210,7 @@ def _reserve_earned(chain: ChainContext, case: ReservationCase) -> bool:
 
 
 def _reserve_ahead(chain: ChainContext, case: ReservationCase) -> bool:
-    if not any(top_up(need.standing, case.price, case.ahead) for need in case.needs):
+    if not any(need.compute_top_up(case.price, case.ahead) for need in case.needs):
         return False
     free = chain.ledger.free(case.chain_job)
     if free * LOW_SHARE < case.deposited:

@@ -1,11 +1,14 @@
 """Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from secrets import randbelow
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, select
 from sqlalchemy.orm import aliased
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -152,7 +155,8 @@ def _count_wanted_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: 
     if newcomers.may_fill_places(known, nothing, first_wave):
         trials = newcomers.at_once(count_tried(reader, job, now))
     missing = trials - in_flight(reader, job) - len(idle)
-    return max(missing, newcomers.count_lacking_places(known, idle, _list_openings(reader, job, mixable)))
+    openings = [(opening, places) for _task, opening, places in _list_openings(reader, job, mixable)]
+    return max(missing, newcomers.count_lacking_places(known, idle, openings))
 
 
 def _list_idle_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
@@ -166,7 +170,7 @@ _IDLE: Final = workers.PRESENT.where(
 ).limit(SAMPLE)
 
 
-def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
+def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[Task, assignment.Opening, int]]:
     """Returns open tasks with the number of places that nobody holds, and who may not take them (store.holders)."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
     rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
@@ -176,11 +180,37 @@ def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[
     )
     return [
         (
+            task,
             progress.opening_for(job, task, replicas[task.id], mixable, busy[task.round]),
             progress.count_open_places(task, replicas[task.id]),
         )
         for task in rows
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesLeft:
+    """What a worker may still be drawn for in a job: tasks that are `open` now, and those of rounds `to_come`."""
+
+    open: int
+    to_come: int
+
+
+def count_places_left(reader: RowReader, job: Job, asked: Iterable[str], most: int) -> dict[str, PlacesLeft]:
+    """Counts the places left for each worker, up to `most` of rounds to come; a holder has one place in a round."""
+    spec, newest = jobs.load_spec(job), jobs.latest_round(reader, job.id)
+    to_come = 0
+    for number in range(0 if newest is None else newest.number + 1, spec.rounds):
+        if to_come >= most:
+            break
+        to_come += 1 if spec.private is not None else len(spec.tasks_of(number))
+    openings = _list_openings(reader, job, ballots.list_mixable_classes(reader, job))
+    return {worker: PlacesLeft(_count_open_to(spec, openings, worker), to_come) for worker in asked}
+
+
+def _count_open_to(spec: JobSpec, openings: Iterable[tuple[Task, assignment.Opening, int]], worker: str) -> int:
+    untried = [task for task, opening, places in openings if places > 0 and worker not in opening.tried]
+    return len({task.round for task in untried}) if spec.private is not None else len(untried)
 
 
 def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:

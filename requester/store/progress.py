@@ -86,11 +86,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
             )
         )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
-    busy = (
-        holders.list_unavailable_by_round(reader, job, [open_task])[open_task.round]
-        if not spec.private
-        else frozenset()
-    )
+    busy = holders.list_unavailable_by_round(reader, job, [open_task])[open_task.round]
     opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
     alive = workers.list_live_workers(reader, now, LOOKED_AT)
     candidates = candidates_of(reader, job, alive, now)

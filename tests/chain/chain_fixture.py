@@ -127,7 +127,7 @@ class ChainFixture:
             "data": {"ready": "digits"},
             "step": {"kind": "gradient", "rows": 1, "microbatch": 1},
             "optimizer": {"name": "sgd", "lr": 0.1},
-            "rounds": 1,
+            "rounds": 1000,
             "replication": {"name": "fixed"},
             "tasks_per_round": 1,
             "seed": 1,

@@ -1,5 +1,8 @@
 """Who gets how much set aside: the rule, and the rule on a real contract."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -11,10 +14,10 @@ from contracts.transactions import require_receipt
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, AuditState, JobState, Units
+from gradmarket.market.terms import Address, AuditState, JobState, ReplicaState, RoundState, Units
 from requester.chain import reservations
 from requester.chain.reservations import Need, compute_headroom, plan_reservations
-from requester.store.tables import Account, Job, JobEvent, Transaction, Worker
+from requester.store.tables import Account, Job, JobEvent, Round, Transaction, Worker
 from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
 from tests.onchain import NewKey
 
@@ -89,6 +92,13 @@ def test_a_shortage_is_shared_gradient_by_gradient() -> None:
     assert rows == {need(1).worker: PRICE, need(2).worker: PRICE}
 
 
+def test_the_last_money_goes_to_whom_an_open_task_waits_for_and_none_beyond_what_is_left_to_do() -> None:
+    done, wanted = need(1, 80, 80), replace(need(2, 70, 70), waited_for=True, most=1)
+    assert plan_reservations([done, wanted], Units(PRICE), Units(PRICE), AHEAD) == [(wanted.worker, PRICE)]
+    over = replace(done, most=0)
+    assert dict(plan_reservations([over, wanted], Units(10**6), Units(PRICE), AHEAD)) == {wanted.worker: PRICE}
+
+
 @given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(1, 100))
 def test_what_lies_with_who_never_earned_is_a_round_s_cost_or_a_quarter(cost: int, deposit: int, price: int) -> None:
     most = newcomers.compute_allowance(Units(deposit), Units(cost * price))
@@ -108,6 +118,26 @@ def test_a_worker_that_asks_gets_cover_and_an_earner_more(chain_fixture: ChainFi
     chain_fixture.settle_down()
     chain = chain_fixture.ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
     assert chain_fixture.account(job_id, worker).reserved == chain.reserved == 5 * PRICE
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_who_has_done_its_part_takes_no_money_from_one_that_the_last_task_waits_for(
+    chain_fixture: ChainFixture, new_key: NewKey, rounds: int
+) -> None:
+    """The deposit is what the job costs, to a gradient: it would stop for good. In a further round both have a part."""
+    job_id = chain_fixture.new_job(budget=3 * PRICE, rounds=rounds)
+    chain_fixture.settle_down()
+    done, last = sorted((chain_fixture.joins(job_id, new_key()) for _ in range(2)), key=str)
+    chain_fixture.settle_down()
+    with chain_fixture.chain.begin() as work:
+        work.add(Round(job_id=job_id, number=0, state=RoundState.OPEN, parameters="", optimizer_state="",
+                       price=PRICE, opened_at=chain_fixture.clock()))  # fmt: skip
+    for worker in (done, last):
+        chain_fixture.earns(job_id, worker)
+    chain_fixture.open_task(job_id, done, ReplicaState.AGREE, chain_fixture.clock() + 60)
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, last).reserved == 2 * PRICE
+    assert chain_fixture.account(job_id, done).reserved == PRICE
 
 
 def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(

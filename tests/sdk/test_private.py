@@ -5,16 +5,20 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S
 from worker import wallet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -42,11 +46,33 @@ def before(served: Service) -> dict[Path, bytes]:
 
 @pytest.fixture(scope="module")
 def trained(
-    example: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, before: dict[Path, bytes], market: Market
+    example: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    before: dict[Path, bytes],
+    market: Market,
+    served: Service,
 ) -> tuple[str, Path]:
     """The job's id, and the folder of its holders."""
     folder = tmp_path_factory.mktemp("holders")
-    return example["main"](8, HOLDERS, folder, seed=1, deadlines=LONG).id, folder
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    job = example["post"](market, model, folder, 8, HOLDERS, False, seed=1, deadlines=LONG)
+    with example["workers"](folder, served.place.url, job.id, HOLDERS), print_trail_of_failure(served, folder, job.id):
+        job.watch(timeout=PATIENCE_S)
+    return job.id, folder
+
+
+@contextmanager
+def print_trail_of_failure(served: Service, folder: Path, job_id: str) -> Iterator[None]:
+    """Prints the job, its tasks and the logs of its holders and of the service where the block raises."""
+    try:
+        yield
+    except BaseException:
+        for part in ("", "/tasks?limit=20&order=newest", "/rounds?limit=3", "/workers"):
+            print(part, httpx.get(f"{served.place.url}/v1/jobs/{job_id}{part}").text)
+        for log in (*folder.glob("holder-*/log"), *(served.data.parent / "logs").glob("*.log")):
+            print(log, *log.read_text().splitlines()[-40:], sep="\n")
+        raise
 
 
 def test_holders_train_and_are_paid_and_nobody_else_is(
