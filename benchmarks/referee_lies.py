@@ -1,0 +1,89 @@
+"""Which lies a referee finds: at least two thousand of one element each, in small tasks of every kind of document.
+
+Each lie is about one element of one result of one operation, drawn evenly from every kind of operation, and followed up
+by an honest computation. It shows each hundred.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.figure import Figure
+from benchmarks.referee import name_kind
+from benchmarks.size import sized
+from gradmarket.market.signing import address_of
+from graphdoc.document.publish import next_token, publish_module
+from tests.kit.disputes import LIAR, hear, tell_lie
+from tests.kit.traced import Arrays, SmallTask, asked, publish, small_cnn
+from tests.models import text
+
+PREFIX = "referee.lies"
+LIES = sized(2000, 20)
+
+
+@dataclass(frozen=True)
+class _Lied:
+    task: SmallTask
+
+    @cached_property
+    def kinds(self) -> dict[str, list[int]]:
+        found, plan = defaultdict[str, list[int]](list), self.task.operations.plan
+        for leaf in range(len(plan)):
+            if plan[leaf].results:
+                found[name_kind(plan[leaf])].append(leaf)
+        return dict(found)
+
+
+def measure() -> Iterator[Figure]:
+    """Lies by turns over the tasks, and in each over its kinds of operation."""
+    draw, tasks = Random(31), [_Lied(task) for task in _build_small_tasks()]
+    told, found, kinds = 0, 0, set[str]()
+    while told < LIES:
+        one = tasks[told % len(tasks)]
+        kind = draw.choice(list(one.kinds))
+        leaf = draw.choice(one.kinds[kind])
+        lie = tell_lie(one.task, leaf, draw.randrange(one.task.operations.plan[leaf].results), draw)
+        if lie is None:
+            continue
+        verdict, _ = hear(one.task, lie)
+        told += 1
+        kinds.add(kind)
+        found += verdict.leaf == leaf and verdict.wrong == {address_of(LIAR)}
+        if told % 100 == 0:
+            print(f"{found} of {told} lies found", file=sys.stderr, flush=True)
+    note = f"of {told} lies, over {len(kinds)} kinds of operation in {len(tasks)} tasks"
+    yield Figure("referee.lies_found", found, "lies", target=f">= {told}", note=note)
+
+
+def _build_small_tasks() -> Iterator[SmallTask]:
+    yield small_cnn(asked(rows=12, microbatch=5), "int4")
+    clipped = {"name": "adamw", "lr": 0.01, "clip": 0.1}
+    yield small_cnn(asked(kind="local", steps=2, rows=4, optimizer=clipped, proximal=0.1), "topk")
+    yield small_cnn(asked(kind="local", steps=2, rows=4, optimizer={"name": "muon", "lr": 0.01}), "two_bit")
+    draw = np.random.default_rng(3)
+    flat: Arrays = {"x": draw.standard_normal((40, 9, 3)).astype(np.float32), "y": draw.integers(0, 3, 40)}
+    step = asked(rows=6, microbatch=4)
+    for layers in ([nn.Flatten(), nn.Linear(27, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 3)],):
+        yield SmallTask(publish(nn.Sequential(*layers), (9, 3)), flat, step, "fp4")
+    yield SmallTask(publish(_Last(nn.LSTM(3, 4, batch_first=True)), (9, 3)), flat, step, "bf16")
+    torch.manual_seed(2)
+    words = draw.integers(1, 16, (40, 6))
+    model = publish_module(text.GPT(17, 8, 8, 1), next_token, (torch.ones(2, 6).long(), torch.ones(2, 6).long()))
+    yield SmallTask(model, {"x": words, "y": words}, step, "int8")
+
+
+class _Last(nn.Module):
+    def __init__(self, recurrence: nn.RNNBase) -> None:
+        super().__init__()
+        self.recurrence, self.head = recurrence, nn.Linear(4, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.head(self.recurrence(rows)[0][:, -1])
+        return answer
