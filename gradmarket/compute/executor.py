@@ -30,6 +30,7 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.network.download_errors import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
+from gradmarket.runner.tracing_runner import TaskInputs
 from graphdoc.cost import Cost
 from graphdoc.encoding import Bytes
 from graphdoc.tensors import unpack_tensors
@@ -113,6 +114,16 @@ class Executor:
         step = publication.spec.step_in(offer.round)
         control = self._partitions.control(publication, offer.round)
         return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed, control, drawn)
+
+    def inputs_of(self, publication: Publication, offer: Offer) -> TaskInputs:
+        """Returns what the task is computed from, for a child that traces it. Raises as `work` does."""
+        with self._alone:
+            info = self._load_document(publication)
+            state = self._load_parameters(publication, offer.round, digest_of(offer.parameters), info)
+            batch, _ = self._partitions.batch(publication, offer.round, offer.task)
+            rows = self._partitions.rows(publication, offer.round, offer.task)
+        codec = publication.spec.uplink.codec
+        return TaskInputs(rows, state, batch, offer.seed, publication.spec.step_in(offer.round), codec)
 
     def _store_window_state(self, digest: Digest, state: Bytes) -> None:
         if self._window_states is not None:

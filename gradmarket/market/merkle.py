@@ -100,29 +100,27 @@ class GrowingTree:
 
     def __init__(self, leaves: Iterable[bytes] = ()) -> None:
         """`leaves`: hashes of leaves (`hash_leaf`), in order."""
-        self._levels: list[bytearray] = [bytearray()]
+        self._levels: list[list[bytes]] = [[]]
         for leaf in leaves:
             self.append(leaf)
 
     def __len__(self) -> int:
-        return len(self._levels[0]) // HASH_BYTES
+        return len(self._levels[0])
 
-    def list_leaves(self, first: int, end: int) -> list[bytes]:
-        """Returns the hashes of the leaves from `first` to before `end`, as many as there are."""
-        return [self._get_node(0, place) for place in range(first, min(end, len(self)))]
+    @property
+    def leaves(self) -> Sequence[bytes]:
+        """Their hashes."""
+        return self._levels[0]
 
     def append(self, leaf: bytes) -> None:
         node, height = leaf, 0
-        self._levels[0] += leaf
-        while len(self._levels[height]) % (2 * HASH_BYTES) == 0:
-            node = hash_node(self._levels[height][-2 * HASH_BYTES : -HASH_BYTES], node)
+        self._levels[0].append(leaf)
+        while len(self._levels[height]) % 2 == 0:
+            node = hash_node(self._levels[height][-2], node)
             height += 1
             if height == len(self._levels):
-                self._levels.append(bytearray())
-            self._levels[height] += node
-
-    def _get_node(self, height: int, place: int) -> bytes:
-        return bytes(self._levels[height][place * HASH_BYTES : (place + 1) * HASH_BYTES])
+                self._levels.append([])
+            self._levels[height].append(node)
 
     def compute_root(self, size: int | None = None) -> bytes:
         """Returns the root over the first `size` leaves, all of them by default. Raises Refused for more than all."""
@@ -178,7 +176,7 @@ class GrowingTree:
             return EMPTY
         if count & (count - 1) == 0:
             height = count.bit_length() - 1
-            return self._get_node(height, start >> height)
+            return self._levels[height][start >> height]
         middle = start + _split(count)
         return hash_node(self._compute_node(start, middle), self._compute_node(middle, end))
 

@@ -17,6 +17,7 @@
     Survivors    holder      the one set of holders whose sum it helps to unmask
     DisputeQuestion referee  asks both sides of a dispute about their traces
     DisputeAnswer   a side   its answer
+    DisputeRuling   referee  which sides lose
 
 The members of a struct are in the order of its TYPE. `instance` (the chain's history) comes first in every one and is
 taken from the domain. Money is in the job's units.
@@ -234,3 +235,17 @@ class DisputeAnswer:
     number: int
     asked: Hash
     said: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeRuling:
+    """A referee's verdict: bit 0 of `wrong` is the first side, bit 1 the second; `why` by its digest.
+
+    `leaf` is the operation where they part, 2^64 - 1 where they did not come to one.
+    """
+
+    TYPE: ClassVar[str] = "DisputeRuling(bytes32 instance,bytes32 dispute,uint8 wrong,uint64 leaf,bytes32 why)"
+    dispute: Hash
+    wrong: int
+    leaf: int
+    why: Hash

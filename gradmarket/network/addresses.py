@@ -4,11 +4,9 @@ import ipaddress
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from posixpath import normpath
 from typing import Final
 from urllib.parse import unquote, urljoin, urlsplit
@@ -20,11 +18,6 @@ from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.network.environment import PORTS
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-_UNICAST: Final = ipaddress.ip_network("2000::/3")
-"""All IPv6 addresses that IANA gives to anybody: Python calls global what it lists nowhere, as old site-local ones."""
-_DOCUMENTATION: Final = ipaddress.ip_network("3fff::/20")
-_OF_MACHINES: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "168.63.129.16/32")))
-"""IPv4 addresses behind which a machine's own provider answers it (RFC 6890, Oracle's and Azure's metadata)."""
 
 STORES: Final = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
 DATA_SERVERS: Final = "if it is your own server of datasets, name its origin in GRADMARKET_WORKER_DATA_SERVERS"
@@ -56,47 +49,35 @@ def resolve_host(host: str, port: int) -> list[str]:
     return [str(address[4][0]) for address in addresses]
 
 
-class LookUps:
-    """`resolve_host` with an end, which the system's has not: a look-up that is late goes on, heard by nobody.
+def resolve_within(seconds: float, at_once: int = 16) -> Resolve:
+    """Returns `resolve_host` with an end, which the system's has not: a look-up that is late goes on, heard by nobody.
 
-    At most `at_once` go on in all, and `of_each` for one caller: whose names are answered late holds up nobody else.
+    `at_once` look-ups go on at most. What it returns raises DownloadFailed where there is no address in time.
     """
+    free = threading.BoundedSemaphore(at_once)
 
-    def __init__(self, seconds: float, at_once: int = 64, of_each: int = 2) -> None:
-        self._seconds, self._at_once, self._of_each = seconds, at_once, of_each
-        self._under_way = Counter[Hashable]()
-        self._changed = threading.Condition()
-
-    def resolve_for(self, caller: Hashable) -> Resolve:
-        """Returns what resolves names for the caller, and raises DownloadFailed where there is no address in time."""
-        return partial(self._look_up, caller)
-
-    def _look_up(self, caller: Hashable, host: str, port: int) -> list[str]:
-        until = time.monotonic() + self._seconds
-        late = DownloadFailed(f"{host} has no address within {self._seconds:g} seconds")
-        with self._changed:
-            if not self._changed.wait_for(partial(self._has_room, caller), self._seconds):
-                raise late
-            self._under_way[caller] += 1
+    def look_up(host: str, port: int) -> list[str]:
         found: Future[list[str]] = Future()
-        threading.Thread(target=self._ask, args=(caller, host, port, found), name="look-up", daemon=True).start()
+
+        def ask() -> None:
+            try:
+                found.set_result(resolve_host(host, port))
+            except (DownloadFailed, ValueError, OverflowError) as error:
+                found.set_exception(error)
+            finally:
+                free.release()
+
+        until = time.monotonic() + seconds
+        late = DownloadFailed(f"{host} has no address within {seconds:g} seconds")
+        if not free.acquire(timeout=seconds):
+            raise late
+        threading.Thread(target=ask, name="look-up", daemon=True).start()
         try:
             return found.result(max(0.0, until - time.monotonic()))
         except TimeoutError:
             raise late from None
 
-    def _has_room(self, caller: Hashable) -> bool:
-        return self._under_way.total() < self._at_once and self._under_way[caller] < self._of_each
-
-    def _ask(self, caller: Hashable, host: str, port: int, found: Future[list[str]]) -> None:
-        try:
-            found.set_result(resolve_host(host, port))
-        except (DownloadFailed, ValueError, OverflowError) as error:
-            found.set_exception(error)
-        finally:
-            with self._changed:
-                self._under_way -= Counter({caller: 1})  # and drops a caller that has none left
-                self._changed.notify_all()
+    return look_up
 
 
 class PublicOnly(ClockedTransport):
@@ -208,14 +189,15 @@ def is_public(address: str) -> bool:
         parsed = ipaddress.ip_address(address.split("%")[0])
     except ValueError:
         return False
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return _is_global_address(parsed)
-    given = parsed in _UNICAST and parsed not in _DOCUMENTATION and parsed.is_global
-    return (given or parsed in _NAT64) and all(map(_is_global_address, _list_embedded_ipv4(parsed)))
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return (
+            parsed.is_global and not parsed.is_multicast and all(map(_is_global_address, _list_embedded_ipv4(parsed)))
+        )
+    return _is_global_address(parsed)
 
 
 def _is_global_address(address: ipaddress.IPv4Address) -> bool:
-    return address.is_global and not address.is_multicast and not any(address in own for own in _OF_MACHINES)
+    return address.is_global and not address.is_multicast
 
 
 def _list_embedded_ipv4(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:

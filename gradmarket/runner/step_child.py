@@ -18,6 +18,11 @@ from graphdoc.runner.serving import Configuration, Request
 _STEP: Final[TypeAdapter[TaskStep]] = TypeAdapter(TaskStep)
 
 
+def read_step(value: object) -> TaskStep:
+    """Returns the step of a request."""
+    return _STEP.validate_python(value)
+
+
 class StepHandler(RequestHandler):
     """Handles `compute` too."""
 
@@ -27,7 +32,7 @@ class StepHandler(RequestHandler):
 
     def _compute(self, request: Request) -> None:
         program = self.programs[request["digest"]]
-        step = _STEP.validate_python(request["step"])
+        step = read_step(request["step"])
         state, batch = self.views(request["state"]), self.views(request["batch"])
         bounded = self.admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
         with self.allowed(program, compute_task_cost(program.document, bounded, step), step.passes):

@@ -16,6 +16,8 @@ NOTHING: Final = bytes(4)
 """No value as bytes."""
 MOST_HEADER: Final = 4096
 _LARGE: Final = 2**20
+_BYTES: Final = b'{"kind":"bytes"}'
+"""What is said of bytes."""
 
 
 def split_packed(packed: Bytes) -> tuple[bytes, memoryview] | None:
@@ -32,6 +34,11 @@ def split_packed(packed: Bytes) -> tuple[bytes, memoryview] | None:
 def digest_parts(header: bytes, block_digest: bytes) -> bytes:
     """Returns the digest of a value from what is said of it and the blake3 of its elements."""
     return blake3(len(header).to_bytes(4, "big") + header + block_digest).digest()
+
+
+def digest_plain_bytes(data: bytes) -> bytes:
+    """Returns the digest of a value that is bytes, such as a payload's root."""
+    return digest_parts(_BYTES, digest_block(data))
 
 
 def digest_block(block: Bytes) -> bytes:

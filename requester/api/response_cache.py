@@ -83,13 +83,12 @@ class CachedAnswers(Generic[Value]):
 class Recent(Generic[Value]):
     """The same for a part of an answer; it may be used from any thread.
 
-    One is computed at a time for strangers, and those that ask for it meanwhile take what it gives. `places`: how many
-    of the MOST places a value takes, for values that grow with the rows.
+    One is computed at a time for strangers, and those that ask for it meanwhile take what it gives.
     """
 
-    def __init__(self, share: Share, places: Callable[[Value], int] = lambda _value: 1) -> None:
+    def __init__(self, share: Share) -> None:
         self._share = share
-        self._made = _Newest[Value](share, places)
+        self._made = _Newest[Value](share)
 
     def get(self, name: str, mark: str, source: str | None, make: Callable[[], Value]) -> Value:
         """Returns the value, cached or new; what was made under another mark is given only where there is no time.
@@ -118,11 +117,11 @@ class Recent(Generic[Value]):
 
 
 class _Newest(Generic[Value]):
-    """The newest value of each name; beyond 4,096 places the one that was used longest ago is dropped."""
+    """The newest value of each name; beyond 4,096 names the one that was used longest ago is dropped."""
 
-    def __init__(self, share: Share, places: Callable[[Value], int] = lambda _value: 1) -> None:
+    def __init__(self, share: Share) -> None:
         self._share = share
-        self._made = Remembered[_Made[Value]](MOST, lambda made: places(made.value))
+        self._made = Remembered[_Made[Value]](MOST)
 
     def newest(self, name: str) -> _Made[Value] | None:
         return self._made.peek(name)

@@ -15,12 +15,11 @@ MOST: Final = 8192
 class Remembered(Generic[Value]):
     """Caches at most `most` immutable values by the key that fixes them, and drops the one that was used longest ago.
 
-    `places`: how many of these a value takes, where values differ in size; one at least, and all at most. It may be
-    used from any thread.
+    It may be used from any thread.
     """
 
-    def __init__(self, most: int = MOST, places: Callable[[Value], int] = lambda _value: 1) -> None:
-        self._values: LRUCache[Hashable, Value] = LRUCache(most, lambda value: max(1, min(most, places(value))))
+    def __init__(self, most: int = MOST) -> None:
+        self._values: LRUCache[Hashable, Value] = LRUCache(most)
         self._lock = Lock()
 
     def peek(self, key: Hashable) -> Value | None:

@@ -1,9 +1,7 @@
 """What is computed for strangers: one at a time, for all who ask meanwhile, within one share of the time for all."""
 
 import asyncio
-import gc
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -12,15 +10,11 @@ from fastapi import HTTPException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from requester.api.response_cache import AT_ONCE_S, MOST, SHARE, CachedAnswers, Recent, Share
+from requester.api.response_cache import AT_ONCE_S, SHARE, CachedAnswers, Recent, Share
 from tests.kit.clock import Clock
 from tests.patience import wait_for
 
 STRANGER = "203.0.113.7"
-
-
-class Page(str):
-    """A text whose end can be seen."""
 
 
 class Counting:
@@ -119,25 +113,3 @@ def test_answers_of_many_names_share_the_time_too() -> None:
     found = asyncio.run(all_of_them())
     assert work.times == 5
     assert [each.status_code for each in found if isinstance(each, HTTPException)] == [503] * 15
-
-
-def test_long_answers_take_the_places_of_several() -> None:
-    """The cheating twin: a stranger asks for the longest pages under ever new names, and fills the memory."""
-    recent = Recent[str](Share(Clock()), places=len)
-    pages = list[weakref.ref[Page]]()
-
-    def make() -> Page:
-        page = Page("a" * (MOST // 4))
-        pages.append(weakref.ref(page))
-        return page
-
-    for number in range(40):
-        recent.get(str(number), "", None, make)
-    gc.collect()
-    assert sum(page() is not None for page in pages) == 4
-
-
-def test_an_answer_longer_than_all_places_is_kept_alone() -> None:
-    clock = Clock()
-    recent, work = Recent[int](Share(clock), places=lambda _value: 2 * MOST), Counting(clock, 0.01)
-    assert [recent.get("job", "", STRANGER, work) for _ in range(2)] == [1, 1]

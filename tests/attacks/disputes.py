@@ -1,19 +1,48 @@
-"""Disputes that waste an honest side's time, and sides that fall silent in one: on a small task, in this process."""
+"""Disputes that waste an honest side's time, sides that fall silent in one, and a liar of a real job before a referee.
 
+The first two play on a small task, in this process.
+"""
+
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market.disputes.careful_side import CarefulSide
 from gradmarket.market.disputes.hearing import hear_dispute
 from gradmarket.market.disputes.questions import Question, Reply, count_questions
 from gradmarket.market.disputes.referee import Referee
+from gradmarket.market.disputes.side import Side
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.model.traced.course import PlanCourse, redo_operation
-from gradmarket.market.signing import address_of
+from gradmarket.market.signing import address_of, signer_of
+from gradmarket.market.terms import Address, JobId
+from gradmarket.market.wire.poll import hash_of
+from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import Scene
+from tests.kit.behaviour import HONEST as HONEST_WORKER
+from tests.kit.behaviour import TRIPLED
 from tests.kit.disputes import ANSWER_S, HONEST, LIAR, Lie, asking, hear, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.patience import PATIENCE_S
+from worker import durable, wallet
+from worker.features.disputes.dispute_messages import SignedRuling
+from worker.features.disputes.disputed_task import fetch_disputed_task
+from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
+from worker.features.disputes.task_tracing import open_course
+from worker.protocol.client import MarketClient
+from worker.protocol.signin import Credentials
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 COPIES = 20
 BOUNDED = "the griefer loses at its node; the honest side answered log2 times and ran once, the referee did one node"
@@ -79,3 +108,60 @@ def a_side_that_falls_silent_at_any_question(_scene: Scene) -> str:
         if verdict.wrong != {address_of(LIAR)} or not (silent or verdict.leaf == lie.leaf):
             return f"silent at question {quiet}: {verdict.why}"
     return SILENT
+
+
+@attack("dispute griefing", "both the command of the honest side and the liar hear it: the liar loses at its lie")
+def a_liar_that_stands_by_its_answer(scene: Scene) -> str:
+    """Of a real job: its answer was outvoted, its trace is honest up to the payload, and it has the referee ask."""
+    job = scene.post()
+    with Runner(RunnerSettings()) as runner:
+        here = runner.determinism_class()
+    team = job.team(HONEST_WORKER, HONEST_WORKER, TRIPLED)
+    for worker in team:
+        worker.determinism_class = here
+    job.play(*team)
+    task, referee = job.told("/tasks")["items"][0]["id"], scene.key()
+    sides = [word for worker in (team[0], team[2]) for word in ("--side", worker.address)]
+    with (
+        TemporaryDirectory() as folder,
+        running(scene, referee, "judge", job.id, task, *sides, "--port", "0") as (judging, heard),
+        running(scene, team[0].key, "answer", job.id, task, "--referee", heard["url"]) as (answering, _),
+    ):
+        ruling = defend_lie(scene, team[2].key, Path(folder), job.id, task, heard["url"])
+        ends = [judging.wait(PATIENCE_S), answering.wait(PATIENCE_S)]
+    if ends != [0, 0] or ruling.wrong != (team[2].address,) or "root of the payload" not in ruling.why:
+        return f"{ends}: {ruling}"
+    return "both the command of the honest side and the liar hear it: the liar loses at its lie"
+
+
+@contextmanager
+def running(
+    scene: Scene, key: PrivateKey, command: str, *words: str
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Runs a command of `gradmarket wallet dispute` with this wallet; gives its process and its first line."""
+    with TemporaryDirectory() as folder:
+        durable.write_file_atomically(Path(folder) / wallet.PLAIN, key.to_bytes().hex().encode())
+        given = ["wallet", "dispute", command, *words, "--market", scene.url, "--data", folder, "--json"]
+        started = [sys.executable, "-c", "from gradmarket.cli import app; app()", *given]
+        with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                line = (process.stdout or sys.stdin).readline() if command == "judge" else "{}"
+                yield process, json.loads(line or "{}")
+            finally:
+                process.kill()
+
+
+def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: str, url: str) -> SignedRuling:
+    """Answers as the command does, with the last leaf made to fit the lie."""
+    settings = WorkerSettings(market=scene.url, data=folder)
+    market = MarketClient(scene.url)
+    market.identify(Credentials(Wallet(key, folder), address_of(key), market.facts().chain_id))
+    disputed = fetch_disputed_task(market, scene.ledger, address_of(key), job, task)
+    root = hash_of(disputed.root_of(address_of(key)))
+    with open_course(settings, market, disputed) as course:
+        leaves = [*course.runner.trace(course.inputs).leaves[:-1], course.answer_leaf(root)]
+        side = Side(address_of(key), signer_of(key), leaves, course.show)
+        transport = connect_to_referee(url, lambda _seconds: False)
+        told = ask_referee(transport, wait_s=0.0)
+        liar = CarefulSide(disputed.domain, disputed.name, root, side, course, Address(told.referee))
+        return answer_until_ruled(transport, liar, lambda _text: None)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from contracts.rpc import call_json_rpc, connect_to_node
 from gradmarket.client import RequesterClient
@@ -23,7 +21,6 @@ from gradmarket.network.addresses import PublicOnly
 from gradmarket.network.chain_errors import ChainUnreachable
 from gradmarket.network.clocked import UntrustedCertificate
 from gradmarket.network.environment import is_loopback, proxy_of
-from requester.edge.chain_door import PATH, ChainDoor
 from tests.network.servers import certified, serving, tunnelling
 from worker.protocol.client import MarketClient
 
@@ -142,12 +139,6 @@ def proxied(environment: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield asked
 
 
-def through_the_door(node: str) -> str:
-    """What the node answers whoever asks a service's /chain."""
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
-    return str(TestClient(ChainDoor(Starlette(), node)).post(PATH, json=asked).json()["result"])
-
-
 def test_every_client_asks_for_named_hosts_through_the_proxy(proxied: list[str], tmp_path: Path) -> None:
     for transport in (
         RequesterClient("http://market.example")._transport,
@@ -157,13 +148,11 @@ def test_every_client_asks_for_named_hosts_through_the_proxy(proxied: list[str],
     with closing(Fetcher(Cache(tmp_path, 10**6), "http://market.example/below", 10**6)) as fetcher:
         assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
     assert call_json_rpc(connect_to_node("http://node.example/rpc"), "eth_chainId") == "0x1"
-    assert through_the_door("http://door.example/rpc") == "0x1"
     assert proxied == [
         "GET http://market.example/v1/ready",
         "GET http://market.example/v1/ready",
         f"GET http://market.example/below/v1/blobs/{blob_digest(b'bytes')}",
         "POST http://node.example/rpc",
-        "POST http://door.example/rpc",
     ]
 
 
@@ -176,7 +165,7 @@ def test_no_client_asks_for_loopback_through_it(proxied: list[str], tmp_path: Pa
         assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
         with closing(Fetcher(Cache(tmp_path, 10**6), url, 10**6)) as fetcher:
             assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-        assert call_json_rpc(connect_to_node(url), "eth_chainId") == through_the_door(url) == "0x2"
+        assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
     assert proxied == []
 
 
@@ -234,7 +223,7 @@ def test_a_private_authority_is_believed_by_every_client(
         assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
         with closing(Fetcher(Cache(tmp_path / "cache", 10**6), url, 10**6)) as fetcher:
             assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-        assert call_json_rpc(connect_to_node(url), "eth_chainId") == through_the_door(url) == "0x2"
+        assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
 
 
 def test_an_authority_that_nobody_named_is_told_at_once_with_the_remedy(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 from worker.feature import WorkerFeature
 from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
+from worker.features.disputes import DisputesFeature
 from worker.features.owner_page import OwnerPageFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
@@ -13,6 +14,7 @@ from worker.features.windows import WindowStatesFeature
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
     OwnerPageFeature(),
     StakingFeature(),
+    DisputesFeature(),
     DiscoveryFeature(),
     PayoutConsentsFeature(),
     WindowStatesFeature(),

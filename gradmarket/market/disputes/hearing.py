@@ -27,13 +27,14 @@ def hear_dispute(
                 except Refused:
                     continue
         if (leaf := referee.operation) is not None:
-            _judge(referee, leaf, redo)
+            judge_operation(referee, leaf, redo)
         elif referee.asked == asked:
             referee.expire(max(clock(), asked.until + 1))
     return referee.verdict
 
 
-def _judge(referee: Referee, leaf: int, redo: Redo) -> None:
+def judge_operation(referee: Referee, leaf: int, redo: Redo) -> None:
+    """Decides by the operation done again; without a loser where it cannot be."""
     try:
         computed = redo(leaf, referee.inputs)
     except Refused as error:

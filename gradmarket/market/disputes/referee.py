@@ -120,18 +120,12 @@ class Referee:
 
         A side whose signed answer does not hold has lost.
         """
-        if self.verdict is not None or answer.number != self._number or answer.side not in self._shown:
-            raise Refused("this answers nothing that is asked")
         if now > self._until:
             raise Refused("the answer is late")
-        if answer.side in self._answers:
-            raise Refused("it was answered already")
-        asked = self.question.digest(self.terms.dispute, self._number)
-        struct = DisputeAnswer(self.terms.dispute, answer.side, self._number, asked, digest_said(answer.said))
-        check_struct_signature(self.terms.domain, struct, answer.signature, answer.side)
+        self.check_signed(answer.side, answer.number, digest_said(answer.said), answer.signature)
         self._answers[answer.side] = answer
         try:
-            if len(answer.said) > self._most_bytes():
+            if len(answer.said) > self.most_bytes:
                 raise Refused("the answer is longer than any that holds")
             _READ[self.question.asked](self, self._shown[answer.side], answer)
         except Refused as error:
@@ -141,6 +135,16 @@ class Referee:
             self.messages += len(answer.said) + len(answer.signature)
         if self._is_answered():
             self._go_on(now)
+
+    def check_signed(self, side: Address, number: int, said: Hash, signature: bytes) -> None:
+        """Raises Refused unless the side signed an answer of this digest to the open question, its first."""
+        if self.verdict is not None or number != self._number or side not in self._shown:
+            raise Refused("this answers nothing that is asked")
+        if side in self._answers:
+            raise Refused("it was answered already")
+        asked = self.question.digest(self.terms.dispute, self._number)
+        struct = DisputeAnswer(self.terms.dispute, side, self._number, asked, said)
+        check_struct_signature(self.terms.domain, struct, signature, side)
 
     def expire(self, now: int) -> None:
         """Ends the dispute where a side was silent for too long."""
@@ -169,7 +173,9 @@ class Referee:
     def _is_answered(self) -> bool:
         return len(self._answers) == len(self._shown)
 
-    def _most_bytes(self) -> int:
+    @property
+    def most_bytes(self) -> int:
+        """Returns the length of the longest answer to the open question that can hold."""
         levels = count_levels(len(self.course)) + 1
         match self.question.asked:
             case "values":

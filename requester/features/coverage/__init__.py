@@ -21,4 +21,4 @@ class CoverageFeature(Feature):
         return {"coverage": coverage_routes.counts_view(coverage_rows.count_covered(reader, job))}
 
     def open_caches(self, state: State, context: Context) -> None:
-        state.coverage = Recent[Books](state.strangers_share, lambda books: len(books.names) // 1024)
+        state.coverage = Recent[Books](state.strangers_share)

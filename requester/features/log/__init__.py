@@ -1,7 +1,5 @@
 """The append-only log of each job: its leaves, the heads that batches carry on-chain, and proofs (rules.job_log)."""
 
-from typing import Final
-
 from starlette.datastructures import State
 
 from gradmarket.market.merkle import GrowingTree
@@ -13,9 +11,6 @@ from requester.feature import Feature
 from requester.features.log import leaf_rows, log_routes
 from requester.store.tables import Job
 from requester.store.work import Work
-
-LEAVES: Final = 1024
-"""Leaves in one place of the cache, 64 KiB: all trees together take 256 MiB, however many logs strangers read."""
 
 
 class LogFeature(Feature):
@@ -29,4 +24,4 @@ class LogFeature(Feature):
         leaf_rows.append_leaves(work, job)
 
     def open_caches(self, state: State, context: Context) -> None:
-        state.logs = Recent[GrowingTree](state.strangers_share, lambda tree: len(tree) // LEAVES)
+        state.logs = Recent[GrowingTree](state.strangers_share)

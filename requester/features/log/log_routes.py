@@ -58,7 +58,7 @@ def list_leaves(
 ) -> LeafHashes:
     with context.reading() as reader:
         tree = _load_tree(request, reader, job_or_404(reader, job_id), source)
-    return LeafHashes(first=first, hashes=tuple(map(Hash, tree.list_leaves(first, min(size, first + AT_ONCE)))))
+    return LeafHashes(first=first, hashes=tuple(map(Hash, tree.leaves[first : min(size, first + AT_ONCE)])))
 
 
 @router.get(

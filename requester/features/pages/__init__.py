@@ -12,8 +12,6 @@ from requester.features.pages.live_parts import LiveParts
 
 PAGES_SHARE: Final = 8.0
 """Of this many seconds one may go into rendering pages."""
-LETTERS: Final = 1 << 14
-"""Letters in one place of the cache: all pages together take 64 MiB, whichever runs strangers name."""
 
 
 class PagesFeature(Feature):
@@ -22,6 +20,6 @@ class PagesFeature(Feature):
     routers = (page_routes.router,)
 
     def open_caches(self, state: State, context: Context) -> None:
-        state.rendered = Recent[str](Share(pause=PAGES_SHARE), lambda page: len(page) // LETTERS)
+        state.rendered = Recent[str](Share(pause=PAGES_SHARE))
         state.pays = Recent[str](Share())
         state.live = LiveParts(context)

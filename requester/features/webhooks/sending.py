@@ -17,7 +17,7 @@ import structlog
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.webhooks.webhook_signing import sign_webhook
 from gradmarket.market.wire.poll import ANSWER_WITHIN
-from gradmarket.network.addresses import LookUps, PublicOnly, Resolve
+from gradmarket.network.addresses import PublicOnly, Resolve, resolve_within
 from gradmarket.network.clocked import UntrustedCertificate
 from requester.context import Context
 from requester.features.webhooks import webhook_rows
@@ -56,7 +56,7 @@ class Letter:
 
 log = structlog.get_logger("gradmarket.webhooks")
 _posting = ThreadPoolExecutor(AT_ONCE, "webhooks")
-_look_ups = LookUps(LOOK_UP_S)
+_look_up = resolve_within(LOOK_UP_S)
 _in_flight: set[bytes] = set()
 """The tokens that have a try in this process."""
 _lock = threading.Lock()
@@ -131,12 +131,12 @@ def _begin_try(context: Context, number: int) -> Letter | None:
         return Letter(webhook.id, webhook.url, headers, body, webhook.token_hash)
 
 
-def post_letter(letter: Letter, allowed: frozenset[str], look_up: Resolve | None = None) -> str:
+def post_letter(letter: Letter, allowed: frozenset[str], look_up: Resolve = _look_up) -> str:
     """Posts it to a public address, or to an origin of `allowed`; returns what went wrong, empty where nothing did.
 
     Of the answer only the status is read: what a receiver says is told to nobody.
     """
-    network = PublicOnly(look_up or _look_ups.resolve_for(letter.token), allowed)
+    network = PublicOnly(look_up, allowed)
     bounds = {ANSWER_WITHIN: ANSWER_S}
     limits = httpx.Timeout(connect=CONNECT_S, read=ANSWER_S, write=WRITE_S, pool=LOOK_UP_S)
     try:

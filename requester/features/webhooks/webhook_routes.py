@@ -10,7 +10,7 @@ from gradmarket.market.features.webhooks.webhook_signing import write_secret
 from gradmarket.market.terms import Role
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView
-from gradmarket.network.addresses import HOOK_SERVERS, LookUps, check_link_target
+from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
 from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 IdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 SOME_PUBLIC: Final = "1.1.1.1"
 """Stands for a host's address while only the words of a link are checked; nothing goes there."""
-_look_ups = LookUps(2.0)
+_look_up = resolve_within(2.0)
 NO_WEBHOOK = {**ROLE, **describe_problems(404)}
 
 
@@ -53,7 +53,7 @@ def _build_webhook_view(reader: RowReader, row: Webhook) -> WebhookView:
     summary="Have what happens to your jobs posted to an address, signed; the secret is told once",
 )
 def create(context: Here, who: Submitter, asked: NewWebhook) -> CreatedWebhook:
-    _check_receiver(context, who, asked.url)
+    _check_receiver(context, asked.url)
     return _create_webhook(context, who, asked)
 
 
@@ -68,7 +68,7 @@ def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> Creat
         return CreatedWebhook(**_build_webhook_view(work, row).model_dump(), secret=write_secret(row.secret))
 
 
-def _check_receiver(context: Context, who: Identity, url: str) -> None:
+def _check_receiver(context: Context, url: str) -> None:
     """Raises JobRefused for an address to which nothing would be posted.
 
     What a name resolves to here, or whether it does, is told to nobody.
@@ -79,7 +79,7 @@ def _check_receiver(context: Context, who: Identity, url: str) -> None:
     except MarketError as error:
         raise JobRefused("url", error.detail) from error
     try:
-        check_link_target(url, "", _look_ups.resolve_for(who.token), own=False, allowed=allowed)
+        check_link_target(url, "", _look_up, own=False, allowed=allowed)
     except MarketError as error:
         raise JobRefused("url", f"its host is not a public address; {HOOK_SERVERS}") from error
     parts = urlsplit(url)

@@ -4,7 +4,6 @@ import io
 import json
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import ANY
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from gradmarket.commands.features.webhooks import build_table
 from gradmarket.market.terms import JobState, Role
 from gradmarket.market.views.webhook_views import WebhookView
-from gradmarket.network.addresses import LookUps
+from gradmarket.network.addresses import resolve_within
 from requester.features.webhooks import sending, webhook_rows
 from requester.features.webhooks.sending import GIVEN_UP_S, TRY_S, UNREACHED, Letter, compute_wait, post_letter
 from requester.features.webhooks.webhook_rows import FULL, MOST, MOST_WAITING, Webhook, WebhookDelivery
@@ -303,29 +302,8 @@ def test_a_look_up_that_does_not_end_ends_the_try(receiver: Receiver, monkeypatc
     ever = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_asked, **_named: ever.wait(PATIENCE_S) and [])
     letter = Letter("0" * 16, "https://hooks.example/", {}, b"{}", b"")
-    assert post_letter(letter, frozenset(), LookUps(0.01).resolve_for(b"")) == UNREACHED
+    assert post_letter(letter, frozenset(), resolve_within(0.01)) == UNREACHED
     ever.set()
-
-
-def test_names_that_are_answered_late_hold_up_no_other_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cheating twin: one token's name servers answer after half a minute, and its look-ups take every place."""
-    ever, begun = threading.Event(), threading.Semaphore(0)
-
-    def answer(host: str, *_asked: object, **_named: object) -> list[tuple[object, ...]]:
-        if host == "slow.example":
-            begun.release()
-            ever.wait(PATIENCE_S)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("93.184.216.34", 443))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", answer)
-    look_ups = LookUps(PATIENCE_S, at_once=3, of_each=2)
-    with ThreadPoolExecutor(5) as pool:
-        slow = [pool.submit(look_ups.resolve_for(b"mallory"), "slow.example", 443) for _ in range(5)]
-        assert begun.acquire(timeout=PATIENCE_S)
-        assert begun.acquire(timeout=PATIENCE_S)
-        assert look_ups.resolve_for(b"alice")("hooks.example", 443) == ["93.184.216.34"]
-        ever.set()
-        assert [one.result() for one in slow] == [["93.184.216.34"]] * 5
 
 
 def test_names_that_resolve_here_and_names_that_do_not_are_refused_alike(

@@ -4,7 +4,6 @@ A page elsewhere may have its name point at this machine to read it (DNS rebindi
 itself are answered. Everybody who is logged in on the machine can read what a worker earns.
 """
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -22,11 +20,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gradmarket.market.errors import Conflict
 from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, build_html_response
 from worker.features.owner_page.elsewhere import Outlook
 from worker.features.owner_page.own_facts import OwnFacts
 from worker.features.owner_page.sentences import list_own_tables, list_warnings
+from worker.protocol.thread_server import serve_in_thread
 
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = (LOOPBACK, "localhost")
@@ -81,28 +79,6 @@ class OwnPage:
 @contextmanager
 def serve_own_page(outlook: Outlook, port: int) -> Iterator[str]:
     """Serves the page in a thread until the `with` block ends; yields its address. Raises Conflict for a taken port."""
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((LOOPBACK, port))
-        except OSError as error:
-            raise Conflict(f"port {port} is not free: {error.strerror}", "name another one with --page") from error
-        server = uvicorn.Server(
-            uvicorn.Config(
-                OwnPage(outlook).app(),
-                lifespan="off",
-                headers=NOSNIFF,
-                log_config=None,
-                access_log=False,
-                limit_concurrency=AT_ONCE,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
-        with outlook.running():
-            thread.start()
-            try:
-                yield f"http://{LOOPBACK}:{listening.getsockname()[1]}"
-            finally:
-                server.should_exit = True
-                thread.join()
+    app = OwnPage(outlook).app()
+    with outlook.running(), serve_in_thread(app, LOOPBACK, port, NOSNIFF, AT_ONCE, "--page") as address:
+        yield address

@@ -1,0 +1,71 @@
+"""What a side checks before it answers: a referee that asks for more than a dispute needs gets nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradmarket.market.disputes.questions import Question, Reply, count_questions, name_dispute
+from gradmarket.market.disputes.referee import Course
+from gradmarket.market.disputes.side import Side
+from gradmarket.market.errors import Refused
+from gradmarket.market.merkle import count_levels, count_nodes
+from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.signing import Domain, check_struct_signature
+from gradmarket.market.terms import Address, Hash
+
+
+@dataclass(frozen=True)
+class PutQuestion:
+    """Question `number` of a dispute between two sides with these roots, to be answered `until` that Unix time."""
+
+    sides: Sequence[Address]
+    roots: Sequence[Hash]
+    number: int
+    question: Question
+    until: int
+    signature: bytes
+
+
+@dataclass
+class CarefulSide:
+    """Answers one dispute of one referee: each question once, in order, and one that has the task computed again."""
+
+    domain: Domain
+    offer: Hash
+    root: Hash
+    """Of its own payload."""
+    side: Side
+    course: Course
+    referee: Address
+    dispute: Hash | None = None
+    last: int = -1
+    has_shown: bool = False
+
+    def answer(self, put: PutQuestion) -> Reply:
+        """Returns the signed answer. Raises Refused where the question is none of this dispute, or one too many."""
+        dispute = self.name_dispute(put.sides, put.roots)
+        struct = DisputeQuestion(dispute, put.number, put.question.digest(dispute, put.number), put.until)
+        check_struct_signature(self.domain, struct, put.signature, self.referee)
+        self._check_question(put.number, put.question)
+        self.dispute, self.last = dispute, put.number
+        self.has_shown |= put.question.asked == "values"
+        return self.side.answer(self.domain, self.course, dispute, put.number, put.question)
+
+    def name_dispute(self, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
+        """Raises Refused where it is not about this side's answer, or another dispute than before."""
+        if (self.side.address, self.root) not in list(zip(sides, roots, strict=True)):
+            raise Refused(f"the referee hears no dispute about the answer of {self.side.address}")
+        dispute = name_dispute(self.offer, sides, roots)
+        if self.dispute not in (None, dispute):
+            raise Refused("the referee hears another dispute now")
+        return dispute
+
+    def _check_question(self, number: int, question: Question) -> None:
+        leaves = len(self.course)
+        levels = count_levels(leaves)
+        least, most = (1, levels) if question.asked == "children" else (0, 0)
+        if not self.last < number < count_questions(leaves):
+            raise Refused("the referee asks a question again, or more than a dispute has")
+        if not least <= question.level <= most or not 0 <= question.place < count_nodes(leaves, question.level):
+            raise Refused("the referee asks about a place that the task does not have")
+        if question.asked == "values" and self.has_shown:
+            raise Refused("the referee asks for the values of two operations")

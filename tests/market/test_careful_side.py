@@ -1,0 +1,64 @@
+"""A side answers each question of its own dispute once, and nothing else, whoever signs it."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from gradmarket.market.disputes.careful_side import CarefulSide, PutQuestion
+from gradmarket.market.disputes.questions import Question, count_questions, name_dispute
+from gradmarket.market.errors import Refused
+from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.model.traced.course import PlanCourse
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.terms import Hash
+from tests.kit.disputes import DOMAIN, HONEST, LIAR, OFFER, side_of
+from tests.kit.traced import SmallTask, asked, small_cnn
+
+SIDES = address_of(HONEST), address_of(LIAR)
+ROOTS = Hash(b"\4" * 32), Hash(b"\5" * 32)
+MANY = 10_000
+
+
+@cache
+def task() -> SmallTask:
+    return small_cnn(asked(rows=4))
+
+
+def careful() -> CarefulSide:
+    side = side_of(HONEST, task(), task().trace)
+    return CarefulSide(DOMAIN, OFFER, ROOTS[0], side, PlanCourse(task().operations.plan), address_of(LIAR))
+
+
+def put(number: int, question: Question, roots: tuple[Hash, Hash] = ROOTS) -> PutQuestion:
+    dispute = name_dispute(OFFER, SIDES, roots)
+    struct = DisputeQuestion(dispute, number, question.digest(dispute, number), 60)
+    return PutQuestion(SIDES, roots, number, question, 60, sign_digest(LIAR, digest_struct(DOMAIN, struct)))
+
+
+def test_it_answers_in_order_and_shows_the_values_of_one_operation() -> None:
+    side = careful()
+    for number, question in enumerate([Question("root"), Question("children", 1, 0), Question("values", 0, 3)]):
+        assert side.answer(put(number, question)).number == number
+    with pytest.raises(Refused, match="two operations"):
+        side.answer(put(3, Question("values", 0, 4)))
+
+
+@pytest.mark.parametrize(
+    ("asked_", "why"),
+    [
+        (put(1, Question("root")), "again"),
+        (put(count_questions(MANY), Question("root")), "more than"),
+        (put(2, Question("children", 0, 0)), "place"),
+        (put(2, Question("children", 60, 0)), "place"),
+        (put(2, Question("leaf", 0, MANY)), "place"),
+        (put(2, Question("leaf"), (ROOTS[0], Hash(b"\6" * 32))), "another dispute"),
+        (put(2, Question("leaf"), (ROOTS[1], ROOTS[0])), "no dispute about"),
+        (replace(put(2, Question("leaf")), until=61), "instead of"),
+    ],
+)
+def test_what_no_dispute_needs_is_refused(asked_: PutQuestion, why: str) -> None:
+    side = careful()
+    side.answer(put(1, Question("root")))
+    with pytest.raises(Refused, match=why):
+        side.answer(asked_)

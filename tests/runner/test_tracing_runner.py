@@ -1,0 +1,60 @@
+"""A confined child commits to a task as the task is computed, and does one operation again from bytes alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pytest
+from blake3 import blake3
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.payload import encode_payload
+from gradmarket.runner import DocumentInfo, RunnerSettings
+from gradmarket.runner.tracing_runner import TaskInputs, TracingRunner
+from tests.kit.traced import SEED, SmallTask, asked, small_cnn
+from tests.market.test_traced import STEPS
+from tests.patience import PATIENCE_S
+
+
+@dataclass(frozen=True)
+class Started:
+    runner: TracingRunner
+    task: SmallTask
+
+    @cached_property
+    def inputs(self) -> TaskInputs:
+        published = self.task.published
+        batch = published.gather(published.rows())
+        return TaskInputs(published.rows(), published.parameters, batch, SEED, self.task.step, self.task.codec)
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Started]:
+    with TracingRunner(RunnerSettings(memory_bytes=2**30, seconds=PATIENCE_S)) as runner:
+        runner.turn("job")
+        yield Started(runner, small_cnn(asked(**STEPS["local"]), "int8"))
+
+
+def test_it_commits_to_the_answer_and_does_every_operation_again(started: Started) -> None:
+    runner, inputs, task = started.runner, started.inputs, started.task
+    info = DocumentInfo.of(runner.load(task.model.document))
+    answer = runner.compute(inputs.state, inputs.batch, SEED, inputs.step)
+    payload = encode_payload(info.layout, answer, load_codec(inputs.codec), SEED)
+    trace = runner.trace(inputs)
+    assert trace.root == blake3(payload).digest()
+    assert len(trace.leaves) == runner.describe(inputs, 0).count == len(task.operations.plan)
+    for leaf in (0, 3, len(trace.leaves) // 2, len(trace.leaves) - 2, len(trace.leaves) - 1):
+        told = runner.describe(inputs, leaf)
+        assert (told.name, told.results) == (task.operations.plan[leaf].name, len(trace.leaves[leaf]) // 32)
+        shown = runner.trace(inputs, told.read)
+        assert shown.leaves == trace.leaves
+        assert runner.redo(inputs, leaf, shown.values) == trace.leaves[leaf]
+
+
+def test_what_are_no_values_and_what_is_no_row_of_the_task_is_refused(started: Started) -> None:
+    runner, inputs = started.runner, started.inputs
+    runner.load(started.task.model.document)
+    last = runner.describe(inputs, 0).count - 1
+    with pytest.raises(Refused, match="not the bytes"):
+        runner.redo(inputs, last, [b"\0\0\0\1x" for _ in runner.describe(inputs, last).read])

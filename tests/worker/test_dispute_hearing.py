@@ -1,0 +1,136 @@
+"""Two sides and a referee over HTTP, each with its own connection: a lie is found at its operation; silence loses."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import httpx
+import pytest
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market.disputes.careful_side import CarefulSide
+from gradmarket.market.disputes.questions import digest_said
+from gradmarket.market.disputes.referee import Referee
+from gradmarket.market.disputes.side import Side
+from gradmarket.market.model.traced.course import PlanCourse, redo_operation
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, Hash
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
+from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.market.test_traced import STEPS
+from worker.features.disputes.dispute_messages import ANSWERS, SignedRuling
+from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
+from worker.features.disputes.hearing_room import HearingRoom
+from worker.problems import Untrusted
+from worker.protocol.thread_server import serve_in_thread
+
+REFEREE = PrivateKey(b"\3" * 32)
+PLACES = [("call", "forward"), ("call", "backward"), ("move", "optimizer"), ("shard", "payload"), ("rows", "")]
+
+
+@cache
+def task() -> SmallTask:
+    return small_cnn(asked(**STEPS["local"]), "int8")
+
+
+@cache
+def lie_about(kind: str, way: str) -> Lie:
+    plan = task().operations.plan
+    leaves = [leaf for leaf in range(len(plan)) if plan[leaf].kind == kind and way in plan[leaf].name]
+    return next(lie for leaf in leaves if (lie := tell_lie(task(), leaf, 0, Random(1))) is not None)
+
+
+def course() -> PlanCourse:
+    return PlanCourse(task().operations.plan)
+
+
+def redo(leaf: int, inputs: Sequence[bytes]) -> bytes:
+    return redo_operation(task().operations, leaf, inputs)
+
+
+def room_of(lie: Lie, key: PrivateKey = REFEREE) -> tuple[HearingRoom, list[int]]:
+    now = [0]
+    return HearingRoom(Referee(terms_of(task(), lie), course(), 0), key, lambda: now[0]), now
+
+
+def careful(side: Side, root: bytes, referee: Address | None = None) -> CarefulSide:
+    return CarefulSide(DOMAIN, OFFER, Hash(root), side, course(), referee or address_of(REFEREE))
+
+
+def stand(url: str, side: CarefulSide) -> SignedRuling:
+    transport = connect_to_referee(url, lambda _seconds: False)
+    try:
+        return answer_until_ruled(transport, side, lambda _text: None)
+    finally:
+        transport.close()
+
+
+@pytest.mark.parametrize(("kind", "way"), PLACES)
+def test_a_hearing_ends_with_the_liar_named_at_its_operation(kind: str, way: str) -> None:
+    lie = lie_about(kind, way)
+    room, _ = room_of(lie)
+    sides = [
+        careful(side_of(HONEST, task(), task().trace), task().trace.root),
+        careful(side_of(LIAR, task(), lie.trace), lie.trace.root),
+    ]
+    with serve_in_thread(room.app(), "127.0.0.1", 0) as url, ThreadPoolExecutor(2) as pool:
+        fetched = [pool.submit(stand, url, side) for side in sides]
+        ruling = room.hold(redo)
+        assert [each.result() for each in fetched] == [ruling, ruling]
+        room.wait_until_told(0.0)
+    assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), lie.leaf)
+    assert task().operations.plan[lie.leaf].name in ruling.why
+
+
+def test_a_silent_side_loses_when_its_time_is_over() -> None:
+    lie = lie_about("move", "optimizer")
+    room, now = room_of(lie)
+    room.receive(careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(room.tell().question()))
+    now[0] = ANSWER_S + 1
+    ruling = room.hold(redo)
+    assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), None)
+    assert "in time" in ruling.why
+
+
+def test_nothing_of_a_stranger_is_read_and_spoilt_bytes_count_as_nothing() -> None:
+    lie = lie_about("move", "optimizer")
+    room, _ = room_of(lie)
+    good = careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(room.tell().question())
+    headers = {
+        "dispute-side": good.side,
+        "dispute-number": "0",
+        "dispute-said": "0x" + digest_said(good.said).hex(),
+        "dispute-signature": "0x" + good.signature.hex(),
+    }
+    refused = [
+        ({}, good.said, "headers"),
+        (headers | {"dispute-number": "one"}, good.said, "headers"),
+        (headers | {"dispute-number": "1"}, good.said, "nothing that is asked"),
+        (headers | {"dispute-side": address_of(REFEREE)}, good.said, "nothing that is asked"),
+        (headers | {"dispute-signature": "0x" + bytes(65).hex()}, good.said, "v is neither"),
+        (headers, good.said + bytes(2**20), "at most"),
+        (headers, good.said[:-1] + b"?", "instead of"),
+    ]
+    with serve_in_thread(room.app(), "127.0.0.1", 0) as url, httpx.Client(base_url=url) as http:
+        for given, said, why in refused:
+            reply = http.post(ANSWERS, headers=given, content=said)
+            assert (reply.status_code, why in reply.json()["detail"]) == (400, True), reply.text
+        assert http.get("/v1/dispute", params={"after": "x"}).status_code == 400
+        assert http.post(ANSWERS, headers=headers, content=good.said).status_code == 200
+        assert "already" in http.post(ANSWERS, headers=headers, content=good.said).json()["detail"]
+
+
+def test_a_ruling_that_the_referee_did_not_sign_is_not_believed() -> None:
+    lie = lie_about("move", "optimizer")
+    room, now = room_of(lie, LIAR)
+    now[0] = ANSWER_S + 1
+    room.hold(redo)
+    side = careful(side_of(HONEST, task(), task().trace), task().trace.root)
+    with serve_in_thread(room.app(), "127.0.0.1", 0) as url:
+        with pytest.raises(Untrusted, match="not the referee's"):
+            stand(url, side)
+        transport = connect_to_referee(url, lambda _seconds: False)
+        assert stand(url, replace(side, referee=Address(ask_referee(transport).referee))).wrong
+        transport.close()

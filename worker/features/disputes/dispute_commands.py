@@ -1,0 +1,165 @@
+"""`gradmarket wallet dispute …`: two answers to one task, heard by a referee that computes one operation of it."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gradmarket.market.disputes.careful_side import CarefulSide
+from gradmarket.market.disputes.referee import Referee, Terms
+from gradmarket.market.disputes.side import Side
+from gradmarket.market.errors import Refused
+from gradmarket.market.signing import checksum_address, signer_of
+from gradmarket.market.terms import JobId
+from gradmarket.market.wire.poll import digest_of, hash_of
+from worker import wallet
+from worker.features.disputes.dispute_messages import SignedRuling
+from worker.features.disputes.disputed_task import DisputedTask, fetch_disputed_task
+from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
+from worker.features.disputes.hearing_room import HearingRoom
+from worker.features.disputes.task_tracing import open_course
+from worker.journal import Journal
+from worker.money.chain_view import ledger_of
+from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
+from worker.protocol.client import COMMAND_WAIT_S, MarketClient
+from worker.protocol.own_limits import memory_of
+from worker.protocol.signin import Credentials
+from worker.protocol.thread_server import serve_in_thread
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
+
+ANSWER_S: Final = 900
+"""Seconds for an answer: the first and the last have the task traced, which takes longer than its step."""
+TOLD_S: Final = 60.0
+"""Seconds for which the ruling is served to sides that have not fetched it."""
+PORT: Final = 8790
+SHARE: Final = 4
+"""An operation's values take at most this part of a step's memory."""
+app = typer.Typer(no_args_is_help=True, help="Two answers to one task: who of both is wrong, by one operation of it.")
+
+JobArgument = Annotated[str, typer.Argument(help="The job's id at the market.")]
+TaskArgument = Annotated[str, typer.Argument(help="The task's id.")]
+MarketOption = Annotated[str | None, typer.Option(help="Address of the requester's service.")]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    settings: WorkerSettings
+    key: Wallet
+    market: MarketClient
+    task: DisputedTask
+
+
+@contextmanager
+def _open_task(settings: WorkerSettings, job: str, task: str) -> Iterator[_Opened]:
+    settings = add_wallet_passphrase(settings)
+    key = wallet.load_wallet(settings.data, settings.secret)
+    market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
+    try:
+        facts = market.facts()
+        market.identify(Credentials(key, key.address, facts.chain_id))
+        ledger = ledger_of(settings.node, facts, str(settings.market))
+        yield _Opened(settings, key, market, fetch_disputed_task(market, ledger, key.address, JobId(job), task))
+    finally:
+        market.close()
+
+
+@app.command("judge")
+def judge_command(
+    job: JobArgument,
+    task: TaskArgument,
+    side: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A side's address, twice: a worker's of the task; another one stands for the audit's answer."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address of this machine to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = PORT,
+    answer_s: Annotated[
+        int, typer.Option(min=1, max=86_400, help="Seconds for each answer; silence loses.")
+    ] = ANSWER_S,
+    to: Annotated[Path | None, typer.Option(help="File for the signed ruling, as JSON.")] = None,
+    market: MarketOption = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hear both sides of a task until they part at one operation, compute that alone, and sign who is wrong.
+
+    Ends with 1 where no side is: it could not tell.
+    """
+    journal = Journal(as_json)
+    settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
+    with _open_task(settings, job, task) as opened, open_course(settings, opened.market, opened.task) as course:
+        named, disputed = [checksum_address(each) for each in side or ()], opened.task
+        sides = disputed.choose_sides(named)
+        disputed.check_class(course.runner.determinism_class(), sides)
+        roots = hash_of(disputed.root_of(sides[0])), hash_of(disputed.root_of(sides[1]))
+        most = memory_of(settings) // SHARE
+        terms = Terms(disputed.domain, disputed.name, sides, roots, answer_s, most)
+        room = HearingRoom(Referee(terms, course, int(time.time())), opened.key.key, lambda: int(time.time()))
+        with serve_in_thread(room.app(), host, port) as url:
+            text = (
+                f"Hearing {sides[0]} and {sides[1]} at {url}: `gradmarket wallet dispute answer {job} {task} --referee`"
+            )
+            journal.say("hearing", text, url=url, sides=list(sides), referee=opened.key.address)
+            ruling = room.hold(course.redo)
+            if to is not None:
+                heard = room.tell().model_dump(mode="json")
+                to.write_text(json.dumps({"job": job, "task": task, **heard}, indent=2) + "\n")
+            _say_ruling(journal, ruling)
+            room.wait_until_told(TOLD_S)
+    raise typer.Exit(0 if ruling.wrong else 1)
+
+
+@app.command("answer")
+def answer_command(
+    job: JobArgument,
+    task: TaskArgument,
+    referee: Annotated[str, typer.Option(help="Address at which the referee listens.")],
+    referee_key: Annotated[
+        str | None, typer.Option(help="The referee's address on the chain; else the one that it says it has.")
+    ] = None,
+    market: MarketOption = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stand by this machine's answer to a task: compute it again, commit to every operation, answer the referee.
+
+    Ends with 1 where it loses.
+    """
+    journal = Journal(as_json)
+    settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
+    with _open_task(settings, job, task) as opened, open_course(settings, opened.market, opened.task) as course:
+        disputed, me = opened.task, opened.key.address
+        disputed.check_class(course.runner.determinism_class(), [me])
+        trace, root = course.runner.trace(course.inputs), hash_of(disputed.root_of(me))
+        if trace.root != root:
+            here = f"here the task comes out as {digest_of(trace.root)}, and {disputed.root_of(me)} was answered"
+            raise Refused(f"{here}: there is nothing to stand by")
+        transport = connect_to_referee(referee, lambda seconds: seconds < COMMAND_WAIT_S)
+        try:
+            heard = checksum_address(referee_key or ask_referee(transport, wait_s=0.0).referee)
+            own = Side(me, signer_of(opened.key.key), trace.leaves, course.show)
+            side = CarefulSide(disputed.domain, disputed.name, root, own, course, heard)
+            ruling = answer_until_ruled(transport, side, lambda text: journal.say("asked", text))
+        finally:
+            transport.close()
+        _say_ruling(journal, ruling)
+    raise typer.Exit(1 if me in ruling.wrong else 0)
+
+
+def _say_ruling(journal: Journal, ruling: SignedRuling) -> None:
+    wrong = " and ".join(ruling.wrong)
+    text = f"{wrong} is wrong: {ruling.why}." if wrong else f"Nobody is found wrong: {ruling.why}."
+    where = "" if ruling.leaf is None else f" They part at operation {ruling.leaf}."
+    journal.say("ruled", text + where, wrong=list(ruling.wrong), leaf=ruling.leaf, why=ruling.why)

@@ -1,0 +1,103 @@
+"""A task whose answers differ, as its market publishes it and the chain confirms: who answered what."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from contracts.ledger import Ledger
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import proof
+from gradmarket.market.rules.proof import OfferScope
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Digest, Hash, JobId
+from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
+from gradmarket.market.wire.poll import hash_of
+from worker.money.chain_view import ChainView
+from worker.problems import Untrusted
+from worker.protocol.client import MarketClient
+
+
+@dataclass(frozen=True)
+class DisputedTask:
+    """`answers` are the payload roots of those whose signed commitments open to them; `found`, the auditor's."""
+
+    domain: Domain
+    offer: Offer
+    name: Hash
+    publication: Publication
+    answers: Mapping[Address, Digest]
+    classes: Mapping[Address, str]
+    found: Digest | None
+
+    def root_of(self, side: Address) -> Digest:
+        """Returns the payload root that a side stands for: its own answer's, else what the audit found.
+
+        Raises Refused where there is neither.
+        """
+        root = self.answers.get(side, self.found)
+        if root is None:
+            raise Refused(f"{side} gave no answer to the task that is published, and no audit found another one")
+        return root
+
+    def choose_sides(self, named: Sequence[Address]) -> tuple[Address, Address]:
+        """Returns the two named sides, or where none are, a worker of each of the two answers that were given.
+
+        Raises Refused where they do not differ, or answered in different determinism classes.
+        """
+        first = {root: side for side, root in reversed(self.answers.items())}
+        sides = tuple(named) or tuple(reversed(first.values()))
+        if len(sides) != 2:
+            raise Refused(f"a dispute has two sides, and the task has answers of {len(first)}: name two with --side")
+        if self.root_of(sides[0]) == self.root_of(sides[1]):
+            raise Refused("both sides gave the same answer: there is no dispute")
+        if len({self.classes[side] for side in sides if side in self.classes}) > 1:
+            raise Refused("the sides answered in different determinism classes: their bits may differ without a lie")
+        return sides[0], sides[1]
+
+    def check_class(self, own: str, sides: Sequence[Address]) -> None:
+        """Raises Refused where this machine is of another class than the sides."""
+        for side in sides:
+            if self.classes.get(side, own) != own:
+                raise Refused(f"{side} answered in class {self.classes[side]}, and this machine is {own}: use one such")
+
+
+def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: JobId, task: str) -> DisputedTask:
+    """Raises Untrusted where what is published is not signed, Refused until the answers are, NotFound as the market."""
+    listed, evidence = market.job(job), market.task(job, task)
+    publication, chain_job = listed.publication, listed.chain_job
+    if publication is None or chain_job is None:
+        raise Refused(f"job {job} is not on the chain yet")
+    if publication.spec.private is not None:
+        raise Refused("the rows stay with their holders: nobody else can compute the task")
+    offer = evidence.offer.struct()
+    scope = OfferScope(ledger.domain(), ChainView(ledger, me).opened(chain_job).signer, offer)
+    if publication.job != job or offer.job != chain_job:
+        raise Untrusted(f"the market shows a task of another job than {job}")
+    for fault in proof.of_offer(scope, evidence.offer_signature, hash_of(publication.digest)):
+        raise Untrusted(f"the task is not what the job's requester signed: {fault}")
+    answers, classes = _collect_answers(scope, evidence)
+    audit = next((audit for audit in market.audits(job) if audit.task == task), None)
+    return DisputedTask(scope.domain, offer, scope.name, publication, answers, classes, _read_found(audit))
+
+
+def _read_found(audit: PublishedAudit | None) -> Digest | None:
+    return None if audit is None or audit.root is None else Digest(audit.root)
+
+
+def _collect_answers(
+    scope: OfferScope, evidence: PublishedEvidence
+) -> tuple[Mapping[Address, Digest], Mapping[Address, str]]:
+    """Returns the roots and classes of the ballots that are proven. Raises Refused where none is shown yet."""
+    proven = [
+        ballot
+        for ballot in evidence.replicas
+        if ballot.sealed is not None
+        and ballot.root is not None
+        and scope.commits(ballot.worker, ballot.sealed, ballot.commitment_signature)
+        and scope.is_seal_opened(ballot.worker, ballot.sealed, ballot.salt, ballot.root)
+    ]
+    if not proven:
+        raise Refused("the task's answers are not published: they are once it cannot be done again")
+    roots = {ballot.worker: Digest(ballot.root or "") for ballot in proven}
+    return roots, {ballot.worker: ballot.determinism_class or "" for ballot in proven}

@@ -1,0 +1,58 @@
+"""A side's requests to a referee, until it rules."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from gradmarket.client.transport import Patience, ServiceTransport
+from gradmarket.market.disputes.careful_side import CarefulSide
+from gradmarket.market.disputes.questions import Reply, digest_said
+from gradmarket.market.errors import MarketError
+from gradmarket.market.signing import check_struct_signature
+from worker.features.disputes.dispute_messages import (
+    ANSWERS,
+    PATH,
+    WAIT_S,
+    AnswerReceipt,
+    HeardDispute,
+    SaidHeaders,
+    SignedRuling,
+)
+from worker.problems import Untrusted
+
+
+def connect_to_referee(url: str, keep_trying: Callable[[float], bool]) -> ServiceTransport:
+    return ServiceTransport(url, Patience(keep_trying))
+
+
+def answer_until_ruled(referee: ServiceTransport, side: CarefulSide, say: Callable[[str], None]) -> SignedRuling:
+    """Answers each question and returns the ruling, which it checks.
+
+    Raises Untrusted where the ruling is not signed by the referee, Refused as CarefulSide does, ServiceProblem where an
+    answer is not taken, and ServiceUnreachable.
+    """
+    while True:
+        told = ask_referee(referee, side.last, side.side.address)
+        if told.ruling is not None:
+            struct = told.ruling.struct(side.name_dispute(told.sides, told.roots), told.sides)
+            try:
+                check_struct_signature(side.domain, struct, told.ruling.signature, side.referee)
+            except MarketError as error:
+                raise Untrusted(f"the ruling is not the referee's: {error}") from error
+            return told.ruling
+        if told.number > side.last:
+            say(f"question {told.number}: {told.asked} {told.level} {told.place}")
+            _bring(referee, side.answer(told.question()))
+
+
+def ask_referee(referee: ServiceTransport, after: int = -1, side: str = "", wait_s: float = WAIT_S) -> HeardDispute:
+    asked = {"after": after, "wait_s": wait_s, "side": side}
+    return referee.ask(HeardDispute, "GET", PATH, params=asked, waits=wait_s)
+
+
+def _bring(referee: ServiceTransport, reply: Reply) -> None:
+    said = SaidHeaders(
+        side=reply.side, number=reply.number, said=digest_said(reply.said), signature=reply.signature
+    ).model_dump(mode="json")
+    headers = {f"dispute-{name}": str(value) for name, value in said.items()}
+    headers["content-length"] = str(len(reply.said))
+    referee.ask(AnswerReceipt, "POST", ANSWERS, headers=headers, content=lambda: nullcontext(reply.said))

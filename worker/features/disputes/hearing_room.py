@@ -1,0 +1,160 @@
+"""The referee's side of a hearing: sides fetch the question and bring answers, a thread waits and computes."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from eth_keys.datatypes import PrivateKey
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gradmarket.market.disputes.hearing import Redo, judge_operation
+from gradmarket.market.disputes.questions import Reply
+from gradmarket.market.disputes.referee import DisputeVerdict, Referee
+from gradmarket.market.errors import Refused
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.terms import Address
+from worker.features.disputes.dispute_messages import (
+    ANSWERS,
+    PATH,
+    WAIT_S,
+    AnswerReceipt,
+    HeardDispute,
+    SaidHeaders,
+    SignedRuling,
+    build_ruling,
+)
+
+
+class HearingRoom:
+    """One dispute, whose sides ask and answer by requests; `clock` in Unix seconds. Thread-safe.
+
+    Nobody but a side has a byte of an answer read: what it says is signed before in the headers.
+    """
+
+    def __init__(self, referee: Referee, key: PrivateKey, clock: Callable[[], int]) -> None:
+        self._referee, self._key, self._clock = referee, key, clock
+        self._changed = threading.Condition()
+        self._told = set[Address]()
+        self._bringing = set[Address]()
+
+    def tell(self, after: int = -1, wait_s: float = 0.0, side: str = "") -> HeardDispute:
+        """Returns what is open as soon as that is a later question than `after`, or the ruling; else after `wait_s`."""
+        referee = self._referee
+        with self._changed:
+            self._changed.wait_for(lambda: referee.verdict is not None or referee.asked.number > after, wait_s)
+            if referee.verdict is not None and side in referee.terms.sides:
+                self._told.add(Address(side))
+                self._changed.notify_all()
+            asked = referee.asked
+            return HeardDispute(
+                referee=address_of(self._key),
+                offer=referee.terms.offer,
+                sides=referee.terms.sides,
+                roots=referee.terms.roots,
+                number=asked.number,
+                asked=referee.question.asked,
+                level=referee.question.level,
+                place=referee.question.place,
+                until=asked.until,
+                signature=sign_digest(self._key, digest_struct(referee.terms.domain, asked)),
+                ruling=self._sign_ruling(referee.verdict),
+            )
+
+    def _sign_ruling(self, verdict: DisputeVerdict | None) -> SignedRuling | None:
+        if verdict is None:
+            return None
+        terms, why = self._referee.terms, verdict.why[:2000]
+        struct = build_ruling(terms.dispute, terms.sides, verdict.wrong, verdict.leaf, why)
+        signature = sign_digest(self._key, digest_struct(terms.domain, struct))
+        return SignedRuling(wrong=tuple(sorted(verdict.wrong)), leaf=verdict.leaf, why=why, signature=signature)
+
+    def admit(self, said: SaidHeaders, length: int) -> None:
+        """Raises Refused unless a side signed an answer of the open question, of a length that can hold."""
+        with self._changed:
+            self._referee.check_signed(said.side, said.number, said.said, said.signature)
+            if length > self._referee.most_bytes:
+                raise Refused(f"an answer to this question has at most {self._referee.most_bytes} bytes")
+            if said.side in self._bringing:
+                raise Refused("this side is bringing an answer already")
+            self._bringing.add(said.side)
+
+    def leave(self, said: SaidHeaders) -> None:
+        """Ends what `admit` began."""
+        with self._changed:
+            self._bringing.discard(said.side)
+
+    def receive(self, reply: Reply) -> None:
+        """Takes a whole answer. Raises Refused as Referee.receive does."""
+        with self._changed:
+            self._referee.receive(reply, self._clock())
+            self._changed.notify_all()
+
+    def hold(self, redo: Redo) -> SignedRuling:
+        """Waits for answers until each one's time is over, computes the one operation, and returns the ruling."""
+        referee = self._referee
+        with self._changed:
+            while (ruling := self._sign_ruling(referee.verdict)) is None:
+                if (leaf := referee.operation) is not None:
+                    judge_operation(referee, leaf, redo)
+                elif (left := referee.asked.until - self._clock()) < 0:
+                    referee.expire(self._clock())
+                else:
+                    self._changed.wait(left + 1)
+            self._changed.notify_all()
+        return ruling
+
+    def wait_until_told(self, wait_s: float) -> None:
+        """Waits until every side that answered has fetched the ruling, at most so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._told == set(self._referee.terms.sides), wait_s)
+
+    def app(self) -> Starlette:
+        """Returns what serves it."""
+        return Starlette(
+            routes=[Route(PATH, self._serve_question), Route(ANSWERS, self._take_answer, methods=["POST"])]
+        )
+
+    def _serve_question(self, request: Request) -> Response:
+        try:
+            after = int(request.query_params.get("after", -1))
+            wait_s = min(WAIT_S, max(0.0, float(request.query_params.get("wait_s", 0.0))))
+        except ValueError:
+            return _refuse("`after` and `wait_s` are numbers")
+        return JSONResponse(self.tell(after, wait_s, request.query_params.get("side", "")).model_dump(mode="json"))
+
+    async def _take_answer(self, request: Request) -> Response:
+        try:
+            fields = {name: request.headers.get(f"dispute-{name}", "") for name in SaidHeaders.model_fields}
+            said = SaidHeaders.model_validate(fields)
+            length = int(request.headers.get("content-length", "-1"))
+        except (ValidationError, ValueError):
+            return _refuse("an answer has the headers dispute-side, -number, -said, -signature and content-length")
+        try:
+            await run_in_threadpool(self.admit, said, length if length >= 0 else 2**63)
+        except Refused as error:
+            return _refuse(error.detail)
+        try:
+            body = bytearray()
+            async with asyncio.timeout(self._left_s()):
+                async for chunk in request.stream():
+                    body += chunk
+            await run_in_threadpool(self.receive, Reply(said.side, said.number, bytes(body), said.signature))
+        except TimeoutError:
+            return _refuse("the answer is late")
+        except Refused as error:
+            return _refuse(error.detail)
+        finally:
+            self.leave(said)
+        return JSONResponse(AnswerReceipt(number=said.number).model_dump())
+
+    def _left_s(self) -> float:
+        return max(1.0, float(self._referee.asked.until - self._clock() + 1))
+
+
+def _refuse(why: str) -> Response:
+    return JSONResponse({"title": "Refused", "status": 400, "detail": why}, status_code=400)
