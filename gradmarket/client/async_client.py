@@ -67,7 +67,7 @@ from gradmarket.market.views.service_views import Readiness
 from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.task_views import VerdictView
 from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenView
-from gradmarket.market.views.trust_views import AuditView
+from gradmarket.market.views.trust_views import AuditView, TrustView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.market.wire.audits import (
     AuditAnswer,
@@ -338,6 +338,10 @@ class AsyncRequesterClient:
     def audits(self, job_id: str) -> AsyncIterator[AuditView]:
         return self._fetch_items(Page[AuditView], f"{_build_job_path(job_id)}/audits")
 
+    async def trust(self, job_id: str) -> TrustView:
+        """Returns how well the job's checks find wrong answers, by tasks whose right answers are known."""
+        return await self._fetch_answer(TrustView, f"{_build_job_path(job_id)}/trust")
+
     async def ledger(self, job_id: str) -> LedgerView:
         """Returns every entry of the job's ledger, with the `books` of its first page."""
         path = f"{_build_job_path(job_id)}/ledger"
@@ -362,6 +366,10 @@ class AsyncRequesterClient:
     async def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
         return await self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)
+
+    async def plant_answer(self, task: str, said: AuditAnswer) -> None:
+        """Sends the answer to a task that nobody has answered yet."""
+        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/planted", said)
 
     async def _put_audit(self, path: str, said: BaseModel) -> bool:
         return (await self._transport.ask(AuditReceipt, "PUT", path, json=said.model_dump(mode="json"))).again

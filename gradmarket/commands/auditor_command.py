@@ -132,5 +132,5 @@ def _print_result(done: Done, as_json: bool) -> None:
     else:
         otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
         again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
-        purpose = ", to calibrate with" if done.calibrates else ""
+        purpose = ", to calibrate with" if done.calibrates else ", before anybody" if done.planted else ""
         echo_text(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")

@@ -84,6 +84,8 @@ class JobSpec(JobFields):
         if self.proof and (self.private or self.verifier.name != verifiers.DEFAULT):
             remedy = f"set verifier to {verifiers.DEFAULT}, or another replication"
             raise ValueError(f"replication: {self.replication.name} compares answers with an auditor's bits: {remedy}")
+        if self.audit and self.audit.planted and (self.private or self.verifier.name != verifiers.DEFAULT):
+            raise ValueError(f"audit.planted: compares bits, which takes the verifier {verifiers.DEFAULT} on open rows")
         return self
 
     def _not_sketched(self) -> str:

@@ -192,10 +192,12 @@ class AuditSpec(Part):
 
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
+    `planted`: the share of tasks that an idle auditor computes before anybody answers (rules.known_answers).
     """
 
     probability: float = Field(gt=0.0, le=1.0)
     on_failure: OnFailure = "replay"
+    planted: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda value: value == 0.0)
 
 
 class Verifier(Part):

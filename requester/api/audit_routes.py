@@ -55,6 +55,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
         seconds=claimed.seconds,
         wave_seed=claimed.wave_seed,
         calibrates=claimed.calibrates,
+        planted=claimed.planted,
         score=claimed.score,
         window=claimed.window,
     )

@@ -1,6 +1,6 @@
 """Gives audits to auditors and takes their answers. An audit is blind: the auditor does not learn what was accepted.
 
-If no audit is due in the auditor's class, it gets a task that passed its audit in another class, for calibration. A
+If no audit is due in the auditor's class, it gets what a kind of audits has for it meanwhile. A
 scored audit cannot be blind: its auditor gets the accepted payload, and answers with its own root nevertheless.
 """
 
@@ -35,6 +35,7 @@ class Claimed:
     seconds: float
     wave_seed: Hash | None = None
     calibrates: bool = False
+    planted: bool = False
     score: ScoreTask | None = None
     window: WindowTask | None = None
     """Two windows to repeat, in place of the whole task."""
@@ -49,7 +50,7 @@ def renew_held_audit(context: Context, auditor: str, determinism_class: str, tas
 
 
 def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
-    """Claims the next audit that machines of this class may run, or else a task to calibrate with, if any."""
+    """Claims the next audit that machines of this class may run, or else other work, if any."""
     now = context.clock()
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, determinism_class, now)
@@ -57,7 +58,11 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
         if audit is None:
             others = (kind.find_other_work(work, auditor, determinism_class, now) for kind in audit_kinds_of(work))
             other = next(filter(None, others), None)
-            return None if other is None else _build_claimed(work, work.get_one(Task, other[0]), other[1], True)
+            if other is None:
+                return None
+            return replace(
+                _build_claimed(work, work.get_one(Task, other.task), other.run), **dict[str, Any](other.fields)
+            )
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claims = auditor, audit.claims + 1
         audit.claimed_at, audit.claimed_until = now, now + task.offer.lease_seconds
@@ -67,9 +72,8 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
         return replace(_build_claimed(work, task, audit.runs), **more)
 
 
-def _build_claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
-    seconds, seed = float(task.offer.lease_seconds), _wave_seed(reader, task)
-    return Claimed(task.id, task.job_id, task.offer, runs, seconds, seed, calibrates)
+def _build_claimed(reader: RowReader, task: Task, runs: int) -> Claimed:
+    return Claimed(task.id, task.job_id, task.offer, runs, float(task.offer.lease_seconds), _wave_seed(reader, task))
 
 
 def _wave_seed(reader: RowReader, task: Task) -> Hash | None:

@@ -16,6 +16,7 @@ from requester.features.many_machines import ManyMachinesFeature
 from requester.features.owner_key import OwnerKeyFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
+from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
 from requester.features.secure_sums import SecureSumsFeature
 from requester.features.spending import SpendingFeature
@@ -30,6 +31,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ToleranceFeature(),
     WindowsFeature(),
     LossChangeFeature(),
+    PlantedFeature(),
     StakesFeature(),
     LateFeature(),
     FaultReportsFeature(),

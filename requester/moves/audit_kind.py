@@ -1,7 +1,7 @@
 """What an audit may do otherwise than to repeat a whole task and to compare roots: features have kinds of audits."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement
 
@@ -19,6 +19,15 @@ class Clearance:
 
     operators: Collection[str]
     count_trials: Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class OtherWork:
+    """A task to be run as run `run` where no audit is due; `fields` are those of its AuditWork that say what for."""
+
+    task: str
+    run: int
+    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 class AuditKind:
@@ -51,8 +60,8 @@ class AuditKind:
         """Called in the judging transaction; returns whether the accepted answer stands, None where roots tell it."""
         return None
 
-    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> tuple[str, int] | None:
-        """Called in the claiming transaction where no audit is due; returns a task to run for calibration, as run n."""
+    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> OtherWork | None:
+        """Called in the claiming transaction where no audit is due; returns what this auditor may compute meanwhile."""
         return None
 
     def record_pass(self, work: Work, job: Job, audit: Audit, now: float) -> None:

@@ -70,6 +70,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/ledger"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/audits"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/calibration"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/trust"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/coverage"): (401, 404, 404, 404),  # not published yet
     ("GET", "/v1/jobs/{job_id}/log"): (404, 404, 404, 404),  # no leaf yet
     ("GET", "/v1/jobs/{job_id}/log/leaves"): EVERYBODY,
@@ -78,6 +79,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/audits/claim"): (401, 200, 403, 403),
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed
+    ("PUT", "/v1/audits/{task_id}/planted"): (401, 404, 403, 403),
     ("GET", "/v1/jobs/{job_id}/parameters"): (401, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
@@ -141,6 +143,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("PUT", "/v1/audits/{task_id}/sketch"): {"json": SKETCHED},
+    ("PUT", "/v1/audits/{task_id}/planted"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("POST", "/v1/workers/{address}/withdrawal"): {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
     },

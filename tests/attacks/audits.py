@@ -49,6 +49,16 @@ class Auditor:
         made = sketch_packing.of_payload(self.job.layout, payload, load_codec("fp32"), work.offer.seed, seed)
         return {name: f"0x{numbers.hex()}" for name, numbers in sketch_packing.encode_sketch(made).items()}
 
+    def plant(self) -> None:
+        """Answers the task in hand, to which nobody has."""
+        work = self.claim()
+        assert work is not None
+        assert work.planted
+        root = blob_digest(self.job.compute(work.offer, self.kernels, NOBODY, "honest"))
+        said = {"auditor": "the attacked", "run": work.run, "root": root}
+        self.http.put(f"/v1/audits/{work.task}/planted", json=said).raise_for_status()
+        self.work = None
+
     def calibrate(self) -> bool:
         """The next task that passed its audit in another class, where one waits for this one's sketch."""
         work = self.claim()
@@ -106,6 +116,27 @@ def the_right_root_for_another_seal(scene: Scene) -> str:
     forger.poll()
     (found,) = job.told("/audits")["items"]
     return f"audit {found['state']}; {job.seen(forger=forger, liars=liars)}"
+
+
+@attack(
+    "a quorum's lie where audits are rare",
+    "audit failed; planted 1, wrong 2, false alarms 1; cancelled; books balanced",
+    alone=True,
+)
+def a_task_whose_answer_is_known(scene: Scene) -> str:
+    """Audits are as good as never drawn, so two liars of three expect to be paid; the auditor had the answer before."""
+    job = scene.post(audit={"probability": 1e-12, "planted": 1.0})
+    third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
+    job.gather(third, *liars)
+    auditor = Auditor(job)
+    wait_until(auditor.claim, "a task to plant")
+    auditor.plant()
+    job.play(third, *liars, done=auditor.claim)
+    auditor.run()
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    (found,), known = job.told("/audits")["items"], job.told("/trust")["planted"]
+    shown = f"planted {known['tasks']}, wrong {known['wrong']}, false alarms {known['false_alarms']}"
+    return f"audit {found['state']}; {shown}; {job.told()['state']}; {job.balanced()}"
 
 
 @attack(

@@ -10,6 +10,7 @@ from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
 from gradmarket.market.wire.poll import OfferFields
 from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
+from requester.features.planted import planting
 from requester.features.tolerance import calibrating
 from requester.store.tables import Audit
 from tests.kit.behaviour import HONEST, Behaviour
@@ -42,6 +43,10 @@ class SimAuditor:
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
+        if claimed.planted:
+            said = AuditAnswer(auditor=self.name, run=claimed.run, root=self.find(claimed), seconds=1.0)
+            planting.record_planted_answer(self.market.context, claimed.task, said)
+            return False
         if claimed.calibrates:
             return calibrating.record_trusted_answer(self.market.context, claimed.task, self.sketched(claimed, again))
         found = {"root": self.find(claimed, again), "sketch": self.beside(claimed)}

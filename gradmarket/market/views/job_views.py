@@ -17,6 +17,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.payment_views import SettlementView, ToSignView
+from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.step_fault import StepFault
 
 
@@ -124,6 +125,8 @@ class JobView(BaseModel):
     """Who decides about its answers just now, where that depends on an auditor; empty for others and older services."""
     coverage: CoverageCounts | None = None
     """Of a job whose rows are taken by epochs; None of others, and from older services."""
+    trust: TrustView | None = None
+    """None where no right answer is known yet, and from older services."""
     privacy: PrivacyView | None = None
     """Of a private job that names its privacy; None of others, and from older services."""
     row_privacy: RowPrivacyView | None = None

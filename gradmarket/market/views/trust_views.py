@@ -68,6 +68,38 @@ class AuditView(BaseModel):
     score: ScoreView | None
 
 
+class KnownAnswers(BaseModel):
+    """Answers to tasks that are over and whose right answer is known.
+
+    `caught`: wrong ones that votes outvoted; `false_alarms`: right ones that they did.
+    """
+
+    tasks: int
+    answers: int
+    wrong: int
+    caught: int
+    false_alarms: int
+
+
+class TrustView(BaseModel):
+    """How well a job's checks find wrong answers (rules.known_answers), by the tasks that are over.
+
+    `planted`: an auditor had computed them before anybody answered; `audited`: others that were drawn for an audit.
+    `catch_rate`: of wrong answers, the share that votes caught, and audits with the job's probability. Null without any
+    wrong answer, as `false_alarm_rate` without any right one.
+    """
+
+    tasks: int
+    share: float | None
+    """The share of the tasks that are over whose right answer is known."""
+    planted: KnownAnswers
+    audited: KnownAnswers
+    catch_rate: float | None
+    false_alarm_rate: float | None
+    auditor_errors: int
+    """Planted answers that an audit refuted: the auditor's own errors."""
+
+
 class ReputationView(BaseModel):
     """`standing`: at 95 % the least share of honest answers that so many passed audits show (rules.reputation)."""
 

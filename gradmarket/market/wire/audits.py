@@ -54,7 +54,8 @@ class AuditWork(Wire):
 
     No other auditor gets it for `seconds`. With a `wave_seed` its replicas were compared by sketches under that seed,
     and the answer needs a sketch too. Where it `calibrates`, the task passed its audit in another class, and the answer
-    is a `SketchAnswer`. With a `score` the accepted payload is scored too, whatever root the auditor computes.
+    is a `SketchAnswer`. Nobody has answered a `planted` task yet. With a `score` the accepted
+    payload is scored too, whatever root the auditor computes.
     """
 
     task: TaskId
@@ -64,6 +65,7 @@ class AuditWork(Wire):
     seconds: float
     wave_seed: HashField | None = None
     calibrates: bool = False
+    planted: bool = False
     score: ScoreTask | None = None
     window: WindowTask | None = None
 

@@ -10,6 +10,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
+from gradmarket.market.views.trust_views import TrustView
 from requester.api.traffic import Traffic, traffic_of
 from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
@@ -109,6 +110,7 @@ class JobPage:
     replicas: dict[str, int]
     traffic: Traffic
     covered: CoverageCounts | None
+    trust: TrustView | None
     privacy: PrivacyView | None
     row_privacy: RowPrivacyView | None
     tags: list[str]
@@ -168,6 +170,7 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         replicas=dict(standing.replicas),
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.parts.get("coverage"),
+        trust=standing.parts.get("trust"),
         privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
         row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
         tags=unpack_tags(job.tags),

@@ -1,0 +1,22 @@
+"""Planted tasks: an idle auditor computes tasks before anybody answers them, and public figures say what that shows."""
+
+from collections.abc import Mapping
+
+from requester.feature import Feature
+from requester.features.planted import trust_figures, trust_routes
+from requester.features.planted.planted_rows import PlantedAnswer
+from requester.features.planted.planting import PlantingAudits
+from requester.store import jobs
+from requester.store.tables import Job
+from requester.store.work import RowReader
+
+
+class PlantedFeature(Feature):
+    name = "planted"
+    routers = (trust_routes.router,)
+    audit_kind = PlantingAudits()
+    claimed_tables = (PlantedAnswer,)
+
+    def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
+        trust = trust_figures.load_trust(reader, job) if jobs.load_spec(job).audited else None
+        return {"trust": trust if trust and trust.share else None}

@@ -1,0 +1,64 @@
+"""Planted answers as rows: tasks that an auditor computes before anybody answers them."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import ForeignKey, Index, exists, or_, select
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import known_answers, secrets
+from gradmarket.market.terms import Digest, JobState, TaskState
+from requester.store import jobs
+from requester.store.tables import Base, Job, Replica, Task
+from requester.store.work import RowReader
+
+UNANSWERED: Final = (TaskState.OPEN, TaskState.COMMITTING)
+
+
+class PlantedAnswer(Base):
+    """`root`: what the auditor found; None until it did, and where somebody had answered before it."""
+
+    __tablename__ = "planted_answers"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    determinism_class: Mapped[str]
+    root: Mapped[Digest | None]
+    auditor: Mapped[str]
+    claims: Mapped[int] = mapped_column(default=0)
+    claimed_until: Mapped[float | None]
+    seconds: Mapped[float | None]
+    """Duration of the auditor's step."""
+    created_at: Mapped[float]
+
+    __table_args__ = (Index("planted_answers_of_job", "job_id"),)
+
+
+def find_task_to_plant(reader: RowReader, determinism_class: str, now: float) -> Task | None:
+    """Returns a planted task that nobody has answered and no auditor computes, the newest round's first; or None."""
+    running = (Job.state == JobState.RUNNING, Job.determinism_class == determinism_class)
+    planting = select(Job).where(*running, Job.spec["audit"]["planted"].as_float() > 0.0)
+    for job in reader.session.scalars(planting.order_by(Job.created_at)):
+        if (task := next(_list_planted(reader, job, jobs.load_spec(job), now), None)) is not None:
+            return task
+    return None
+
+
+def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Iterator[Task]:
+    share = spec.audit.planted if spec.audit is not None else 0.0
+    taken = exists().where(
+        PlantedAnswer.task_id == Task.id,
+        or_(PlantedAnswer.claimed_until.is_(None), PlantedAnswer.claimed_until >= now),
+    )
+    open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken)
+    for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index)):
+        link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
+        if known_answers.is_planted(link, task.offer_digest, share) and not is_answered(reader, task.id):
+            yield task
+
+
+def is_answered(reader: RowReader, task_id: str) -> bool:
+    """Returns whether any replica has told its root to the service."""
+    told = exists().where(Replica.task_id == task_id, Replica.root.is_not(None))
+    return bool(reader.session.scalar(select(told)))

@@ -1,0 +1,38 @@
+"""How well a job's checks find wrong answers, which is public, and the route for planted answers."""
+
+from fastapi import APIRouter
+
+from gradmarket.market.views.trust_views import TrustView
+from gradmarket.market.wire.audits import AuditAnswer, AuditReceipt
+from requester.api.audit_routes import TaskPath
+from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.problems import describe_problems
+from requester.api.state import Here
+from requester.features.planted import planting, trust_figures
+from requester.store.retries import retry_on_conflict
+
+router = APIRouter(prefix="/v1", tags=["audits"])
+
+
+@router.get(
+    "/jobs/{job_id}/trust",
+    operation_id="get_trust",
+    responses=NO_JOB,
+    summary="How well the job's checks find wrong answers",
+)
+def get_trust(context: Here, job_id: JobPath) -> TrustView:
+    with context.reading() as reader:
+        return trust_figures.load_trust(reader, job_or_404(reader, job_id))
+
+
+@router.put(
+    "/audits/{task_id}/planted",
+    operation_id="plant_answer",
+    responses={**SAME_RELEASE, **describe_problems(404, 409)},
+    summary="The payload root that an auditor found before anybody answered",
+)
+@retry_on_conflict
+def plant_answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
+    planting.record_planted_answer(context, task_id, said)
+    return AuditReceipt(again=False)
