@@ -2,13 +2,13 @@
 
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, exists, func, select, update
+from sqlalchemy import BindParameter, Select, bindparam, exists, func, select, update
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState
 from requester.store import jobs
-from requester.store.among import is_in_bound_list
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Worker
 from requester.store.work import RowReader, Work
 
@@ -30,17 +30,20 @@ def renew_classes(work: Work, now: float) -> None:
     """
     signs = (select(func.max(Worker.seen_at)), select(func.max(Job.created_at)))
     stopped = max(work.session.scalar(sign) or 0.0 for sign in signs)
-    there = list(work.session.scalars(select_classes_there(stopped)))
+    there = list(work.session.scalars(_THERE, {"now": stopped}))
     renewed = now - classes.UNHEARD_S + classes.GRACE_S
     late = update(AuditedClass).where(AuditedClass.determinism_class.in_(there), AuditedClass.asked_at < renewed)
     work.session.execute(late.values(asked_at=renewed))
 
 
-def select_classes_there(now: float) -> Select[tuple[str]]:
+def select_classes_there(now: float | BindParameter[float]) -> Select[tuple[str]]:
     """Selects the classes of which an auditor asked for work within UNHEARD_S, or has an audit in hand."""
     lately = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= now - classes.UNHEARD_S)
     at_work = select(Audit.determinism_class).where(Audit.state == AuditState.DUE, Audit.claimed_until >= now)
     return select(lately.union(at_work).subquery().c.determinism_class)
+
+
+_THERE: Final = select_classes_there(NOW)
 
 
 def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
@@ -53,7 +56,7 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     if not spec.audited or spec.verifier.scored:
         return None
     if spec.unaudited_plan is not None:
-        there: frozenset[str] = frozenset(reader.session.scalars(select_classes_there(now)))
+        there: frozenset[str] = frozenset(reader.session.scalars(_THERE, {"now": now}))
         return there - _load_unable_classes(reader, job, now)
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
         return None
@@ -76,10 +79,10 @@ _SIGNS: Final = select(
 
 
 def _load_unable_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
-    return frozenset(reader.session.scalars(select_unable_classes(job.id, now)))
+    return frozenset(reader.session.scalars(_UNABLE_OF_JOB, {"job": job.id, "now": now}))
 
 
-def select_unable_classes(job: Any, now: float) -> Select[Any]:
+def select_unable_classes(job: Any, now: float | BindParameter[float]) -> Select[Any]:
     """Selects the classes whose auditors took an audit of the job, left it unanswered, and answered none since.
 
     `job` is a job's id or a column that holds it.
@@ -101,12 +104,16 @@ def select_unable_classes(job: Any, now: float) -> Select[Any]:
 
 
 _UNABLE: Final = aliased(Audit)
+_UNABLE_OF_JOB: Final = select_unable_classes(bindparam("job"), NOW)
 
 
 def compute_wait_for_audited(reader: RowReader, job: Job, servable: frozenset[str]) -> float:
     """Returns the seconds that a task waits for a worker of the servable classes before a plain vote decides."""
-    passed = exists().where(Audit.job_id == job.id, Audit.state == AuditState.PASSED)
-    return classes.UNHEARD_S if servable and reader.session.scalar(select(passed)) else classes.UNAUDITED_S
+    passed = servable and reader.session.scalar(_HAS_AUDIT_IN, {"job": job.id, "state": AuditState.PASSED})
+    return classes.UNHEARD_S if passed else classes.UNAUDITED_S
+
+
+_HAS_AUDIT_IN: Final = select(exists().where(Audit.job_id == bindparam("job"), Audit.state == bindparam("state")))
 
 
 def has_answered_since(reader: RowReader, job: Job, servable: frozenset[str], since: float) -> bool:
@@ -138,11 +145,12 @@ def needs_no_auditor(reader: RowReader, job: Job, now: float) -> bool:
 def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
     """Returns the classes that auditors asked for since the job was made, or shortly before, and were able to check."""
     since = job.created_at - classes.UNHEARD_S
-    heard = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= since)
-    known: frozenset[str] = frozenset(reader.session.scalars(heard))
+    known: frozenset[str] = frozenset(reader.session.scalars(_HEARD, {"since": since}))
     return known - _load_unable_classes(reader, job, now)
 
 
+_HEARD: Final = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= bindparam("since"))
+
+
 def _has_lapsed_audit(reader: RowReader, job: Job) -> bool:
-    lapsed = exists().where(Audit.job_id == job.id, Audit.state == AuditState.LAPSED)
-    return bool(reader.session.scalar(select(lapsed)))
+    return bool(reader.session.scalar(_HAS_AUDIT_IN, {"job": job.id, "state": AuditState.LAPSED}))

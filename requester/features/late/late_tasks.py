@@ -10,6 +10,7 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.features.late import paces
 from requester.store import jobs, merges
+from requester.store.among import NOW
 from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader
 
@@ -18,15 +19,21 @@ MOST: Final = 256
 
 def without_backup(reader: RowReader, now: float) -> Sequence[str]:
     """Returns tasks that are to get a backup: the last of a round, with a worker that is over its expected time."""
-    overdue = exists().where(
-        Replica.task_id == Task.id,
-        Replica.state == ReplicaState.LEASED,
-        Replica.expected_at < now,
-        Replica.lease_until >= now,
-    )
-    overdue_tasks = select(Task, Job).join(Job, Job.id == Task.job_id).where(Job.state == JobState.RUNNING, overdue)
-    waiting = overdue_tasks.where(Task.state == TaskState.COMMITTING, Task.backups == 0).limit(MOST)
-    return [task.id for task, job in reader.session.execute(waiting) if is_last(reader, job, task)]
+    return [task.id for task, job in reader.session.execute(_OVERDUE, {"now": now}) if is_last(reader, job, task)]
+
+
+_LATE: Final = exists().where(
+    Replica.task_id == Task.id,
+    Replica.state == ReplicaState.LEASED,
+    Replica.expected_at < NOW,
+    Replica.lease_until >= NOW,
+)
+_OVERDUE: Final = (
+    select(Task, Job)
+    .join(Job, Job.id == Task.job_id)
+    .where(Job.state == JobState.RUNNING, _LATE, Task.state == TaskState.COMMITTING, Task.backups == 0)
+    .limit(MOST)
+)
 
 
 def is_last(reader: RowReader, job: Job, task: Task) -> bool:
