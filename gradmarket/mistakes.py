@@ -35,6 +35,8 @@ STATUSES: Final = {
     429: "wait a little and try again",
     503: "try again later, or run `gradmarket doctor` where the service runs",
 }
+LISTS: Final = {"token": "gradmarket token list", "webhook": "gradmarket webhook list"}
+"""Of a command that names something else than a job: what lists it."""
 KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (ServiceUnreachable, "start it with `gradmarket serve`, or name the right address with --market"),
     (Damaged, "try again, or ask the service's operator"),
@@ -102,10 +104,11 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     """Returns the error in sentences; `command` is the one that was given, such as "gradmarket job show"."""
     kind, usage = type(error).__name__, f"see `{command} --help`"
     if isinstance(error, TyperException):
-        return Mistake(_one_line(getattr(error, "format_message", error.__str__)()), usage, kind)
+        said = _one_line(getattr(error, "format_message", error.__str__)())
+        return Mistake(said.replace(" Value error, ", " "), usage, kind)
     if isinstance(error, MarketError):
         said = error.detail if type(error) in PLAIN and error.detail else error
-        known = _find_known_fix(error)
+        known = _find_known_fix(error, command)
         fix = known or error.remedy if isinstance(error, ServiceProblem) else error.remedy or known
         return Mistake(_one_line(said), fix or usage, kind, fields=_list_wrong_fields(error))
     if isinstance(error, ValidationError):
@@ -113,7 +116,7 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
         return Mistake(f"the database: {_one_line(getattr(error, 'orig', None) or error)}", DATABASE, kind)
     if isinstance(error, ModuleNotFoundError) and (error.name or "gradmarket").partition(".")[0] not in OURS:
-        extra = EXTRAS.get(command.removeprefix("gradmarket ").split(" ")[0], "service")
+        extra = EXTRAS.get(_group_of(command), "service")
         said = f"`{command}` needs {error.name}, which is not installed"
         return Mistake(said, f"pip install 'gradmarket[{extra}]'", kind)
     if isinstance(error, OSError):
@@ -132,10 +135,16 @@ def print_error(error: Exception, command: str, as_json: bool = False, debug: bo
     return mistake.code
 
 
-def _find_known_fix(error: Exception) -> str:
+def _find_known_fix(error: Exception, command: str) -> str:
     if isinstance(error, ServiceProblem):
+        if error.status == 404 and (lists := LISTS.get(_group_of(command))):
+            return f"look for it with `{lists}`"
         return STATUSES.get(error.status, "")
     return next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
+
+
+def _group_of(command: str) -> str:
+    return command.removeprefix("gradmarket ").split(" ")[0]
 
 
 def _list_wrong_fields(error: MarketError) -> tuple[WrongField, ...]:

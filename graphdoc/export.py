@@ -75,7 +75,10 @@ def export_module(
 def _with_metrics_document(
     made: Published, module: nn.Module, metrics: MetricValues, example: tuple[Any, Tensor], precision: Precision
 ) -> Published:
-    document, state = publish_metrics(module, metrics, example, precision)
+    try:
+        document, state = publish_metrics(module, metrics, example, precision)
+    except Refused as refused:  # without the way through torch's tracing
+        raise type(refused)(refused.detail, refused.remedy) from refused.__cause__
     if own := sorted(set(state) - set(made.parameters)):
         tensor = f"a tensor of shape {list(state[own[0]].shape)}"
         raise DocumentRefused(

@@ -5,7 +5,7 @@ Every method raises ServiceProblem if the service refuses, and ServiceUnreachabl
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from gradmarket.client.transport import (
     build_timeout,
     open_response,
 )
+from gradmarket.json_input import check_input
 from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
@@ -85,7 +86,7 @@ class RequesterClient:
 
     def extend(self, job_id: str, rounds: int, budget: str | None = None) -> JobView:
         """Posts a job of more rounds that goes on from this one's end; `budget` as people write amounts."""
-        asked = Extension(rounds=rounds, budget=budget).model_dump(exclude_none=True)
+        asked = check_input(Extension, {"rounds": rounds, "budget": budget}, "extend").model_dump(exclude_none=True)
         return self._send_post(JobView, f"{_build_job_path(job_id)}/extend", asked)
 
     def job(self, job_id: str) -> JobView:
@@ -109,6 +110,8 @@ class RequesterClient:
 
     def label(self, job_id: str, tags: Sequence[str] | None = None, note: str | None = None) -> JobView:
         """Writes tags and a note on the job in place of those that stand there; None leaves them."""
+        if isinstance(tags, str):
+            raise Refused(f"tags: give a list, such as [{tags[:40]!r}]")
         wanted = {"tags": None if tags is None else list(tags), "note": note}
         return self._transport.ask(JobView, "PATCH", _build_job_path(job_id), json=wanted)
 
@@ -176,11 +179,11 @@ class RequesterClient:
     def upload(self, data: bytes) -> str:
         """Uploads a blob unless the service has it; returns its digest."""
         digest = blob_digest(data)
-        try:
+        known = False
+        with suppress(ServiceProblem):  # it is not there, or an answer without words: PUT's has some
             self._transport.send("HEAD", f"/v1/blobs/{digest}")
-        except ServiceProblem as missing:
-            if missing.status != httpx.codes.NOT_FOUND:
-                raise
+            known = True
+        if not known:
             self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
         return digest
 
@@ -252,7 +255,7 @@ class RequesterClient:
 
     def create_token(self, name: str, role: Role, expires_in_s: int | None) -> CreatedToken:
         """Creates an API token; `token` is its secret, shown only this once."""
-        asked = NewToken(name=name, role=role, expires_in_s=expires_in_s)
+        asked = check_input(NewToken, {"name": name, "role": role, "expires_in_s": expires_in_s}, "the token")
         return self._transport.ask(CreatedToken, "POST", "/v1/tokens", json=asked.model_dump(mode="json"))
 
     def tokens(self) -> Iterator[TokenView]:
@@ -310,8 +313,12 @@ class RequesterClient:
 
 
 def _build_spending_path(name: str) -> str:
+    if not isinstance(name, str):
+        raise Refused(f"a token's name is a word, not a {type(name).__name__}", "`gradmarket token list` has them")
     return f"/v1/tokens/{quote(name, safe='')}/spending"
 
 
 def _build_job_path(job_id: str) -> str:
+    if not isinstance(job_id, str):
+        raise Refused(f"a job's id is a word, not a {type(job_id).__name__}", "give job.id")
     return f"/v1/jobs/{quote(job_id, safe='')}"

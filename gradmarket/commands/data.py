@@ -16,6 +16,7 @@ from gradmarket.endpoint import find_endpoint
 from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, TextEncoding
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.network.environment import is_address
 from gradmarket.terminal import echo_text
 from graphdoc import formats
 
@@ -58,6 +59,8 @@ def packing(
 ) -> None:
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
     given, wanted = _parse_columns(inputs or []), classes
+    if base_url is not None and not is_address(base_url):
+        raise Refused(f"--base-url {base_url[:200]!r} is no address", "write it like https://rows.example/packed")
     encoding: Encoding | TextEncoding | None
     if length is not None or source.suffix in token_rows.SUFFIXES:
         if length is None:
@@ -66,11 +69,15 @@ def packing(
             token_rows.Text(source, length, tokenizer and token_rows.load_tokenizer(tokenizer))
         )
         arrays, encoding, wanted = written.arrays, written.encoding, classes or written.encoding.vocabulary
+    elif tokenizer is not None:
+        raise Refused(f"--tokenizer is of text, and {source} is none: leave it out, or add --length 64")
     elif image_folders.is_image_folder(source):
         pictures = image_folders.load_image_rows(
             image_folders.Images(source, _parse_size(size), "L" if grey else "RGB")
         )
         arrays, encoding = pictures.arrays, pictures.encoding
+    elif size is not None or grey:
+        raise Refused(f"--size and --grey are of a folder with a folder of pictures for each class, not of {source}")
     else:
         columns = sources.load_columns(source, target)
         arrays = dict(select_inputs(columns.arrays, given, target))

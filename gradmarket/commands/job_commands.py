@@ -226,6 +226,8 @@ def label(
     """Write tags and a note on a job, to find it again: `gradmarket job list --tag TAG`."""
     if not tags and note is None and not clear:
         raise Refused("nothing to write: add --tag WORD, --note TEXT, or --no-tags")
+    if tags and clear:
+        raise Refused("--tag writes tags and --no-tags takes all away: leave one out")
     with find_endpoint(market, token, data).market() as client:
         changed = client.label(job, tags or ([] if clear else None), note)
         say_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))

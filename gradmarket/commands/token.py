@@ -12,13 +12,15 @@ from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, Token
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.patterns import PATTERNS, TOKEN_NAME
 from gradmarket.market.terms import Role
-from gradmarket.market.views.token_views import TOKEN_NAME
+from gradmarket.market.views.token_views import DAY_S, LONGEST_DAYS
 from gradmarket.terminal import echo_text
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+LASTS_AT_MOST_S: Final = LONGEST_DAYS * DAY_S
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes: what it is for.")]
 
 
@@ -141,12 +143,15 @@ def parse_expiry_seconds(text: str) -> int | None:
     parsed = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if parsed is None or int(parsed[1]) == 0:
         raise Refused(f"--expires {text}: write a number and s, m, h or d, 30d say, or never")
-    return int(parsed[1]) * UNITS[parsed[2]]
+    seconds = int(parsed[1]) * UNITS[parsed[2]]
+    if seconds > LASTS_AT_MOST_S:
+        raise Refused(f"--expires {text}: {LASTS_AT_MOST_S // DAY_S}d at most, or never")
+    return seconds
 
 
 def _check_token_name(name: str) -> str:
     if not re.fullmatch(TOKEN_NAME, name):
-        raise Refused(f"{name!r} is not a name for a token: take letters, digits, dots and dashes, 64 at most")
+        raise Refused(f"{name!r}: {PATTERNS[TOKEN_NAME]}", "name it otherwise")
     return name
 
 

@@ -47,6 +47,8 @@ def is_image_folder(path: Path) -> bool:
 
 def load_image_rows(images: Images) -> ImageRows:
     """Raises NotFound, or Refused for a file that is no picture, for unlike sizes, and where Pillow is missing."""
+    if not isinstance(images.folder, str | Path):
+        raise Refused(f"Images takes the path of a folder, not a {type(images.folder).__name__}")
     root = Path(images.folder)
     if not root.is_dir():
         raise NotFound(f"there is no folder {root}")
@@ -70,8 +72,8 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str
     """Returns uint8[rows, channels, height, width]; see Images. Raises Refused."""
     if mode not in MODES:
         raise Refused(f"there is no mode {mode!r}; there is {', '.join(MODES)}")
-    if size is not None and not (len(size) == 2 and min(size) >= 1):
-        raise Refused(f"a size is (height, width) in pixels, not {size}")
+    if size is not None and not _is_size(size):
+        raise Refused(f"a size is (height, width) in pixels, such as (32, 32), not {size!r}")
     library = _import_pillow()
     rows, first = [], None
     for path in paths:
@@ -84,6 +86,10 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str
             )
         rows.append(picture)
     return np.stack(rows)
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(one, int) and one >= 1 for one in size)
 
 
 def encode_pictures(source: Any, column: Column) -> np.ndarray:

@@ -3,7 +3,7 @@
 The manifest says by which tokenizer, so that a prompt which comes later becomes tokens alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -56,8 +56,8 @@ class TextRows:
 
 def load_text_rows(text: Text) -> TextRows:
     """Raises NotFound, or Refused for too little text, tokens out of range, and what is no tokenizer."""
-    if text.length < 1:
-        raise Refused(f"a row of text has one token or more, not {text.length}")
+    if isinstance(text.length, bool) or not isinstance(text.length, int) or text.length < 1:
+        raise Refused(f"a row of text has a whole number of tokens from 1 on, such as length=64, not {text.length!r}")
     encoding = describe_tokenizer(text.tokenizer, text.length)
     tokens = encode_text(_read_source(text.source), text.tokenizer, encoding)
     rows = (len(tokens) - 1) // text.length
@@ -90,7 +90,7 @@ def describe_tokenizer(tokenizer: Any, length: int) -> TextEncoding:
     if tokenizer is None:
         return TextEncoding(tokenizer=BYTES, vocabulary=ByteTokenizer.vocabulary, length=length)
     count: Callable[[], int] | None = getattr(tokenizer, "get_vocab_size", getattr(tokenizer, "__len__", None))
-    if count is None or not hasattr(tokenizer, "encode"):
+    if count is None or not hasattr(tokenizer, "encode") or isinstance(tokenizer, str):
         raise Refused(f"a {type(tokenizer).__name__} is no tokenizer: give one with encode(text) and a length")
     name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
     return TextEncoding(tokenizer=name[:200], vocabulary=int(count()), length=length)
@@ -114,6 +114,8 @@ def _read_source(source: str | Path | Sequence[str]) -> str:
     if isinstance(source, str):
         return source
     if not isinstance(source, Path):
+        if isinstance(source, bytes) or not isinstance(source, Iterable):
+            raise Refused(f"a text is a str, not {type(source).__name__}: give text, a list of texts, or a Path")
         if other := next((one for one in source if not isinstance(one, str)), None):
             raise Refused(f"a text is a str, not a {type(other).__name__}: give text, a list of texts, or a Path")
         return BETWEEN.join(source)

@@ -65,7 +65,7 @@ class SignatureRefused(Refused):
 
 
 class IllegalTransition(MarketError):
-    """There is no such step in this entity's life."""
+    """Its state does not allow this step."""
 
 
 class Conflict(MarketError):

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.patterns import DIGEST, PATTERNS
 from gradmarket.market.terms import Address, Amount, Digest, Hash
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -84,6 +85,15 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 NO_URL: Final = "no address of a service: write it like http://127.0.0.1:8700"
+FORMS: Final[Mapping[str, str]] = {
+    "tuple_type": "write a list",
+    "list_type": "write a list",
+    "dict_type": "write an object",
+    "model_type": "write an object",
+    "model_attributes_type": "write an object",
+    "dataclass_type": "write an object",
+}
+"""What a field of another form takes, in words of JSON: pydantic's are Python's."""
 ALIKE: Final = 0.65
 """How like a known field an unknown one is, so that it was meant (difflib's ratio)."""
 NAMED: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
@@ -117,7 +127,7 @@ def not_kept(value: Any) -> str:
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     """Returns the first refused field, as a dotted path beneath `within`, and the reason."""
     fault = error.errors()[0]
-    said = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else fault["msg"].removeprefix("Value error, ")
+    said = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else describe_fault(fault)
     return ".".join((*within, *map(str, fault["loc"]))), said
 
 
@@ -139,11 +149,23 @@ def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any
     A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks".
     """
     found, at = _locate_field(location, given, fault["type"] == "missing")
-    said = fault["msg"].removeprefix("Value error, ")
+    said = describe_fault(fault)
     named, _, rest = said.partition(": ")
     if fault["type"] == "value_error" and isinstance(at, Mapping) and NAMED.fullmatch(named):
         found, said = [*found, named], rest
     return ".".join(found), said
+
+
+def describe_fault(fault: Mapping[str, Any]) -> str:
+    """Returns why a value was refused, without a pattern where it has words, and without Python's names of types."""
+    kind, facts = fault["type"], fault.get("ctx") or {}
+    if kind == "string_pattern_mismatch" and (known := PATTERNS.get(str(facts.get("pattern")))):
+        return known
+    if kind == "too_long" and isinstance(fault.get("input"), str):
+        return f"{facts['max_length']} characters at most"
+    if kind == "too_long":
+        return f"{facts['max_length']} at most"
+    return FORMS.get(kind) or str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _locate_field(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
@@ -198,7 +220,7 @@ def _takes_truth(kind: type[BaseModel], name: str) -> bool:
     return field is None or bool in (field.annotation, *get_args(field.annotation)) or field.annotation is Any
 
 
-DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
+DigestField = Annotated[Digest, Field(pattern=DIGEST)]
 
 
 def _aware(value: datetime) -> datetime:

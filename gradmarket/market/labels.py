@@ -5,11 +5,10 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from gradmarket.market.fields import Part
+from gradmarket.market.patterns import TAG
 from gradmarket.market.printable import Printable
 
 MOST_TAGS: Final = 20
-TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:=-]{0,39}$"
-TAG_OR_NONE: Final = rf"{TAG}|^$"
 
 
 def _sort_once(tags: tuple[str, ...]) -> tuple[str, ...]:

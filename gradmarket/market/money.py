@@ -40,7 +40,7 @@ class TokenUnit:
 
     def parse(self, text: str) -> Amount:
         """Parses "0.01 GRAD", "1e18 units", or a whole number of the smallest unit. Raises Refused."""
-        found = re.fullmatch(WRITTEN, text.strip())
+        found = re.fullmatch(WRITTEN, text.strip()) if isinstance(text, str) else None
         whole, fraction, power, unit = found.groups("") if found else ("", "", "", "")
         places = int(power or 0) + (self.decimals if unit == self.symbol else 0)
         if not found or unit not in (self.symbol, UNITS, "") or len(fraction) > places:

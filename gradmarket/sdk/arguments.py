@@ -1,7 +1,7 @@
 """Refuses arguments of another kind than Market.train takes, each in a sentence with what to give in its place."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,8 @@ from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.gradient import optimizers
 from graphdoc import plugins
 
+CALLED: Final = ("started", "round_closed", "ended")
+"""Methods of a callback."""
 _RATE: Final = 1e-3
 _USUAL: Final = {"name": "adamw", "lr": _RATE}
 
@@ -108,7 +110,26 @@ def _ragged(name: str) -> Refused:
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Raises Refused where one of them is a class."""
+    """Raises Refused unless they are a list of instances with a callback's methods."""
+    if not isinstance(callbacks, Sequence):
+        raise Refused("callbacks: give a list, such as [TensorBoard('runs')]")
     for one in callbacks:
         if inspect.isclass(one):
             raise Refused(f"callbacks: {one.__name__} is a class: give an instance, such as {one.__name__}()")
+        if missing := [name for name in CALLED if not callable(getattr(one, name, None))]:
+            raise Refused(
+                f"callbacks: a {type(one).__name__} has no {', '.join(missing)} (gradmarket.callbacks.Callback)"
+            )
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Raises Refused unless it is a number that is not negative, or None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+        raise Refused(f"{name}: give seconds, such as {name}=60, not {str(value)[:40]!r}")
+
+
+def check_above_zero(**numbers: Any) -> None:
+    """Raises Refused, naming the first that is no number above 0."""
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise Refused(f"{name}: give a number above 0, not {str(value)[:40]!r}")

@@ -26,7 +26,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import CheckpointView, JobView, RoundView
-from gradmarket.sdk.arguments import check_callbacks
+from gradmarket.sdk.arguments import check_callbacks, check_module, check_seconds
 from gradmarket.sdk.bar import open_progress_bar
 from gradmarket.sdk.curve import Curve, draw_loss_curve
 from gradmarket.terminal import ShownConsole
@@ -120,6 +120,7 @@ class TrainingJob:
         watching, not the job.
         """
         check_callbacks(callbacks)
+        check_seconds("timeout", timeout)
         console = console or ShownConsole()
         until = math.inf if timeout is None else time.monotonic() + timeout
         token = TokenUnit.of(self._client.chain())
@@ -155,6 +156,7 @@ class TrainingJob:
 
     def load_into(self, module: nn.Module, after_round: int | None = None) -> None:
         """Writes the newest parameters, or those after a round, into `module`. Raises Refused for another model."""
+        check_module(module)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "parameters.safetensors"
             self._client.download(self.id, path, after_round)

@@ -10,12 +10,14 @@ from torch import nn
 from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
+from gradmarket.market.errors import Refused
 from gradmarket.market.model.ready_metrics import Metric
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
+from gradmarket.sdk.arguments import check_above_zero
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.measuring import Measuring, Stop
 from gradmarket.sdk.planning import ADAMW, Asked, JobPlan, ReadyJob, plan_job, prepare_job
@@ -120,8 +122,11 @@ class Market:
         be. Raises what train raises, and Refused for what is no grid.
         """
         tag, points = tag or f"sweep-{token_hex(4)}", list_points(grid)
+        check_above_zero(at_once=at_once)
         given = {"optimizer": ADAMW, **arguments}
-        tags = [tag, *given.pop("tags", ())]
+        if isinstance(own := given.pop("tags", ()), str):
+            raise Refused(f"tags: give a list, such as [{own[:40]!r}]")
+        tags = [tag, *own]
 
         def prepare(point: Point) -> ReadyJob:
             asked = Asked.of({"tags": tags, "note": describe_point(point)} | apply_point(given, point))
@@ -173,6 +178,9 @@ class Market:
         `workers` of `tflops` TFLOP/s with a link of `mbit` Mbit/s are assumed, by default as many as a round occupies.
         Raises what `train` raises before it sends anything.
         """
+        check_above_zero(tflops=tflops, mbit=mbit, workers=1 if workers is None else workers)
+        if market is not None and not isinstance(market, Market):
+            raise Refused("market: give a Market, such as Market(url)")
         wanted = Measuring(validation, metrics, stop, patience)
         asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, wanted)
         token = LOCAL_TOKEN if market is None else TokenUnit.of(market._client.chain())

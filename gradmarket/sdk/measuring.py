@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model import ready_metrics as ready
 from gradmarket.market.model.ready_metrics import Metric
 from gradmarket.market.rules import metric_names as names
-from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience
+from gradmarket.market.rules.stopping import RULE, StopAtMetric, StopAtPatience
 from graphdoc.document.publish import MetricValues
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
@@ -37,6 +37,8 @@ def check_measured(measured: Measuring, private: bool, measures: bool) -> None:
         raise Refused(f"metrics: give a list, such as [{str(measured.metrics)[:40]!r}]")
     if not measures and (measured.metrics or measured.stop or measured.patience is not None):
         raise Refused("metrics: nothing is held out to measure on: give validation=(x, y), or held_out=0.1")
+    if not isinstance(measured.stop, str | Mapping | Sequence):
+        raise Refused(f"stop: a {type(measured.stop).__name__} is no rule: {RULE}")
     for metric in measured.metrics:
         _name_metric(metric)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from rich.console import Console
 from torch import nn
@@ -20,6 +20,7 @@ from gradmarket.market.rules.best_round import is_better
 from gradmarket.market.rules.metric_names import Better
 from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import JobState
+from gradmarket.sdk.arguments import check_seconds
 from gradmarket.sdk.curve import Curve, draw_curves
 from gradmarket.sdk.job_handle import TrainingJob, WatchTimeout
 from gradmarket.terminal import ShownConsole
@@ -64,6 +65,7 @@ class Sweep:
 
         Raises WatchTimeout after `timeout` seconds; the runs go on.
         """
+        check_seconds("timeout", timeout)
         console = console or ShownConsole()
         until = None if timeout is None else time.monotonic() + timeout
         left = dict(zip(map(str, range(len(self))), zip(self.points, self.jobs, strict=True), strict=True))
@@ -90,6 +92,8 @@ class Sweep:
         `better`: "higher" or "lower", by default as the runs' own stop rules have it, else less loss or perplexity and
         more of any other. Raises Refused where no run measured it.
         """
+        if better not in (None, *get_args(Better)):
+            raise Refused(f"better: give {' or '.join(map(repr, get_args(Better)))}, not {better!r}")
         runs = self.runs()
         specs = [job.view().spec for job in self.jobs]
         metric = metric or next((name for spec in specs if (name := _find_metric(spec))), "loss")
@@ -133,8 +137,11 @@ def list_points(grid: Any) -> list[dict[str, Any]]:
     if not isinstance(grid, Mapping) or not grid:
         raise Refused("grid: give a mapping of arguments to lists of values, such as {'optimizer.lr': [0.1, 0.01]}")
     for name, values in grid.items():
+        if not isinstance(name, str):
+            raise Refused(f"grid: {name!r} is no argument's name: write it like 'rows' or 'optimizer.lr'")
         if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values:
-            raise Refused(f"grid: {name} needs a list of values, such as [{values!r}]")
+            told = f"give {name}'s tolist()" if hasattr(values, "tolist") else f"such as [{values or 0.1!r}]"
+            raise Refused(f"grid: {name} needs a list of values, {told}")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if len(points) > MOST_RUNS:
         raise Refused(f"grid: {len(points)} runs are too many at once: {MOST_RUNS} are the most")
@@ -173,7 +180,7 @@ def describe_point(point: Point) -> str:
 
 def run_in_threads(act: Callable[[Item], Made], items: Sequence[Item], at_once: int) -> Iterator[Made]:
     """Yields results in order; at the first failure, nothing more is begun."""
-    with ThreadPoolExecutor(max(1, at_once)) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         begun = [pool.submit(act, item) for item in items]
         try:
             for one in begun:

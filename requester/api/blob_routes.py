@@ -8,6 +8,7 @@ from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.patterns import DIGEST
 from gradmarket.market.terms import Address, Digest, Role
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.callers import through_proxy
@@ -36,7 +37,7 @@ UPLOAD = {"requestBody": {"required": True, "content": {OCTETS: BYTES}}}
 
 KEPT: Final = "the job keeps its parameters to its requester (visibility): send an API token"
 
-DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
+DigestPath = Annotated[str, Path(pattern=DIGEST)]
 
 Unserved = Annotated[
     bool, Query(description="Rows to measure on: no route serves them, and only jobs of the same API token name them")

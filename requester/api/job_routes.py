@@ -8,8 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
-from gradmarket.market.errors import NotFound
-from gradmarket.market.labels import TAG, Labels
+from gradmarket.market.errors import IllegalTransition, NotFound
+from gradmarket.market.labels import Labels
+from gradmarket.market.patterns import TAG
+from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import Extension, JobView
 from gradmarket.market.views.page_view import Page
@@ -215,6 +217,7 @@ def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
     def act(work: Work) -> tuple[int, JobView, None]:
         job = lock_own_job(work, job_id, identity)
         if job.state != JobState.CANCELLED:
+            _check_step(job, JobState.CANCELLED, "cancelled")
             end_job(context, work, job, JobState.CANCELLED, "cancelled by its requester")
         return 200, load_job_view(context, work, job), None
 
@@ -232,6 +235,7 @@ def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) 
     def act(work: Work) -> tuple[int, JobView, None]:
         job = lock_own_job(work, job_id, identity)
         if job.state != JobState.PAUSED:
+            _check_step(job, JobState.PAUSED, "paused")
             work.set_state_now(job, JobState.PAUSED, reason="paused by its requester")
             record_event(work, job_id, "paused", context.clock(), reason=job.reason)
         return 200, load_job_view(context, work, job), None
@@ -249,10 +253,22 @@ def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) 
 def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:
         job = lock_own_job(work, job_id, identity)
+        if job.state != JobState.RUNNING:
+            _check_step(job, JobState.RUNNING, "resumed")
         resume_job(context, work, job)
         return 200, load_job_view(context, work, job), None
 
     return answer_once(context, identity.subject, key, {"resume": job_id}, act)
+
+
+def _check_step(job: Job, new: JobState, wanted: str) -> None:
+    """Raises IllegalTransition, in the words of whoever steers, where the job's state has no such step."""
+    if new in lifecycle.JOB[JobState(job.state)]:
+        return
+    over = lifecycle.is_final_state(JobState(job.state))
+    more = f"`gradmarket job extend {job.id} --rounds N` posts more rounds" if job.state == JobState.FINISHED else ""
+    remedy = more or ("post it again" if over else "wait until it runs, or cancel it")
+    raise IllegalTransition(f"the job is {job.state.replace('_', ' ')}: it cannot be {wanted}", remedy)
 
 
 @router.get(
@@ -277,7 +293,8 @@ def parameters(
         if digest is None and after is None:
             digest = (job.publication or {}).get("parameters")
     if digest is None or not context.blobs.has(Digest(digest)):
-        raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
+        kept = f"`gradmarket job checkpoints {job_id[:80]}` lists those that are stored"
+        raise NotFound(f"no parameters after round {after} of job {job_id[:80]}: {kept}", kept)
     name = f"{job_id}-{'newest' if after is None else after}.safetensors"
     return build_blob_response(context, request, Digest(digest), name)
 

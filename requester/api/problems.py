@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ExceptionHandler
 
 from gradmarket.market.errors import JobRefused, MarketError
-from gradmarket.market.fields import in_words
+from gradmarket.market.fields import describe_fault, in_words
 from requester.api.problem_kinds import ProblemKind, of_error, of_status
 
 log = structlog.get_logger("gradmarket.problems")
@@ -114,13 +114,15 @@ def _describe_entry(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str
     location = entry["loc"]
     if entry["type"] == "json_invalid":
         return "", f"the body is not JSON: {_describe_json_flaw(entry)}"
+    if location == ("body",) and entry["type"] == "missing":
+        return "", f"the body is empty: {JSON}"
     if location == ("body",) and entry["type"] in NO_OBJECT:
         came = f"the body came as {sent[:80] or 'nothing'}: {JSON}"
         return "", "the body is no JSON object" if _is_json(sent) else came
     if location[:1] == ("body",) and isinstance(body, Mapping):
         return in_words(entry, location[1:], body)
     field = ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))
-    return field, str(entry["msg"]).removeprefix("Value error, ")
+    return field, describe_fault(entry)
 
 
 async def _answer_http_error(_request: Request, error: Exception) -> JSONResponse:

@@ -18,6 +18,9 @@ _REACHED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=?|<=?)\s*([-+.0-
 _STALLED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s+stalls\s+([0-9]+)\s*")
 
 
+RULE: Final = "write one like 'auc > 0.9', 'loss < 0.1' or 'auc stalls 5'"
+
+
 def _is_none(value: Any) -> bool:
     return value is None
 
@@ -57,6 +60,8 @@ StopRule = StopAtMetric | StopAtPatience | StopAtSpent | StopAtDate
 
 def read_stop_rule(value: Any) -> Any:
     """Returns a rule that is written as text ("auc > 0.9", "loss stalls 5") as its fields; anything else as it is."""
+    if isinstance(value, bool | int | float | list | tuple) or value is None:
+        raise ValueError(f"{str(value)[:60]!r} is no rule: {RULE}")
     if not isinstance(value, str):
         return value
     if (stalled := _STALLED.fullmatch(value)) is not None:
@@ -67,7 +72,7 @@ def read_stop_rule(value: Any) -> Any:
     except ValueError:
         at = math.nan
     if reached is None or not math.isfinite(at):
-        raise ValueError(f"{value[:60]!r} is no rule: write one like 'auc > 0.9', 'loss < 0.1' or 'auc stalls 5'")
+        raise ValueError(f"{value[:60]!r} is no rule: {RULE}")
     better = "higher" if reached[2].startswith(">") else "lower"
     usual = better == better_of(reached[1])
     return {"metric": reached[1], "at": at} | ({} if usual else {"better": better})

@@ -4,10 +4,11 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gradmarket.market.patterns import TOKEN_NAME
 from gradmarket.market.terms import Role
 
-TOKEN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DAY_S: Final = 86_400
+LONGEST_DAYS: Final = 3650
 
 
 class NewToken(BaseModel):
@@ -16,7 +17,7 @@ class NewToken(BaseModel):
     name: str = Field(pattern=TOKEN_NAME, description="What it is for; no two tokens share a name")
     role: Role
     expires_in_s: int | None = Field(
-        default=90 * DAY_S, ge=1, le=3650 * DAY_S, description="Seconds until it ends; null: never"
+        default=90 * DAY_S, ge=1, le=LONGEST_DAYS * DAY_S, description="Seconds until it ends; null: never"
     )
 
 

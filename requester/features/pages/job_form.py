@@ -69,7 +69,10 @@ class FormField:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`gradients`: that are paid at most; `first`: replicas that are asked first; `audit`: probability of an audit."""
+    """`gradients`: that are paid at most; `first`: replicas that are asked first; `audit`: probability of an audit.
+
+    `short`: what a budget below the cost at most means; empty where it covers that.
+    """
 
     cost: str
     deposit: str
@@ -78,6 +81,7 @@ class Estimate:
     first: int
     most: int
     audit: float
+    short: str
 
 
 @cache
@@ -170,6 +174,19 @@ def estimate_cost(spec: JobSpec, token: TokenUnit) -> Estimate:
         first=plan.first_wave,
         most=plan.maximum,
         audit=plan.audit,
+        short=_describe_shortage(spec, token),
+    )
+
+
+def _describe_shortage(spec: JobSpec, token: TokenUnit) -> str:
+    if spec.deposit >= spec.most_expensive:
+        return ""
+    most, expected = spec.most_expensive, spec.sizes.all * spec.replication.replicas * spec.price.most
+    budget = f"The budget of {token.text(spec.deposit)}"
+    if spec.deposit < expected:
+        return f"{budget} does not pay for all rounds, {token.text(expected)} if nobody disagrees: the job will pause."
+    return (
+        f"{budget} pays for all rounds if nobody disagrees, and not for {token.text(most)} at most: the job may pause."
     )
 
 

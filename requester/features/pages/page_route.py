@@ -27,6 +27,8 @@ class PageRoute(APIRoute):
             except NotFound as error:
                 return _render_error_page(request, 404, str(error))
             except RequestValidationError:
+                if request.method != "GET":
+                    raise  # what a page sends by its script, which shows the problem's words
                 return _render_error_page(request, 404, f"there is no page {request.url.path[:100]}")
             except HTTPException as error:
                 if error.status_code not in (404, 503):

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from pydantic import BaseModel, Field, field_validator
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.labels import TAG_OR_NONE
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.patterns import TAG_OR_NONE
 from gradmarket.market.spec_diff import list_differences
 from requester.context import Context
 from requester.store import jobs, overview

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Response
 
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.features.webhooks.webhook_signing import write_secret
+from gradmarket.market.patterns import WEBHOOK
 from gradmarket.market.terms import Role
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView
@@ -25,7 +26,7 @@ from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
-IdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+IdPath = Annotated[str, Path(pattern=WEBHOOK)]
 SOME_PUBLIC: Final = "1.1.1.1"
 """Stands for a host's address while only the words of a link are checked; nothing goes there."""
 _look_up = resolve_within(2.0)
