@@ -22,7 +22,8 @@ from containers.engine import PROBE, found, why_not
 from contracts import toolchain
 
 PREFIX = "newcomer."
-TARGET: Final = "<= 90"
+TARGETS: Final = {"": "<= 90", "container.": "<= 60"}
+"""Of a machine that does nothing else."""
 PINS: Final = ROOT / "requirements.lock"
 SCRIPT: Final = Path(journey.__file__)
 PLACES: Final = ("find-links", "index-url", "extra-index-url", "cert")
@@ -62,7 +63,7 @@ def _figures(steps: list[dict[str, object]], where: str, note: str) -> Iterator[
         fetched = f"{step['downloaded']} packages not from pip's cache of wheels" if "downloaded" in step else ""
         yield Figure(f"newcomer.{where}{step['step']}_s", seconds, "s", note=fetched)
     load = f"load average {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores"
-    yield Figure(f"newcomer.{where}total_s", total, "s", target=TARGET, note=f"in {note}, {load}")
+    yield Figure(f"newcomer.{where}total_s", total, "s", target=TARGETS[where], note=f"in {note}, {load}")
 
 
 def _container(wheel: Path, anvil: Path) -> list[str]:

@@ -77,7 +77,7 @@ MARKET_RULES: Final = "gradmarket.market"
 MARKET_LAYERS: Final = (
     (
         "terms errors printable fields digests merkle signing messages task_plan money release sign_in_message "
-        "data.inputs gradient.arrays labels spec_diff"
+        "data.inputs gradient.arrays labels patterns spec_diff"
     ),
     "wire",
     "gradient",

@@ -306,6 +306,8 @@ class AsyncRequesterClient:
 
     async def label(self, job_id: str, tags: Sequence[str] | None = None, note: str | None = None) -> JobView:
         """Writes tags and a note on the job in place of those that stand there; None leaves them."""
+        if isinstance(tags, str):
+            raise Refused(f"tags: give a list, such as [{tags[:40]!r}]")
         wanted = {"tags": None if tags is None else list(tags), "note": note}
         return await self._transport.ask(JobView, "PATCH", _build_job_path(job_id), json=wanted)
 
@@ -377,11 +379,12 @@ class AsyncRequesterClient:
     async def upload(self, data: bytes) -> str:
         """Uploads a blob unless the service has it; returns its digest."""
         digest = blob_digest(data)
+        missing = False
         try:
             await self._transport.send("HEAD", f"/v1/blobs/{digest}")
-        except ServiceProblem as missing:
-            if missing.status != httpx.codes.NOT_FOUND:
-                raise
+        except ServiceProblem:
+            missing = True
+        if missing:
             await self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
         return digest
 

@@ -5,7 +5,7 @@ Every method raises ServiceProblem if the service refuses, and ServiceUnreachabl
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -25,7 +25,6 @@ from gradmarket.client.transport import (
     build_timeout,
     open_response,
 )
-from gradmarket.json_input import check_input
 from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
@@ -86,7 +85,7 @@ class RequesterClient:
 
     def extend(self, job_id: str, rounds: int, budget: str | None = None) -> JobView:
         """Posts a job of more rounds that goes on from this one's end; `budget` as people write amounts."""
-        asked = check_input(Extension, {"rounds": rounds, "budget": budget}, "extend").model_dump(exclude_none=True)
+        asked = Extension(rounds=rounds, budget=budget).model_dump(exclude_none=True)
         return self._send_post(JobView, f"{_build_job_path(job_id)}/extend", asked)
 
     def job(self, job_id: str) -> JobView:
@@ -179,11 +178,12 @@ class RequesterClient:
     def upload(self, data: bytes) -> str:
         """Uploads a blob unless the service has it; returns its digest."""
         digest = blob_digest(data)
-        known = False
-        with suppress(ServiceProblem):  # it is not there, or an answer without words: PUT's has some
+        missing = False
+        try:
             self._transport.send("HEAD", f"/v1/blobs/{digest}")
-            known = True
-        if not known:
+        except ServiceProblem:
+            missing = True  # or refused without words: the answer to PUT has some
+        if missing:
             self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
         return digest
 
@@ -255,7 +255,7 @@ class RequesterClient:
 
     def create_token(self, name: str, role: Role, expires_in_s: int | None) -> CreatedToken:
         """Creates an API token; `token` is its secret, shown only this once."""
-        asked = check_input(NewToken, {"name": name, "role": role, "expires_in_s": expires_in_s}, "the token")
+        asked = NewToken(name=name, role=role, expires_in_s=expires_in_s)
         return self._transport.ask(CreatedToken, "POST", "/v1/tokens", json=asked.model_dump(mode="json"))
 
     def tokens(self) -> Iterator[TokenView]:

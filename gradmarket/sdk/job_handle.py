@@ -20,12 +20,13 @@ from gradmarket.data.image_folders import FOLDER, encode_pictures
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.tables import encode_table, list_known_inputs, table_of
 from gradmarket.data.token_rows import encode_text
+from gradmarket.json_input import check_input
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
-from gradmarket.market.views.job_views import CheckpointView, JobView, RoundView
+from gradmarket.market.views.job_views import CheckpointView, Extension, JobView, RoundView
 from gradmarket.sdk.arguments import check_callbacks, check_module, check_seconds
 from gradmarket.sdk.bar import open_progress_bar
 from gradmarket.sdk.curve import Curve, draw_loss_curve
@@ -217,7 +218,8 @@ class TrainingJob:
                 raise Refused('extend: give rounds, such as rounds=10, or a budget, such as budget="1 GRAD"')
             self.fund(budget)
             return self
-        return TrainingJob(self._client, self._client.extend(self.id, rounds, budget).id)
+        wanted = check_input(Extension, {"rounds": rounds, "budget": budget}, "extend")
+        return TrainingJob(self._client, self._client.extend(self.id, wanted.rounds, wanted.budget).id)
 
     def cancel(self) -> None:
         """Ends the job; what is not owed is refunded."""

@@ -82,6 +82,8 @@ def test_more_jobs_than_a_page_holds_are_on_the_next(
         ({"model": {"architecture": "mpl"}}, r'data-fault="model\.architecture".*mlp'),
         ({"model": {"architecture": "mlp", "arguments": {"hiden": [4]}}}, r'data-fault="model\.arguments'),
         ({"optimizer": {"name": "sdg", "lr": 0.1}}, r'data-fault="optimizer\.name"'),
+        ({"budget": "4000000000"}, r'class="warning">The budget of 0.000000004 GRAD does not pay for all rounds'),
+        ({"budget": "12000000000"}, r'class="warning">.* pays for all rounds if nobody disagrees, and not for'),
         ({"budget": "1"}, r'data-fault="budget".*it pays for no round'),
         ({"rounds": "many"}, r'data-fault="rounds"'),
         ({"data": {"manifest": "blake3:" + "0" * 64}}, r'data-fault="data\.manifest".*upload it first'),

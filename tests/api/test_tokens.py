@@ -159,7 +159,7 @@ def test_the_commands_make_list_and_end_a_token(service: Service) -> None:
     ("arguments", "said"),
     [
         (["create", "x", "--role", "read", "--expires", "soon"], "write a number"),
-        (["create", "x/y", "--role", "read"], "not a name for a token"),
+        (["create", "x/y", "--role", "read"], "a token's name is one word"),
         (["revoke", "nobody"], "no token nobody"),
     ],
 )

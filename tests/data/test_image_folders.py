@@ -91,7 +91,7 @@ def test_a_picture_that_is_none_is_named(folder: Path) -> None:
     ("images", "said"),
     [
         (lambda folder: Images(folder, mode="CMYK"), "there is no mode 'CMYK'; there is RGB, L"),
-        (lambda folder: Images(folder, (0, 3)), r"a size is \(height, width\) in pixels, not \(0, 3\)"),
+        (lambda folder: Images(folder, (0, 3)), r"a size is \(height, width\) in pixels, such as"),
         (lambda folder: Images(folder / "dogs"), "put each class's pictures in a folder"),
         (lambda folder: Images(folder / "none"), "there is no folder"),
     ],

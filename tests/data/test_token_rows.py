@@ -92,7 +92,7 @@ class Fractional(Overflowing):
     [
         (Text("short", 8), "5 tokens are too few: two rows of 8 take 17"),
         (Text("", 1), "0 tokens are too few"),
-        (Text(WRITTEN, 0), "a row of text has one token or more, not 0"),
+        (Text(WRITTEN, 0), "a row of text has a whole number of tokens from 1 on"),
         (Text(WRITTEN, 8, 7), "a int is no tokenizer: give one with encode"),
         (Text(WRITTEN, 8, Overflowing()), "the tokenizer gives token .*, and says that it has 5"),
         (Text(WRITTEN, 8, Fractional()), "gives no list of whole numbers"),
