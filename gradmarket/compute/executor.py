@@ -38,6 +38,8 @@ from graphdoc.values import Outside, find_misfit
 
 STATES_KEPT: Final = 2
 """Kept unpacked, those prefetched included."""
+JOBS_KEPT: Final = 16
+"""Jobs whose documents' facts are kept: as many as may have a warm child (graphdoc.runner.children)."""
 
 
 class Executor:
@@ -59,9 +61,8 @@ class Executor:
         self._fetcher = fetcher
         self._limits = limits
         self._compute = compute or runner.compute
-        self._info: DocumentInfo | None = None
-        self._borne: Digest | None = None
-        """The last publication whose step is within this machine's limits."""
+        self._borne: dict[Digest, DocumentInfo] = {}
+        """Publications whose step is within this machine's limits, the newest last: a worker goes from job to job."""
         self._window_states = window_states
         self.windowed = Windowed(0.0 if window_states is None else window_states.newest)
         self._partitions = Partitions(runner, fetcher, own)
@@ -181,10 +182,11 @@ class Executor:
 
     def expect(self, publication: Publication, offer: Offer) -> None:
         """Prefetches what this task needs; errors in it are raised when the task is computed."""
-        if self._info is None or self._borne != publication.digest:
+        info = self._borne.get(publication.digest)
+        if info is None:
             return
         self._partitions.expect(publication, publication.spec.place(offer.round, offer.task))
-        digest, info = digest_of(offer.parameters), self._info
+        digest = digest_of(offer.parameters)
         self._states.expect(digest, lambda: self._unpack_parameters(publication, offer.round, digest, info))
 
     def time_trial_step(self, publication: Publication) -> float:
@@ -223,8 +225,7 @@ class Executor:
 
     def _load_without_waiting(self, publication: Publication) -> DocumentInfo:
         """Returns what `_load` does, without waiting for a step that is computed where this is its job."""
-        info = self._info
-        if info is not None and self._borne == publication.digest and info.document.digest == publication.document:
+        if (info := self._borne.get(publication.digest)) is not None:
             return info
         with self._alone:
             return self._load_document(publication)
@@ -232,14 +233,16 @@ class Executor:
     def _load_document(self, publication: Publication) -> DocumentInfo:
         """Loads the document, unless it is the last one, and checks once that this machine can run the job's step."""
         self._runner.turn(publication.digest)
-        document = publication.document
-        if self._info is None or self._info.document.digest != document or self._runner.current != document:
-            self._info, self._borne = None, None
-            self._info = DocumentInfo.of(self._runner.load(bytes(self._fetcher.blob(document))))
-        if self._borne != publication.digest:
-            self._check_limits(publication, self._info)
-            self._borne = publication.digest
-        return self._info
+        info = self._borne.pop(publication.digest, None)
+        if info is None or self._runner.current != publication.document:
+            loaded = DocumentInfo.of(self._runner.load(bytes(self._fetcher.blob(publication.document))))
+            if info is None:
+                self._check_limits(publication, loaded)
+            info = loaded
+        self._borne[publication.digest] = info
+        for old in list(self._borne)[:-JOBS_KEPT]:
+            del self._borne[old]
+        return info
 
     def _check_limits(self, publication: Publication, info: DocumentInfo) -> None:
         """Raises Refused over the limits. Fetches only document and manifest: parameters and partitions are large."""

@@ -10,6 +10,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Amount, Digest
 from gradmarket.network.download_errors import DownloadRefused
+from gradmarket.runner import Runner
+from graphdoc.figures import Bound
 from tests.handmade import encoded, node, value, with_nodes
 from tests.worker.conftest import MakeBench, offer
 from worker.protocol.policy import WorkLimits
@@ -109,3 +111,22 @@ def test_what_a_task_costs_is_measured_without_parameters_that_are_kept(
             bench.work(publication, offer(publication))
     payload, _ = bench.work(publication, offer(publication))
     assert payload == make_bench(LIMITS).work(publication, offer(publication))[0]
+
+
+def test_a_job_is_judged_once_by_a_worker_that_goes_to_others_between(
+    make_bench: MakeBench, publication: Publication, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, bound = list[tuple[int, ...]](), runner.bound
+
+    def count(*rows: int, by_row: bool = False) -> Bound:
+        asked.append(rows)
+        return bound(*rows, by_row=by_row)
+
+    monkeypatch.setattr(runner, "bound", count)
+    bench, other = make_bench(LIMITS), publication.model_copy(update={"job": "fedcba9876543210"})
+    first = [bench.work(one, offer(one))[0] for one in (publication, other)]
+    assert [bench.work(one, offer(one))[0] for one in (publication, other)] == first
+    assert asked == [(8,), (8,)]
+    with pytest.raises(Refused, match="operations"):
+        bench.work(wide := heavier(publication, rows=1_000_000, microbatch=32), offer(wide))
+    assert bench.work(other, offer(other))[0] == first[1]
