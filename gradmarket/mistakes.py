@@ -107,10 +107,10 @@ def describe_error(error: BaseException, command: str) -> Mistake:
         said = _one_line(getattr(error, "format_message", error.__str__)())
         return Mistake(said.replace(" Value error, ", " "), usage, kind)
     if isinstance(error, MarketError):
-        said = error.detail if type(error) in PLAIN and error.detail else error
+        plain = str(error.detail if type(error) in PLAIN and error.detail else error)
         known = _find_known_fix(error, command)
         fix = known or error.remedy if isinstance(error, ServiceProblem) else error.remedy or known
-        return Mistake(_one_line(said), fix or usage, kind, fields=_list_wrong_fields(error))
+        return Mistake(_one_line(plain), fix or usage, kind, fields=_list_wrong_fields(error))
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database

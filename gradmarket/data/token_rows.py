@@ -114,11 +114,13 @@ def _read_source(source: str | Path | Sequence[str]) -> str:
     if isinstance(source, str):
         return source
     if not isinstance(source, Path):
-        if isinstance(source, bytes) or not isinstance(source, Iterable):
+        given: object = source
+        if isinstance(given, bytes) or not isinstance(given, Iterable):
             raise Refused(f"a text is a str, not {type(source).__name__}: give text, a list of texts, or a Path")
-        if other := next((one for one in source if not isinstance(one, str)), None):
-            raise Refused(f"a text is a str, not a {type(other).__name__}: give text, a list of texts, or a Path")
-        return BETWEEN.join(source)
+        texts = list(given)
+        if others := [one for one in texts if not isinstance(one, str)]:
+            raise Refused(f"a text is a str, not a {type(others[0]).__name__}: give text, a list of texts, or a Path")
+        return BETWEEN.join(texts)
     if not source.exists():
         raise NotFound(f"there is no {source}")
     paths = sorted(path for path in source.rglob("*") if path.suffix in SUFFIXES) if source.is_dir() else [source]

@@ -97,6 +97,7 @@ class Fractional(Overflowing):
         (Text(WRITTEN, 8, Overflowing()), "the tokenizer gives token .*, and says that it has 5"),
         (Text(WRITTEN, 8, Fractional()), "gives no list of whole numbers"),
         (Text([b"bytes"], 8), "a text is a str, not a bytes"),  # type: ignore[list-item]
+        (Text([0], 8), "a text is a str, not a int"),  # type: ignore[list-item]
     ],
 )
 def test_a_mistake_in_text_is_refused_in_a_sentence(text: Text, said: str) -> None:

@@ -15,7 +15,7 @@ from gradmarket.market.disputes.referee import Referee, Terms
 from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
 from gradmarket.market.signing import checksum_address, signer_of
-from gradmarket.market.terms import JobId
+from gradmarket.market.terms import Hash, JobId
 from gradmarket.market.wire.poll import digest_of, hash_of
 from worker import wallet
 from worker.features.disputes.dispute_messages import SignedRuling
@@ -144,7 +144,7 @@ def answer_command(
         disputed.check_class(course.runner.determinism_class(), [me])
         trace, root = course.runner.trace(course.inputs), hash_of(disputed.root_of(me))
         if trace.root != root:
-            here = f"here the task comes out as {digest_of(trace.root)}, and {disputed.root_of(me)} was answered"
+            here = f"here the task comes out as {digest_of(Hash(trace.root))}, and {disputed.root_of(me)} was answered"
             raise Refused(f"{here}: there is nothing to stand by")
         transport = connect_to_referee(referee, lambda seconds: seconds < COMMAND_WAIT_S)
         try:

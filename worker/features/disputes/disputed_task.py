@@ -45,7 +45,7 @@ class DisputedTask:
 
         Raises Refused where they do not differ, or answered in different determinism classes.
         """
-        first = {root: side for side, root in reversed(self.answers.items())}
+        first = {root: side for side, root in reversed(list(self.answers.items()))}
         sides = tuple(named) or tuple(reversed(first.values()))
         if len(sides) != 2:
             raise Refused(f"a dispute has two sides, and the task has answers of {len(first)}: name two with --side")
