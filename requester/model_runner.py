@@ -36,6 +36,10 @@ UNBOUNDED: Final = 2**60
 """Bytes that no pass takes."""
 FASTEST: Final = 10**11
 """Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
+METRICS_S: Final = 30.0
+"""Seconds of wall time that a job's metrics of all held-out rows may take; other jobs wait meanwhile."""
+FIRST_METRICS_S: Final = 10.0
+"""The same before the job begins, on a service that may have more to do later."""
 FIRST_STEP: Final = 3 * 10**10
 """Operations of the forward pass of a first step that is computed here before a job begins: seconds."""
 IN_ORDER: Final = 100_000
@@ -149,9 +153,11 @@ class ModelRunner:
         """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""
         self._check_cost(model, blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS)
         if model.metrics is not None:
-            self._check_cost(model, blobs.read(model.metrics), rows, rows)
+            self._check_cost(model, blobs.read(model.metrics), rows, rows, FIRST_METRICS_S)
 
-    def _check_cost(self, model: PublishedModel, document: bytes, rows: int, at_once: int) -> None:
+    def _check_cost(
+        self, model: PublishedModel, document: bytes, rows: int, at_once: int, seconds: float = math.inf
+    ) -> None:
         with self._lock:
             self._runner.turn(model.child, publishes=model.child == PUBLISHING)
             bound = self._runner.bound_evaluation(document, *pass_sizes(rows, at_once))
@@ -160,7 +166,7 @@ class ModelRunner:
             raise JobRefused(
                 "evaluation", f"it takes {needed.memory} bytes, more than there are here: hold out fewer rows"
             )
-        if needed.operations > most.seconds * FASTEST:
+        if needed.operations > min(seconds, most.seconds) * FASTEST:
             raise JobRefused("evaluation", f"{needed.operations:.3g} operations are too many: hold out fewer rows")
 
     def check_first_step(
@@ -237,11 +243,12 @@ class ModelRunner:
         parameters: Arrays,
         manifest: Manifest,
         partition: Partition,
-        whole_set: bool = True,
+        metrics_s: float = METRICS_S,
     ) -> dict[str, float]:
         """Returns loss and metrics of these parameters on a held-out partition, as far as they are defined on it.
 
-        Metrics of all rows together are left out without `whole_set`. No metric takes the place of the loss.
+        Metrics of all rows together have `metrics_s` seconds of wall time, and are left out at 0. No metric takes the
+        place of the loss. Raises RunnerTimeout.
         """
         document = blobs.read(publication.evaluation or publication.document)
         with self._lock:
@@ -249,8 +256,8 @@ class ModelRunner:
             self._runner.turn(publication.digest)
             means = self._runner.evaluate(document, parameters, batch)
             whole = {}
-            if publication.metrics is not None and whole_set:
-                whole = self._runner.measure(blobs.read(publication.metrics), parameters, batch)
+            if publication.metrics is not None and metrics_s > 0:
+                whole = self._runner.measure(blobs.read(publication.metrics), parameters, batch, metrics_s)
         defined = {name: value for name, value in whole.items() if math.isfinite(value)}
         return {**means.values, **defined, "loss": means.loss}
 

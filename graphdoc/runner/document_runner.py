@@ -1,5 +1,6 @@
 """The runner: warm child processes that run strangers' documents, one per job. The parent side never imports torch."""
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -155,13 +156,16 @@ class DocumentRunner:
             limits = self.children.limits(needed.digest, self.settings)
             return self.ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
 
-    def measure(self, document: bytes, state: Arrays, batch: Arrays) -> dict[str, float]:
-        """Returns the metrics of a metrics document over all rows of the batch together, bounded like a step."""
+    def measure(self, document: bytes, state: Arrays, batch: Arrays, seconds: float = math.inf) -> dict[str, float]:
+        """Returns the metrics of a metrics document over all rows of the batch together, bounded like a step.
+
+        `seconds`: of wall time, where fewer than the settings'.
+        """
         with self.lock:
             needed = self._needed(self._known(document))
             sent = write_inputs(self.running().arena, needed, state, batch)
             limits = self.children.limits(needed.digest, self.settings)
-            return self.ask({"do": "measure", "limits": limits, **sent.request}, _MEASURED)
+            return self.ask({"do": "measure", "limits": limits, **sent.request}, _MEASURED, seconds)
 
     def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
         """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""
@@ -228,11 +232,11 @@ class DocumentRunner:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
         return self._warm().child
 
-    def ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:
+    def ask(self, request: dict[str, Any], kind: TypeAdapter[Answer], seconds: float = math.inf) -> Answer:
         """Returns the child's validated answer; ends a child that fails or answers anything else. Takes `lock` held."""
         child = self.running()
         try:
-            return kind.validate_python(child.ask(request))
+            return kind.validate_python(child.ask(request, seconds))
         except ValidationError:
             self.children.drop()
             raise RunnerCrashed("it sent an invalid answer") from None

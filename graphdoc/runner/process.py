@@ -1,6 +1,7 @@
 """One child process from the parent's side: started, sent one request at a time, killed."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -71,11 +72,11 @@ class ChildProcess:
         finally:
             os.close(requests)
             os.close(answers)
-        self.greeting = self._receive_greeting(time.monotonic() + settings.start_seconds)
+        self.greeting = self._receive_greeting(settings.start_seconds)
 
-    def _receive_greeting(self, deadline: float) -> Greeting:
+    def _receive_greeting(self, seconds: float) -> Greeting:
         try:
-            return _GREETING.validate_python(self._receive_answer(deadline))
+            return _GREETING.validate_python(self._receive_answer(time.monotonic() + seconds, seconds))
         except ValidationError:
             raise self._end_crashed_child("it sent an invalid greeting") from None
         except GraphdocError:
@@ -86,16 +87,18 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, request: dict[str, Any]) -> Any:
-        """Returns the answer to one request. Also raises the error that the child reports."""
-        deadline = time.monotonic() + self._settings.seconds
+    def ask(self, request: dict[str, Any], seconds: float = math.inf) -> Any:
+        """Returns the answer to one request, within the settings' seconds or fewer. Also raises the error that the
+        child reports."""
+        seconds = min(seconds, self._settings.seconds)
+        deadline = time.monotonic() + seconds
         try:
             frames.send_frame(self._requests, request, deadline)
         except frames.Broken:
             raise self._end_crashed_child("it does not read") from None
         except frames.FrameTimeout:
-            raise self._timed_out() from None
-        return self._receive_answer(deadline)
+            raise self._timed_out(seconds) from None
+        return self._receive_answer(deadline, seconds)
 
     def kill(self) -> None:
         """Kills the child; who waits for its answer is told that it crashed. May be called from any thread."""
@@ -140,13 +143,13 @@ class ChildProcess:
             umask=UMASK,
         )
 
-    def _receive_answer(self, deadline: float) -> Any:
+    def _receive_answer(self, deadline: float, seconds: float) -> Any:
         try:
             answer = frames.receive_frame(self._answers, deadline)
         except frames.Broken as error:
             raise self._end_crashed_child(str(error)) from None
         except frames.FrameTimeout:
-            raise self._timed_out() from None
+            raise self._timed_out(seconds) from None
         if set(answer) == {"ok"}:
             return answer["ok"]
         raise self._build_reported_error(answer)
@@ -166,9 +169,9 @@ class ChildProcess:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return RunnerCrashed(f"{detail}; {how}; {ending}" if ending else f"{detail}; {how}")
 
-    def _timed_out(self) -> RunnerTimeout:
+    def _timed_out(self, seconds: float) -> RunnerTimeout:
         self.end()
-        return RunnerTimeout(f"{self._settings.seconds:g} s")
+        return RunnerTimeout(f"{seconds:g} s")
 
     def _last_words(self) -> str:
         """Returns the last line that the child wrote to its standard error."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
+from gradmarket.market.errors import JobRefused, Refused, RunnerFailed, RunnerTimeout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel
 from gradmarket.market.rules import metric_names
@@ -11,6 +11,7 @@ from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document
 from requester.context import Context
+from requester.model_runner import FIRST_METRICS_S
 
 
 def check_metrics(context: Context, publication: Publication, manifest: Manifest) -> None:
@@ -30,7 +31,10 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     partition = manifest.named(spec.evaluation.partition)
     initial = tensors.unpack_tensors(context.blobs.read(publication.parameters))
     try:
-        measured = context.modelling.evaluate(context.blobs, publication, initial, manifest, partition)
+        measured = context.modelling.evaluate(context.blobs, publication, initial, manifest, partition, FIRST_METRICS_S)
+    except RunnerTimeout as error:
+        long = f"measuring them on {partition.rows} rows takes more than {FIRST_METRICS_S:g} s here"
+        raise JobRefused("evaluation.metrics", f"{long}: hold out fewer rows, or name fewer metrics") from error
     except (Refused, RunnerFailed) as error:
         raise JobRefused("evaluation.metrics", f"they cannot be measured: {error}") from error
     if undefined := [name for name in spec.evaluation.metrics if name not in measured]:

@@ -54,7 +54,7 @@ def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publicatio
     partition = manifest.named(wanted.partition)
 
     def loss(parameters: Arrays) -> float:
-        measured = context.modelling.evaluate(context.blobs, publication, parameters, manifest, partition, False)
+        measured = context.modelling.evaluate(context.blobs, publication, parameters, manifest, partition, metrics_s=0)
         return measured["loss"]
 
     try:

@@ -20,6 +20,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical
 from graphdoc.export import export_module
 from graphdoc.figures import Published
+from requester.moves import measured_metrics
 from requester.stages import publish
 from requester.store import jobs
 from requester.store.tables import Job, Round
@@ -92,6 +93,22 @@ def test_a_metric_that_would_never_come_is_refused_before_any_money(
     job = drafted(new_floor(), **fields)
     assert job.state == JobState.FAILED
     assert re.search(why, job.reason), job.reason
+
+
+def test_metrics_that_would_hold_up_other_jobs_are_refused_and_hold_up_none(
+    new_floor: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cheating requester: every evaluation of the service waits while one is measured."""
+    monkeypatch.setattr(measured_metrics, "FIRST_METRICS_S", 1e-6)
+    market = new_floor()
+    job = drafted(market)
+    assert job.state == JobState.FAILED
+    assert "measuring them on 32 rows takes more than 1e-06 s here: hold out fewer rows" in job.reason
+    monkeypatch.undo()
+    with market.context.begin() as work:
+        work.get_one(Job, NEW).state = JobState.DRAFT
+    publish.run(market.context, NEW)
+    assert market.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS, "a new child measures the next"
 
 
 @pytest.mark.parametrize("part", ["evaluation", "metrics"])
