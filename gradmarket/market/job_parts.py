@@ -139,6 +139,10 @@ class Evaluation(Part):
     """Of all held-out rows together (rules.metric_names). Omitted where there are none, so that older publications keep
     their digests."""
 
+    def is_due(self, number: int, rounds: int) -> bool:
+        """Returns whether the parameters after round `number`, from 0 on, of so many rounds are evaluated."""
+        return (number + 1) % self.every == 0 or number + 1 == rounds
+
 
 class Aggregator(Chosen):
     """`name` is a file of gradient/aggregators; the other fields are that aggregator's settings."""

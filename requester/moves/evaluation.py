@@ -1,5 +1,6 @@
 """Evaluates the parameters that a merge gave on the job's held-out rows, where that is due."""
 
+import math
 from collections.abc import Callable
 
 from gradmarket.market.data.manifest import parse_manifest
@@ -15,17 +16,23 @@ from requester.live_states import Image
 def evaluate_if_due(
     context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
 ) -> tuple[dict[str, float], str]:
-    """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
+    """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it.
+
+    Figures that are not finite are none. A model whose loss is none has diverged, and is told of by no other figure:
+    the class with the highest of scores that are NaN is the first.
+    """
     wanted = spec.evaluation
-    due = wanted is not None and ((number + 1) % wanted.every == 0 or number + 1 == spec.rounds)
-    if wanted is None or not due:
+    if wanted is None or not wanted.is_due(number, spec.rounds):
         return {}, ""
     manifest = parse_manifest(context.blobs.read(publication.manifest))
     partition, arrays = manifest.named(wanted.partition), parameters()
     try:
-        return context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition), ""
+        figures = context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition)
     except (Refused, OutOfMemory, RunnerTimeout) as error:
         return {}, f"round {number} {UNMEASURED}: {error}"[:1000]
+    if not math.isfinite(figures["loss"]):
+        return {}, ""
+    return {name: value for name, value in figures.items() if math.isfinite(value)}, ""
 
 
 def load_parameter_arrays(context: Context, parameters: Digest) -> Arrays:

@@ -173,13 +173,20 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
     spent = sum_earned_units(reader, job.id) * int(job.unit) if limited else 0
     noised = count_noised_rounds(reader, job.id, load_spec(job), row.number + 1)
     watched = any(isinstance(rule, StopAtPatience) for rule in load_spec(job).stop)
-    earlier = reader.session.scalars(_MEASURED, {"job": job.id, "round": row.number}).all() if watched else ()
-    measured = [*(metrics or {} for metrics in earlier), row.metrics or {}]
+    earlier = reader.session.execute(_MEASURED, {"job": job.id, "round": row.number}).all() if watched else ()
+    rounds = (*earlier, (row.number, row.metrics))
+    measured = [metrics or _measure_nothing(load_spec(job), number) for number, metrics in rounds]
     return stopping.find_stop_reason(load_spec(job).ending, row.number, measured, spent, noised)
 
 
+def _measure_nothing(spec: JobSpec, number: int) -> dict[str, float] | None:
+    """Returns the metrics of a round that has none: None where it was not evaluated."""
+    due = spec.evaluation is not None and spec.evaluation.is_due(number, spec.rounds)
+    return {} if due else None
+
+
 _MEASURED: Final = (
-    select(Round.metrics)
+    select(Round.number, Round.metrics)
     .where(_OF_JOB, Round.state == RoundState.CLOSED, Round.number < bindparam("round"))
     .order_by(Round.number)
 )

@@ -91,6 +91,25 @@ def test_a_class_that_does_not_occur_counts_for_nothing_as_scikit_learn_has_it()
     assert np.isnan(measured("auc", scores, y)), "no pair has the class"
 
 
+@pytest.mark.parametrize("name", ["accuracy", "auc", "f1", "mean_iou", "perplexity", "top1", "top5"])
+@pytest.mark.parametrize("classes", [2, 6])
+def test_scores_that_are_no_numbers_measure_nothing(name: str, classes: int) -> None:
+    """A model that diverged had an AUC of 2 and was right in all labels: it ended its job as the best of all."""
+    scores, y = drawn(classes)
+    for spoiled in (torch.full_like(scores, torch.nan), scores.index_fill(0, torch.tensor([7]), torch.nan)):
+        assert np.isnan(measured(name, spoiled, y))
+    y = y.index_fill(0, torch.tensor([7]), -100)
+    defined = measured(name, scores, y)
+    assert measured(name, scores.index_fill(0, torch.tensor([7]), torch.nan), y) == defined, "it counts for nothing"
+
+
+def test_infinite_logits_are_ties_at_an_end() -> None:
+    y = torch.tensor([0, 1, 0, 1, 1])
+    logit = torch.tensor([torch.inf, torch.inf, -torch.inf, 0.0, -torch.inf])
+    expected = theirs.roc_auc_score(y, logit.clamp(-9, 9))
+    assert measured("auc", logit, y) == pytest.approx(expected)
+
+
 class Rows:
     """2,500 rows of five numbers, and a model with dropout: three passes of an evaluation."""
 

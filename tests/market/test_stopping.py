@@ -11,7 +11,7 @@ from gradmarket.market.rules.stopping import Ending, StopAtPatience, find_stop_r
 RULE = TypeAdapter[Any](StopRule)
 
 
-def stops(rules: list[Any], *values: dict[str, float]) -> str:
+def stops(rules: list[Any], *values: dict[str, float] | None) -> str:
     ending = Ending(1000, [RULE.validate_python(rule) for rule in rules], None, None, None)
     return find_stop_reason(ending, len(values) - 1, values, 0)
 
@@ -44,15 +44,24 @@ def test_a_metric_stops_the_job_the_way_it_gets_better() -> None:
     assert stops(["mae < 0.5"], {"mae": 0.6}) == ""
     assert stops(["mae < 0.5"], {"mae": 0.4}) == "mae reached 0.4"
     assert stops(["auc > 0.9"], {"loss": 0.1}) == ""
-    assert stops(["auc > 0.9"], {"auc": 0.95}, {}) == "", "a round without an evaluation reaches nothing"
+    assert stops(["auc > 0.9"], {"auc": 0.95}, None) == "", "a round without an evaluation reaches nothing"
 
 
 def test_patience_counts_evaluations_without_improvement() -> None:
     values = [{"auc": one} for one in (0.5, 0.7, 0.69, 0.7, 0.6)]
     assert stops(["auc stalls 3"], *values[:4]) == ""
     assert stops(["auc stalls 3"], *values) == "auc has not improved on 0.7 in 3 evaluations"
-    assert stops(["auc stalls 3"], *values[:3], {}, {}, *values[3:4]) == "", "rounds that measured nothing do not count"
+    assert stops(["auc stalls 3"], *values[:3], None, None, *values[3:4]) == "", (
+        "rounds without an evaluation do not count"
+    )
     assert stops(["auc stalls 3"], *values[:4], {"auc": 0.71}) == "", "a better one begins anew"
+
+
+def test_a_model_that_diverged_has_stalled() -> None:
+    """What it measured is nothing that is finite: it passes no rule, and patience counts it."""
+    assert stops(["auc stalls 2", "auc > 0.5"], {"auc": 0.5}, {}) == ""
+    assert stops(["auc stalls 2"], {"auc": 0.5}, {}, {}) == "auc has not improved on 0.5 in 2 evaluations"
+    assert stops(["auc stalls 2"], {"auc": 0.5}, {}, None) == ""
 
 
 def test_less_loss_is_better_and_little_less_is_not() -> None:

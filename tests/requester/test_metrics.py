@@ -21,6 +21,7 @@ from graphdoc.encoding import canonical
 from graphdoc.export import export_module
 from graphdoc.figures import Published
 from requester.moves import measured_metrics
+from requester.moves.evaluation import evaluate_if_due
 from requester.stages import publish
 from requester.store import jobs
 from requester.store.tables import Job, Round
@@ -76,6 +77,23 @@ def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_floor: Fl
     figures = market.context.modelling.evaluate(blobs, publication, state, manifest, manifest.named("test"))
     assert figures["auc"] == figures["accuracy"] == 1.0
     assert figures["loss"] < 0.5
+
+
+def test_a_model_that_diverged_is_told_of_by_no_figure(new_floor: Floor) -> None:
+    """JSON has no NaN, so a round with one never closed on PostgreSQL; and the first class has the highest of NaN."""
+    market = new_floor()
+    drafted(market)
+    with market.context.reading() as reader:
+        publication = Publication.model_validate(reader.get_one(Job, NEW).publication)
+
+    def figures(weight: float) -> dict[str, float]:
+        state = {"weight": np.full((2, 3), weight, np.float32), "bias": np.full(2, -weight, np.float32)}
+        found, why = evaluate_if_due(market.context, publication.spec, 0, publication, lambda: state)
+        assert why == ""
+        return found
+
+    assert figures(3e38) == {}
+    assert set(figures(1.0)) == {"accuracy", "auc", "loss"}
 
 
 @pytest.mark.parametrize(
@@ -156,8 +174,11 @@ def test_a_publication_without_metrics_has_the_digest_that_it_had(new_floor: Flo
     assert "metrics" not in publication["spec"]["model"]
 
 
-def test_patience_reads_the_rounds_that_were_measured(new_floor: Floor) -> None:
-    market = new_floor(evaluation={"partition": "test"}, stop=["loss stalls 2"], rounds=100)
+@pytest.mark.parametrize(("every", "patience"), [(3, 2), (1, 3)])
+def test_patience_reads_the_rounds_that_were_measured(new_floor: Floor, every: int, patience: int) -> None:
+    """Round 1 has no figures: every third is evaluated, or the model diverged in it, which counts."""
+    named = {"partition": "test", "every": every}
+    market = new_floor(evaluation=named, stop=[f"loss stalls {patience}"], rounds=100)
     measured = [{"loss": 1.0}, {}, {"loss": 1.1}, {"loss": 0.2}, {"loss": 1.2}]
     states = [RoundState.CLOSED] * 3 + [RoundState.REWOUND, RoundState.CLOSED]
     with market.context.begin() as work:
@@ -171,5 +192,5 @@ def test_patience_reads_the_rounds_that_were_measured(new_floor: Floor) -> None:
         job, rounds = work.get_one(Job, market.job), [work.get_one(Round, (market.job, at)) for at in (2, 4)]
         assert [jobs.stop_reason(work, job, row) for row in rounds] == [
             "",
-            "loss has not improved on 1 in 2 evaluations",
+            f"loss has not improved on 1 in {patience} evaluations",
         ]

@@ -3,7 +3,8 @@
 An answer is scores float32[rows, classes], or with places as float32[rows, classes, …] (as torch's cross-entropy takes
 them), or float32[rows, length, classes] of a language model; labels `y` are whole numbers without the classes'
 dimension, and a label of -100 counts for nothing. Where the answer has as many numbers as `y`, each is the logit of
-class 1 of two. A metric is one float32, NaN where it is not defined. What each is, with its source, is in
+class 1 of two. A metric is one float32, NaN where it is not
+defined, as where a score is NaN. What each is, with its source, is in
 `market.rules.metric_names`.
 """
 
@@ -68,7 +69,8 @@ def _by_labels(metric: Callable[[_Labelled], Tensor], answer: Any, y: Tensor) ->
     counted = labels.ne(IGNORED).unsqueeze(1)
     truth = labels.unsqueeze(1).eq(classes)
     guess = scores.argmax(1).unsqueeze(1).eq(classes).logical_and(counted)
-    return metric(_Labelled(scores, truth, guess, counted))
+    undefined = scores.isnan().logical_and(counted).sum().gt(0)
+    return metric(_Labelled(scores, truth, guess, counted)).masked_fill(undefined, torch.nan)
 
 
 def _part_classes(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,9 +121,10 @@ def _compare_pairs(scores: Tensor, own: Tensor, others: Tensor) -> Tensor:
 
     Pairs are counted in whole numbers, twice each, by the places of the own scores among the others' in order.
     """
+    number, undefined = others.sum(), scores.isnan().logical_and(own.logical_or(others)).sum().gt(0)
     ordered = scores.masked_fill(others.logical_not(), torch.inf).sort().values
-    twice = torch.bucketize(scores, ordered) + torch.bucketize(scores, ordered, right=True)
-    return (twice * own).sum() / (2 * own.sum() * others.sum())
+    twice = torch.bucketize(scores, ordered) + torch.minimum(torch.bucketize(scores, ordered, right=True), number)
+    return ((twice * own).sum() / (2 * own.sum() * number)).masked_fill(undefined, torch.nan)
 
 
 def _compute_f1(of: _Labelled) -> Tensor:

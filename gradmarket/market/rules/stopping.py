@@ -112,17 +112,17 @@ def find_met_rule(rules: Sequence[StopRule], metrics: Mapping[str, float]) -> st
 def find_stop_reason(
     ending: Ending,
     round_number: int,
-    measured: Sequence[Mapping[str, float]],
+    measured: Sequence[Mapping[str, float] | None],
     spent: int,
     noised_rounds: float | None = None,
 ) -> str:
     """Returns why the job is over after this round; empty where it is not.
 
-    `measured` are the metrics of the rounds so far, none of a round that was not evaluated, this round's last; `spent`
-    is in smallest token units. noised_rounds: the rounds that privacy counts, where
-    they had more noise than it needs (sum_units.rounds_spent).
+    `measured` are the metrics of the rounds so far, this round's last: None of a round that was not evaluated, and
+    none of a model that measured nothing, as one that diverged; `spent` is in smallest token units. noised_rounds: the
+    rounds that privacy counts, where they had more noise than it needs (sum_units.rounds_spent).
     """
-    metrics = measured[-1] if measured else {}
+    metrics = (measured[-1] if measured else None) or {}
     for rule in ending.rules:
         if isinstance(rule, StopAtPatience) and (why := _find_stalled(rule, measured)):
             return why
@@ -147,13 +147,13 @@ def _is_metric_passed(rule: StopAtMetric, value: float | None) -> bool:
     return value <= rule.at if better_of(rule.metric, rule.better) == "lower" else value >= rule.at
 
 
-def _find_stalled(rule: StopAtPatience, measured: Sequence[Mapping[str, float]]) -> str:
+def _find_stalled(rule: StopAtPatience, measured: Sequence[Mapping[str, float] | None]) -> str:
     """Returns why a metric has stalled; empty where it has not. An evaluation that lacks it brings nothing better."""
-    if not measured or not measured[-1]:
+    if not measured or measured[-1] is None:
         return ""
     sign = -1.0 if better_of(rule.metric, rule.better) == "lower" else 1.0
     best, since = -math.inf, 0
-    for metrics in filter(None, measured):
+    for metrics in (one for one in measured if one is not None):
         value = sign * metrics.get(rule.metric, -sign * math.inf)
         best, since = (value, 0) if value > best + rule.least else (best, since + 1)
     if since < rule.patience:
