@@ -1,8 +1,9 @@
 """A refereed dispute over a GPT of 10.8 million parameters: what committing and judging cost.
 
 All of it is CPU time of this process, so that other programs count little. The step is that of wan_steps: inner steps
-of 8 rows of 128 tokens. Committing is tracing a task against computing it. The referee's share is that of the dearest
-operation: its inputs read and checked by digest, and computed.
+of 8 rows of 128 tokens. Committing is tracing a task by its checkpoints against computing it, with one thread: two that
+wait for each other's cores count what they wait. The referee's share is that of the dearest operation: its inputs read
+and checked by digest, and computed.
 """
 
 import time
@@ -34,11 +35,16 @@ ADAMW = {"name": "adamw", "lr": 3e-4}
 
 
 def measure() -> Iterator[Figure]:
+    torch.set_num_threads(1)
     task = _build_gpt(1)
     task.operations.plan  # noqa: B018
     step_s = _measure_cpu(lambda: _compute(task))
-    traced_s = _measure_cpu(lambda: trace_task(task.operations))
-    note = f"{step_s:.2f} s an inner step, {traced_s:.2f} s traced, {len(task.operations.plan)} operations"
+    traced_s = _measure_cpu(lambda: trace_task(task.operations, detailed=()))
+    detailed_s = _measure_cpu(lambda: trace_task(task.operations))
+    note = (
+        f"{step_s:.2f} s a task of one inner step, {traced_s:.2f} s with its checkpoints; once a dispute names a part,"
+    )
+    note += f" {detailed_s:.2f} s with each of {len(task.operations.plan)} operations"
     yield Figure("referee.commit", traced_s / step_s - 1, "of the step", target="<= 0.15", note=note)
     yield from _measure_shares(task, step_s)
     yield _measure_messages(_build_gpt(STEPS))
@@ -119,18 +125,26 @@ def _count_elements(task: SmallTask, leaf: int) -> int:
 def _measure_messages(task: SmallTask) -> Figure:
     """The most bytes of both sides' answers beside the values, over every operation of an inner step and the tail."""
     course, plan = PlanCourse(task.operations.plan), task.operations.plan
-    levels, ends = count_levels(len(plan)), [*range(len(plan.head)), *range(len(plan) - len(plan.tail), len(plan))]
-    first = len(plan.head)
-    leaves = [*ends, *range(first, first + len(plan.list_step(0)))]
+    parts = (0, 1, course.parts - 1)
+    asked_most = count_questions(course.parts, max(map(course.count, parts)))
 
-    def count(leaf: int) -> int:
-        path = LENGTH + HASH_BYTES * levels
-        read = sum(LENGTH + HASH_BYTES * course.results(one) + path for one in course.reads(leaf))
-        own = LENGTH + HASH_BYTES * course.results(leaf)
-        root = 3 * LENGTH + 2 * HASH_BYTES + HASH_BYTES * levels
-        return 2 * (root + 2 * HASH_BYTES * levels + own + read + 65 * count_questions(len(plan)))
+    def count_tree(leaves: int) -> int:
+        """Root, last leaf with its proof, and the children on the way down."""
+        return 4 * LENGTH + HASH_BYTES * (2 + 3 * count_levels(leaves))
 
-    most = max(leaves, key=count)
-    mean_bytes = mean(count(leaf) for leaf in leaves)
-    note = f"{plan[most].name}; {mean_bytes / 1024:.3g} KiB in the mean; {len(plan)} operations, both sides"
+    def count(operation: tuple[int, int]) -> int:
+        part, leaf = operation
+        told, path = course.describe(part, leaf), LENGTH + HASH_BYTES * count_levels(course.count(part))
+        if leaf == course.count(part) - 1:
+            told = told._replace(reads=told.reads[-1:])
+        read = sum(LENGTH + HASH_BYTES * course.describe(part, one).results + path for one in told.reads)
+        before = HASH_BYTES * (course.lasting(part - 1) + count_levels(course.parts)) if part else 0
+        trees = count_tree(course.parts) + count_tree(course.count(part))
+        return 2 * (trees + before + LENGTH + HASH_BYTES * told.results + read + 65 * asked_most)
+
+    operations = [(part, leaf) for part in parts for leaf in range(course.count(part))]
+    most = max(operations, key=count)
+    mean_bytes = mean(map(count, operations))
+    name = course.describe(*most).name
+    note = f"{name}; {mean_bytes / 1024:.3g} KiB in the mean; {len(plan)} operations, both sides"
     return Figure("referee.messages.gpt10m", count(most) / 1024, "KiB", target="<= 64", note=note)

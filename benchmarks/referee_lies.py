@@ -1,7 +1,8 @@
 """Which lies a referee finds: at least two thousand of one element each, in small tasks of every kind of document.
 
 Each lie is about one element of one result of one operation, drawn evenly from every kind of operation, and followed up
-by an honest computation. It shows each hundred.
+by an honest computation. Where the task swallows it, such as by rounding, no answer changes and there is nothing to
+dispute: then its liar changes the answer besides, and is found where the first of both shows. It shows each hundred.
 """
 
 import sys
@@ -20,7 +21,7 @@ from benchmarks.referee import name_kind
 from benchmarks.size import sized
 from gradmarket.market.signing import address_of
 from graphdoc.document.publish import next_token, publish_module
-from tests.kit.disputes import LIAR, hear, tell_lie
+from tests.kit.disputes import LIAR, hear, shows_at, tell_lie
 from tests.kit.traced import Arrays, SmallTask, asked, publish, small_cnn
 from tests.models import text
 
@@ -44,7 +45,7 @@ class _Lied:
 def measure() -> Iterator[Figure]:
     """Lies by turns over the tasks, and in each over its kinds of operation."""
     draw, tasks = Random(31), [_Lied(task) for task in _build_small_tasks()]
-    told, found, kinds = 0, 0, set[str]()
+    told, found, own, kinds = 0, 0, 0, set[str]()
     while told < LIES:
         one = tasks[told % len(tasks)]
         kind = draw.choice(list(one.kinds))
@@ -55,10 +56,12 @@ def measure() -> Iterator[Figure]:
         verdict, _ = hear(one.task, lie)
         told += 1
         kinds.add(kind)
-        found += verdict.leaf == leaf and verdict.wrong == {address_of(LIAR)}
+        found += verdict.wrong == {address_of(LIAR)} and verdict.leaf == shows_at(one.task, lie)
+        own += verdict.leaf == leaf
         if told % 100 == 0:
-            print(f"{found} of {told} lies found", file=sys.stderr, flush=True)
-    note = f"of {told} lies, over {len(kinds)} kinds of operation in {len(tasks)} tasks"
+            print(f"{found} of {told} lies found, {own} where they were told", file=sys.stderr, flush=True)
+    note = f"of {told} lies over {len(kinds)} kinds of operation in {len(tasks)} tasks: {own} where they were told, the"
+    note += " others, which change nothing that a later part reads, where the liar changes its answer instead"
     yield Figure("referee.lies_found", found, "lies", target=f">= {told}", note=note)
 
 

@@ -78,7 +78,12 @@ class MerkleTree:
 
 def compute_path_root(data: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> bytes | None:
     """Returns the root that a path leads to from a leaf's bytes; None where it has not the length of such a path."""
-    found, rest = hash_leaf(data), list(path)
+    return climb_path(hash_leaf(data), leaf, leaves, path)
+
+
+def climb_path(found: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> bytes | None:
+    """Returns the root that a path leads to from a leaf's hash; None where it has not the length of such a path."""
+    rest = list(path)
     for level in range(count_levels(leaves)):
         place = leaf >> level
         if place ^ 1 >= count_nodes(leaves, level):

@@ -56,12 +56,13 @@ class _SentTask:
 
 
 class TracingHandler(StepHandler):
-    """Handles `trace`, `describe` and `redo` too."""
+    """Handles `trace`, `outline`, `describe` and `redo` too."""
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
         self._planned: tuple[tuple[Any, ...], TaskPlan] | None = None
-        self.answers.update(trace=self._trace, describe=self._describe_operation, redo=self._redo)
+        self.answers.update(trace=self._trace, outline=self._outline_part)
+        self.answers.update(describe=self._describe_operation, redo=self._redo)
 
     def _plan(self, request: Request) -> TaskPlan:
         key = request["digest"], request["codec"], request["seed"], repr(request["step"])
@@ -74,24 +75,38 @@ class TracingHandler(StepHandler):
         return self._planned[1]
 
     def _trace(self, request: Request) -> list[int]:
-        """Writes the leaves, how many digests each has, the payload's root and the wanted values; returns lengths."""
+        """Writes checkpoints and leaves, with how many digests each has, the payload's root and the wanted values.
+
+        Returns the lengths.
+        """
         program, step = self.programs[request["digest"]], read_step(request["step"])
         operations, wanted = self._prepare(request), [Slot(*pair) for pair in request["wanted"]]
         bounded = self.admit(program, self.views(request["batch"]), step.pass_sizes, Limits(*request["limits"]), True)
         cost = compute_task_cost(program.document, bounded, step)
         most = replace(cost, operations=LONGER * cost.operations, memory=self.configuration.memory_bytes)
         with self.allowed(program, most, LONGER * step.passes):
-            trace = trace_task(operations, wanted)
-        counts = np.array([len(leaf) // HASH_BYTES for leaf in trace.leaves], "<u4").tobytes()
-        parts = (b"".join(trace.leaves), counts, trace.root, *(trace.values[slot] for slot in wanted))
+            trace = trace_task(operations, wanted, detailed=request["detailed"])
+        parts = (
+            *_join_leaves(trace.checkpoints),
+            *_join_leaves(trace.leaves),
+            trace.root,
+            *(trace.values[slot] for slot in wanted),
+        )
         self.arena.write_bytes(parts)
         return [len(part) for part in parts]
 
+    def _outline_part(self, request: Request) -> dict[str, int]:
+        course, part = PlanCourse(self._plan(request)), request["part"]
+        first = course.number(part, 0)
+        return {"parts": course.parts, "first": first, "count": course.count(part), "lasting": course.lasting(part)}
+
     def _describe_operation(self, request: Request) -> dict[str, Any]:
-        plan = self._plan(request)
-        operation, slots = plan[request["leaf"]], PlanCourse(plan).slots(request["leaf"])
-        read = [[slot.leaf, slot.place] for slot in slots]
-        return {"count": len(plan), "name": operation.name, "results": operation.results, "read": read}
+        """Returns an operation of a part, and where its values are in the whole plan."""
+        course = PlanCourse(self._plan(request))
+        operation = course.describe(request["part"], request["leaf"])
+        number = course.number(request["part"], request["leaf"])
+        slots = () if request["leaf"] == course.count(request["part"]) - 1 else course.slots(number)
+        return {**operation._asdict(), "slots": [[slot.leaf, slot.place] for slot in slots]}
 
     def _redo(self, request: Request) -> str:
         program, step = self.programs[request["digest"]], read_step(request["step"])
@@ -106,6 +121,11 @@ class TracingHandler(StepHandler):
         sent = self.views(request["state"])
         task = _SentTask([int(row) for row in sent[ROWS]], sent, self.views(request["batch"]))
         return Operations(self._plan(request), task, self.configuration.device)
+
+
+def _join_leaves(leaves: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """Returns leaves as one, and how many digests each has."""
+    return b"".join(leaves), np.array([len(leaf) // HASH_BYTES for leaf in leaves], "<u4").tobytes()
 
 
 def serve() -> None:

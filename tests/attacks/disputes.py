@@ -6,6 +6,7 @@ The first two play on a small task, in this process.
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -45,17 +46,27 @@ from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 
 COPIES = 20
-BOUNDED = "the griefer loses at its node; the honest side answered log2 times and ran once, the referee did one node"
+ONE_EXPORT = threading.Lock()
+BOUNDED = "the griefer loses at its node; the honest side answered log2 times and ran twice, the referee did one node"
 SILENT = "the silent side loses, whatever the question, and the honest one is not asked twice"
 
 
-@cache
 def disputed() -> tuple[SmallTask, Lie]:
+    with ONE_EXPORT:  # attacks are played abreast, and torch exports one model at a time
+        return _build_disputed()
+
+
+@cache
+def _build_disputed() -> tuple[SmallTask, Lie]:
     """A task of local steps, and an answer with another gradient of one node."""
     task = small_cnn(asked(kind="local", steps=2, rows=4, optimizer={"name": "adamw", "lr": 0.01}))
     plan = task.operations.plan
     leaves = (leaf for leaf in range(len(plan)) if plan[leaf].kind == "call" and "backward" in plan[leaf].name)
     return task, next(lie for leaf in leaves if (lie := tell_lie(task, leaf, 0, Random(1))) is not None)
+
+
+def count_all(course: PlanCourse) -> int:
+    return count_questions(course.parts, max(map(course.count, range(course.parts))))
 
 
 @attack("dispute griefing", BOUNDED, share=True)
@@ -69,7 +80,7 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
 
     def ask_honest(asked_: DisputeQuestion, question: Question) -> Iterator[Reply]:
         answers[0] += 1
-        runs[0] += question.asked == "values"
+        runs[0] += question.asked in ("part", "values")
         yield from answer_honestly(asked_, question)
 
     def ask_griefer(asked_: DisputeQuestion, question: Question) -> Iterator[Reply]:
@@ -85,9 +96,9 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
 
     asks = {honest.address: ask_honest, griefer.address: ask_griefer}
     verdict = hear_dispute(referee, asks, redo, lambda: now[0])
-    most = count_questions(len(course))
+    most = count_all(course)
     figures = {"answers": float(answers[0]), "seconds at most": float(most * ANSWER_S)}
-    bounded = answers[0] <= most and now[0] <= most * ANSWER_S and runs == redone == [1]
+    bounded = answers[0] <= most and now[0] <= most * ANSWER_S and (runs, redone) == ([2], [1])
     if verdict.wrong != {griefer.address} or verdict.leaf != lie.leaf or not bounded:
         return Seen(f"{verdict.why}: {answers[0]} answers, {runs[0]} runs, {redone[0]} operations, {now[0]} s", figures)
     return Seen(BOUNDED, figures)
@@ -98,7 +109,7 @@ def a_side_that_falls_silent_at_any_question(_scene: Scene) -> str:
     task, lie = disputed()
     course, terms = PlanCourse(task.operations.plan), terms_of(task, lie)
     speaking = asking(side_of(LIAR, task, lie.trace), course, terms)
-    for quiet in range(count_questions(len(course))):
+    for quiet in range(count_all(course)):
 
         def ask(asked_: DisputeQuestion, question: Question, quiet: int = quiet) -> Iterator[Reply]:
             yield from speaking(asked_, question) if asked_.number < quiet else ()
@@ -159,8 +170,13 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
     disputed = fetch_disputed_task(market, scene.ledger, address_of(key), job, task)
     root = hash_of(disputed.root_of(address_of(key)))
     with open_course(settings, market, disputed) as course:
-        leaves = [*course.runner.trace(course.inputs).leaves[:-1], course.answer_leaf(root)]
-        side = Side(address_of(key), signer_of(key), leaves, course.show)
+        last = course.answer_leaf(root)
+        checkpoints = [*course.runner.trace(course.inputs).checkpoints[:-1], last]
+
+        def detail(part: int) -> Sequence[bytes]:
+            return [*course.detail(part)[:-2], last, last]
+
+        side = Side(address_of(key), signer_of(key), checkpoints, detail, course.show)
         transport = connect_to_referee(url, lambda _seconds: False)
         told = ask_referee(transport, wait_s=0.0)
         liar = CarefulSide(disputed.domain, disputed.name, root, side, course, Address(told.referee))

@@ -86,21 +86,46 @@ def tell_lie(task: SmallTask, leaf: int, place: int, draw: Random) -> Lie | None
     try:
         trace = trace_task(task.operations, (), spoil)
     except Refused:
-        trace = TaskTrace(list(task.trace.leaves), {}, task.trace.root)
-        trace.leaves[leaf] = told[0]
+        trace = _change_alone(task, leaf, told[0])
     if not told:
         return None
     if trace.root == task.trace.root:  # it does not change the answer: the liar gives another one all the same
         root = bytes([trace.root[0] ^ 1]) + trace.root[1:]
-        trace = TaskTrace([*trace.leaves[:-1], compute_digest(Traced(root))], {}, root)
+        last = compute_digest(Traced(root))
+        trace = TaskTrace([*trace.checkpoints[:-1], last], [*trace.leaves[:-1], last], {}, root)
     return Lie(leaf, place, trace)
 
 
-def side_of(key: PrivateKey, task: SmallTask, trace: TaskTrace) -> Side:
-    def show(leaf: int) -> Sequence[bytes]:
-        return [task.trace.values[slot] for slot in PlanCourse(task.operations.plan).slots(leaf)]
+def _change_alone(task: SmallTask, leaf: int, told: bytes) -> TaskTrace:
+    """Returns the honest trace with one leaf changed, and each checkpoint with what it has of that one."""
+    plan, leaves = task.operations.plan, list(task.trace.leaves)
+    leaves[leaf] = told
+    checkpoints = [
+        b"".join(leaves[slot.leaf][32 * slot.place :][:32] for slot in sorted(plan.list_lasting(part)))
+        for part in range(plan.count_parts)
+    ]
+    return TaskTrace(checkpoints, leaves, {}, task.trace.root)
 
-    return Side(address_of(key), signer_of(key), trace.leaves, show)
+
+def side_of(key: PrivateKey, task: SmallTask, trace: TaskTrace) -> Side:
+    plan = task.operations.plan
+
+    def detail(part: int) -> Sequence[bytes]:
+        return [*(trace.leaves[leaf] for leaf in plan.find_part(part)), trace.checkpoints[part]]
+
+    def show(part: int, leaf: int) -> Sequence[bytes]:
+        return [task.trace.values[slot] for slot in PlanCourse(plan).slots(plan.find_part(part)[leaf])]
+
+    return Side(address_of(key), signer_of(key), trace.checkpoints, detail, show)
+
+
+def shows_at(task: SmallTask, lie: Lie) -> int:
+    """Returns the operation where a dispute about a lie ends: its own, or where nothing that its part hands on is
+    another, the first after it in which the traces part within a part that does."""
+    plan, honest = task.operations.plan, task.trace
+    pairs = enumerate(zip(honest.checkpoints, lie.trace.checkpoints, strict=True))
+    part = plan.find_part(next(number for number, (mine, other) in pairs if mine != other))
+    return next((leaf for leaf in part if honest.leaves[leaf] != lie.trace.leaves[leaf]), part.stop)
 
 
 def terms_of(task: SmallTask, lie: Lie) -> Terms:

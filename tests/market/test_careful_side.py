@@ -38,20 +38,25 @@ def put(number: int, question: Question, roots: tuple[Hash, Hash] = ROOTS) -> Pu
 
 def test_it_answers_in_order_and_shows_the_values_of_one_operation() -> None:
     side = careful()
-    for number, question in enumerate([Question("root"), Question("children", 1, 0), Question("values", 0, 3)]):
+    for number, question in enumerate(
+        [Question("root"), Question("children", 1, 0), Question("part", 0, 1), Question("values", 0, 3)]
+    ):
         assert side.answer(put(number, question)).number == number
     with pytest.raises(Refused, match="two operations"):
-        side.answer(put(3, Question("values", 0, 4)))
+        side.answer(put(4, Question("values", 0, 4)))
+    with pytest.raises(Refused, match="two parts"):
+        side.answer(put(4, Question("part", 0, 1)))
 
 
 @pytest.mark.parametrize(
     ("asked_", "why"),
     [
         (put(1, Question("root")), "again"),
-        (put(count_questions(MANY), Question("root")), "more than"),
+        (put(count_questions(MANY, MANY), Question("root")), "more than"),
         (put(2, Question("children", 0, 0)), "place"),
         (put(2, Question("children", 60, 0)), "place"),
         (put(2, Question("leaf", 0, MANY)), "place"),
+        (put(2, Question("values")), "values of none"),
         (put(2, Question("leaf"), (ROOTS[0], Hash(b"\6" * 32))), "another dispute"),
         (put(2, Question("leaf"), (ROOTS[1], ROOTS[0])), "no dispute about"),
         (replace(put(2, Question("leaf")), until=61), "instead of"),

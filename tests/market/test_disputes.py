@@ -43,7 +43,7 @@ def test_a_lie_is_found_at_its_operation(kind: str, way: str) -> None:
     assert verdict.leaf == lie.leaf
     assert verdict.wrong == {address_of(LIAR)}
     assert task().operations.plan[lie.leaf].name in verdict.why
-    assert referee.asked.number < count_questions(len(task().operations.plan))
+    assert referee.asked.number < count_questions(len(task().operations.plan), len(task().operations.plan))
 
 
 def test_the_honest_side_wins_in_either_place_and_the_messages_are_small() -> None:
@@ -73,7 +73,7 @@ def wrong_in(referee: Referee) -> frozenset[str]:
     return frozenset() if referee.verdict is None else referee.verdict.wrong
 
 
-@pytest.mark.parametrize("turn", ["root", "children", "leaf", "values"])
+@pytest.mark.parametrize("turn", ["root", "part", "children", "leaf", "values"])
 def test_a_side_whose_answer_does_not_hold_loses_wherever_it_is(turn: str) -> None:
     """The liar answers a question with another's answer, cut short, made longer, or of other bytes."""
     lie = lie_about("call", "backward")
@@ -130,6 +130,21 @@ def test_a_side_that_commits_to_another_answer_than_it_gave_loses() -> None:
     assert "another answer" in verdict.why
 
 
+def test_a_checkpoint_that_its_own_operations_do_not_give_is_found_from_digests_alone() -> None:
+    plan = task().operations.plan
+    for part in range(plan.count_parts - 1):
+        changed, byte = list(task().trace.checkpoints), -1 if part % 2 else 0
+        spoiled = bytearray(changed[part])
+        spoiled[byte] ^= 1
+        changed[part] = bytes(spoiled)
+        lie = lie_about("payload")
+        trace = replace(task().trace, checkpoints=[*changed[:-1], lie.trace.checkpoints[-1]], root=lie.trace.root)
+        verdict, referee = hear(task(), Lie(lie.leaf, 0, trace))
+        assert verdict.wrong == {address_of(LIAR)}
+        assert (f"checkpoint {part}" in verdict.why, referee.question.asked) == (True, "entry")
+        assert referee.messages <= 64 * 1024
+
+
 def test_two_liars_both_lose_and_sides_that_agree_have_no_dispute() -> None:
     one, other = lie_about("call", "backward"), lie_about("call", "forward")
     course, terms = PlanCourse(task().operations.plan), terms_of(task(), one)
@@ -167,5 +182,5 @@ def test_the_first_answer_shows_the_root_and_the_last_leaf() -> None:
     here = task()
     side = side_of(HONEST, here, here.trace)
     root, leaf, _path = split_parts(side.say(PlanCourse(here.operations.plan), Question("root")), 3)
-    assert root == MerkleTree(here.trace.leaves).root
-    assert leaf == here.trace.leaves[-1]
+    assert root == MerkleTree(here.trace.checkpoints).root
+    assert leaf == here.trace.checkpoints[-1] == here.trace.leaves[-1]

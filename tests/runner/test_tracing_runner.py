@@ -41,20 +41,25 @@ def test_it_commits_to_the_answer_and_does_every_operation_again(started: Starte
     info = DocumentInfo.of(runner.load(task.model.document))
     answer = runner.compute(inputs.state, inputs.batch, SEED, inputs.step)
     payload = encode_payload(info.layout, answer, load_codec(inputs.codec), SEED)
-    trace = runner.trace(inputs)
-    assert trace.root == blake3(payload).digest()
-    assert len(trace.leaves) == runner.describe(inputs, 0).count == len(task.operations.plan)
-    for leaf in (0, 3, len(trace.leaves) // 2, len(trace.leaves) - 2, len(trace.leaves) - 1):
-        told = runner.describe(inputs, leaf)
-        assert (told.name, told.results) == (task.operations.plan[leaf].name, len(trace.leaves[leaf]) // 32)
-        shown = runner.trace(inputs, told.read)
-        assert shown.leaves == trace.leaves
-        assert runner.redo(inputs, leaf, shown.values) == trace.leaves[leaf]
+    committed = runner.trace(inputs)
+    assert (committed.root, committed.leaves) == (blake3(payload).digest(), [])
+    assert len(committed.checkpoints) == runner.outline(inputs, 0).parts == inputs.step.moves + 2
+    for part in (0, 2, inputs.step.moves + 1):
+        whole, trace = runner.outline(inputs, part), runner.trace(inputs, [part])
+        assert trace.checkpoints == committed.checkpoints
+        assert len(trace.leaves) == whole.count - 1
+        assert len(trace.checkpoints[part]) == 32 * whole.lasting
+        for leaf in (0, len(trace.leaves) // 2, len(trace.leaves) - 1):
+            told = runner.describe(inputs, part, leaf)
+            assert told.name == task.operations.plan[whole.first + leaf].name
+            shown = runner.trace(inputs, (), told.slots).values
+            assert runner.redo(inputs, whole.first + leaf, shown) == trace.leaves[leaf]
 
 
 def test_what_are_no_values_and_what_is_no_row_of_the_task_is_refused(started: Started) -> None:
     runner, inputs = started.runner, started.inputs
     runner.load(started.task.model.document)
-    last = runner.describe(inputs, 0).count - 1
+    last = runner.outline(inputs, inputs.step.moves + 1)
+    read = runner.describe(inputs, inputs.step.moves + 1, last.count - 2).slots
     with pytest.raises(Refused, match="not the bytes"):
-        runner.redo(inputs, last, [b"\0\0\0\1x" for _ in runner.describe(inputs, last).read])
+        runner.redo(inputs, last.first + last.count - 2, [b"\0\0\0\1x" for _ in read])

@@ -1,9 +1,11 @@
 """Refereed disputes: who of two that answered one task differently is wrong, without computing the task again.
 
-Each side commits to a Merkle tree over its trace (model.traced): a leaf for each operation, the digests of its results.
-From the roots down the referee asks both for the children of the first node in which they differ, log2 of the leaves
-times. So it comes to the first operation in which they part. All before it are the same in both trees, and so are the
-values that it reads: the sides show them, and the referee computes the one operation. After Canetti, Riva and Rothblum
+Each side commits to a Merkle tree over the checkpoints of its trace (model.traced): a leaf for each part, the digests
+of what later parts read. From the roots down the referee asks both for the children of the first node in which they
+differ, log2 of the leaves times. For the part in which they part, and that alone, each commits to a tree over its
+operations: a leaf for each, the digests of its results, and last the checkpoint. So the referee comes to the first
+operation in which they part. All before it are the same in both trees, and so are the values that it reads: the sides
+show them, and the referee computes the one operation. After Canetti, Riva and Rothblum
 2011, "Practical delegation of computation using multiple servers", and Arun et al. 2025, "Verde".
 
 An honest side always wins: it can answer every question, no answer of the other makes its own inconsistent, and the

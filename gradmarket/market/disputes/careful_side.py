@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradmarket.market.disputes.questions import Question, Reply, count_questions, name_dispute
-from gradmarket.market.disputes.referee import Course
+from gradmarket.market.disputes.referee import BEFORE, Course
 from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
 from gradmarket.market.merkle import count_levels, count_nodes
@@ -39,6 +39,8 @@ class CarefulSide:
     dispute: Hash | None = None
     last: int = -1
     has_shown: bool = False
+    part: int | None = None
+    """The one that the questions are about now."""
 
     def answer(self, put: PutQuestion) -> Reply:
         """Returns the signed answer. Raises Refused where the question is none of this dispute, or one too many."""
@@ -48,6 +50,7 @@ class CarefulSide:
         self._check_question(put.number, put.question)
         self.dispute, self.last = dispute, put.number
         self.has_shown |= put.question.asked == "values"
+        self.part = put.question.place if put.question.asked == "part" else self.part
         return self.side.answer(self.domain, self.course, dispute, put.number, put.question)
 
     def name_dispute(self, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
@@ -60,12 +63,26 @@ class CarefulSide:
         return dispute
 
     def _check_question(self, number: int, question: Question) -> None:
-        leaves = len(self.course)
-        levels = count_levels(leaves)
-        least, most = (1, levels) if question.asked == "children" else (0, 0)
-        if not self.last < number < count_questions(leaves):
+        parts = self.course.parts
+        leaves = parts if self.part is None else self.course.count(self.part)
+        least, most = (1, count_levels(leaves)) if question.asked == "children" else (0, 0)
+        if not self.last < number < count_questions(parts, max(map(self.course.count, (0, 1, parts - 1)))):
             raise Refused("the referee asks a question again, or more than a dispute has")
-        if not least <= question.level <= most or not 0 <= question.place < count_nodes(leaves, question.level):
+        if question.asked == "entry":
+            most = 0 if self.part is None else self.course.lasting(self.part) - 1
+        if not least <= question.level <= most or not 0 <= question.place < count_nodes(
+            leaves, question.level if least else 0
+        ):
             raise Refused("the referee asks about a place that the task does not have")
         if question.asked == "values" and self.has_shown:
             raise Refused("the referee asks for the values of two operations")
+        if (question.asked in ("entry", "values")) if self.part is None else (question.asked in ("root", "part")):
+            raise Refused("the referee asks about two parts, or for values of none")
+        if question.asked == "entry" and not self._is_given_by_operation(question):
+            raise Refused("the referee asks for an entry that no operation gives")
+
+    def _is_given_by_operation(self, question: Question) -> bool:
+        part = self.part or 0
+        if question.place != self.course.count(part) - 1:
+            return False
+        return self.course.describe(part, question.place).values[question.level][0] != BEFORE

@@ -9,14 +9,18 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
 
-Asked = Literal["root", "children", "leaf", "values"]
+Asked = Literal["root", "part", "children", "leaf", "entry", "values"]
 LENGTH: Final = 8
 
 
 class Question(NamedTuple):
-    """`root`: of the side's tree, with the proof of its last leaf. `children`: of the node at `level` and `place`.
+    """`root`: of the side's tree over its checkpoints, with the proof of the last one.
 
-    `leaf`: the leaf at `place`, and those that it reads with their proofs. `values`: the bytes of what it reads.
+    `part`: of the tree over the operations of the part at `place`, which the questions after it are about, with the
+    proof of its checkpoint.
+    `children`: of the node at `level` and `place`. `leaf`: the leaf at `place`, but of no part, and those that
+    it reads with their proofs; of a checkpoint alone. `entry`: the leaf, with its proof, that the checkpoint at `place`
+    has entry `level` of. `values`: the bytes of what an operation reads.
     """
 
     asked: Asked
@@ -75,9 +79,9 @@ def split_hashes(data: bytes) -> list[bytes]:
     return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
 
 
-def count_questions(leaves: int) -> int:
-    """Returns the most questions of a dispute about traces of so many leaves."""
-    return 1 + count_levels(leaves) + 2
+def count_questions(parts: int, operations: int) -> int:
+    """Returns the most questions of a dispute about traces of so many parts, each of at most so many operations."""
+    return 1 + count_levels(parts) + 1 + 1 + count_levels(operations) + 2
 
 
 def _encode_number(number: int) -> bytes:

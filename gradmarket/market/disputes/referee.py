@@ -6,11 +6,27 @@ questions to both sides, gives it their answers with the time, and computes the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from gradmarket.market.disputes.questions import Question, Reply, digest_said, name_dispute, split_hashes, split_parts
+from gradmarket.market.disputes.questions import (
+    LENGTH,
+    Question,
+    Reply,
+    digest_said,
+    name_dispute,
+    split_hashes,
+    split_parts,
+)
 from gradmarket.market.errors import Refused
-from gradmarket.market.merkle import HASH_BYTES, count_children, count_levels, hash_leaf, is_included, join_children
+from gradmarket.market.merkle import (
+    HASH_BYTES,
+    climb_path,
+    count_children,
+    count_levels,
+    hash_leaf,
+    is_included,
+    join_children,
+)
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
@@ -20,26 +36,44 @@ SPARE: Final = 4096
 """Bytes of an answer beside its hashes: lengths."""
 
 
+BEFORE: Final = -1
+"""In place of an operation: the checkpoint before the part."""
+
+
+class CourseOperation(NamedTuple):
+    """`reads`: the operations of its part whose results it reads, each once. `values`: each result that it reads, once,
+    by the operation's place in `reads` and the result's number; or by BEFORE and its place in the checkpoint."""
+
+    name: str
+    reads: tuple[int, ...]
+    values: tuple[tuple[int, int], ...]
+    results: int
+
+
 class Course(Protocol):
-    """What everybody knows of the task's operations."""
+    """What everybody knows of the task's operations, which are numbered within their part.
 
-    def __len__(self) -> int:
-        """Returns their number, which is that of a trace's leaves."""
+    The last one of a part is its checkpoint: it gives the digests of what later parts read, in order.
+    """
 
-    def reads(self, leaf: int) -> Sequence[int]:
-        """Returns the operations whose results an operation reads, each once, in order."""
+    @property
+    def parts(self) -> int:
+        """Returns how many parts the task has."""
 
-    def values(self, leaf: int) -> Sequence[tuple[int, int]]:
-        """Returns each result that it reads, once: the operation's place in `reads`, and the result's number."""
+    def count(self, part: int) -> int:
+        """Returns how many operations a part has, its checkpoint counted."""
 
-    def results(self, leaf: int) -> int:
-        """Returns how many results an operation has."""
+    def lasting(self, part: int) -> int:
+        """Returns how many digests a part's checkpoint has."""
 
-    def name(self, leaf: int) -> str:
-        """Returns an operation in words."""
+    def number(self, part: int, leaf: int) -> int:
+        """Returns the number of an operation in the whole task."""
+
+    def describe(self, part: int, leaf: int) -> CourseOperation:
+        """Returns an operation."""
 
     def answer_leaf(self, root: Hash) -> bytes:
-        """Returns the last leaf of a trace whose payload has this root."""
+        """Returns the last checkpoint of a trace whose payload has this root."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +104,12 @@ class DisputeVerdict:
 
 @dataclass
 class _Shown:
-    """What a side has shown: the hash of the node that is looked at, its root, its own leaf, its values."""
+    """What a side has shown: the hash of the node that is looked at, its root, its own leaf, its values.
 
+    `before`: the digests of the checkpoint before the part.
+    """
+
+    before: list[bytes] = field(default_factory=list)
     node: bytes = b""
     root: bytes = b""
     leaf: bytes = b""
@@ -91,6 +129,7 @@ class Referee:
         self._answers: dict[Address, Reply] = {}
         self._number = -1
         self._leaf: int | None = None
+        self._part: int | None = None
         self.messages = 0
         """Bytes of all answers but the values."""
         self._ask(Question("root"), now)
@@ -157,10 +196,28 @@ class Referee:
         if leaf is None:
             raise Refused("there is nothing to decide yet")
         if computed is None:
-            self.verdict = DisputeVerdict(frozenset(), f"{self.course.name(leaf)}: {why}", leaf)
+            self.verdict = DisputeVerdict(frozenset(), f"{self._describe(self.question.place).name}: {why}", leaf)
             return self.verdict
+        return self._compare(computed)
+
+    def _compare(self, computed: bytes) -> DisputeVerdict:
         wrong = {side for side, shown in self._shown.items() if shown.leaf != computed}
-        return self._lose(wrong, f"{self.course.name(leaf)} comes out otherwise")
+        return self._lose(wrong, f"{self._describe(self.question.place).name} comes out otherwise")
+
+    def _compare_entry(self, given: bytes) -> None:
+        """Decides by an entry of the checkpoints, which is a digest that both have agreed on before."""
+        entry = self.question.level
+        wrong = {side for side, shown in self._shown.items() if split_hashes(shown.leaf)[entry] != given}
+        self._lose(wrong, f"{self._describe(self.question.place).name} has another result than its operations gave")
+
+    def _describe(self, leaf: int) -> CourseOperation:
+        """Returns the operation; above the parts' operations stand the parts, each of which reads the one before."""
+        if self._part is not None:
+            return self.course.describe(self._part, leaf)
+        return CourseOperation(f"part {leaf}", tuple(range(max(0, leaf - 1), leaf)), (), self.course.lasting(leaf))
+
+    def _count(self) -> int:
+        return self.course.parts if self._part is None else self.course.count(self._part)
 
     def leaf_of(self, side: Address) -> bytes:
         """Returns the leaf of a side where both part."""
@@ -176,45 +233,81 @@ class Referee:
     @property
     def most_bytes(self) -> int:
         """Returns the length of the longest answer to the open question that can hold."""
-        levels = count_levels(len(self.course)) + 1
+        count, place = self._count(), self.question.place
+        levels = count_levels(count) + 1
         match self.question.asked:
             case "values":
                 return self.terms.most_values
+            case "entry":
+                made = self._describe(max(0, self._find_entry()[0]))
+                return SPARE + HASH_BYTES * (levels + made.results)
             case "leaf":
-                results = sum(self.course.results(leaf) for leaf in self.course.reads(self.question.place))
-                hashes = results + self.course.results(self.question.place)
-                return SPARE + HASH_BYTES * (hashes + (levels + 1) * len(self.course.reads(self.question.place)))
-        return SPARE + HASH_BYTES * levels
+                operation = self._describe(place)
+                if self._is_checkpoint():
+                    return SPARE + HASH_BYTES * operation.results
+                hashes = operation.results + sum(self._describe(leaf).results for leaf in operation.reads)
+                return SPARE + LENGTH * 2 * len(operation.reads) + HASH_BYTES * (hashes + levels * len(operation.reads))
+        return SPARE + HASH_BYTES * (levels + self._describe(count - 1).results)
 
     def _read_root(self, shown: _Shown, answer: Reply) -> None:
         root, leaf, path = split_parts(answer.said, 3)
-        claimed = self.terms.roots[self.terms.sides.index(answer.side)]
-        count = len(self.course)
+        claimed, count = self.terms.roots[self.terms.sides.index(answer.side)], self._count()
         if leaf != self.course.answer_leaf(claimed):
             raise Refused("its trace ends with another answer than it gave")
         if not is_included(leaf, count - 1, count, split_hashes(path), root):
             raise Refused("its tree does not end with its answer")
         shown.root = shown.node = root
 
+    def _read_part(self, shown: _Shown, answer: Reply) -> None:
+        """The checkpoint that it committed to, by whose hash it is looked at, is the last leaf of its part."""
+        root, path = split_parts(answer.said, 2)
+        count = self._count()
+        if climb_path(shown.node, count - 1, count, split_hashes(path)) != root:
+            raise Refused("its part does not end with its checkpoint")
+        shown.root = shown.node = root
+
     def _read_children(self, shown: _Shown, answer: Reply) -> None:
         children, (_, level, place) = split_hashes(answer.said), self.question
-        if len(children) != count_children(len(self.course), level, place) or join_children(children) != shown.node:
+        if len(children) != count_children(self._count(), level, place) or join_children(children) != shown.node:
             raise Refused("these are not the children of its node")
         shown.digests = children
 
     def _read_leaf(self, shown: _Shown, answer: Reply) -> None:
         """Also of the operations that it reads, whose leaves lie before it and so are alike in both trees."""
-        leaf, count = self.question.place, len(self.course)
-        read = self.course.reads(leaf)
-        own, *parts = split_parts(answer.said, 1 + 2 * len(read))
-        if hash_leaf(own) != shown.node or len(own) != HASH_BYTES * self.course.results(leaf):
+        operation, count = self._describe(self.question.place), self._count()
+        if self._is_checkpoint():
+            operation = operation._replace(reads=(), values=())
+        own, *parts = split_parts(answer.said, 1 + 2 * len(operation.reads))
+        claimed = own == b"" if self._part is None else hash_leaf(own) == shown.node
+        if not claimed or (self._part is not None and len(own) != HASH_BYTES * operation.results):
             raise Refused("this is not its leaf")
-        for number, data, path in zip(read, parts[::2], parts[1::2], strict=True):
+        for number, data, path in zip(operation.reads, parts[::2], parts[1::2], strict=True):
             if not is_included(data, number, count, split_hashes(path), shown.root):
-                raise Refused(f"{self.course.name(number)} is not in its tree as it says")
+                raise Refused(f"{self._describe(number).name} is not in its tree as it says")
         leaves = [split_hashes(data) for data in parts[::2]]
         shown.leaf = own
-        shown.digests = [_pick(leaves[place], result) for place, result in self.course.values(leaf)]
+        if self._part is None:
+            shown.before = leaves[0] if leaves else []
+            return
+        shown.digests = [
+            _pick(shown.before if place == BEFORE else leaves[place], result) for place, result in operation.values
+        ]
+
+    def _is_checkpoint(self) -> bool:
+        return self._part is not None and self.question.place == self._count() - 1
+
+    def _find_entry(self) -> tuple[int, int]:
+        """Returns the operation that gives the entry of the checkpoint in question, or BEFORE, and the result."""
+        operation = self._describe(self.question.place)
+        place, result = operation.values[self.question.level]
+        return place if place == BEFORE else operation.reads[place], result
+
+    def _read_entry(self, shown: _Shown, answer: Reply) -> None:
+        data, path = split_parts(answer.said, 2)
+        made, result = self._find_entry()
+        if not is_included(data, made, self._count(), split_hashes(path), shown.root):
+            raise Refused(f"{self._describe(made).name} is not in its tree as it says")
+        shown.digests = [_pick(split_hashes(data), result)]
 
     def _read_values(self, shown: _Shown, answer: Reply) -> None:
         values = split_parts(answer.said, len(shown.digests))
@@ -226,14 +319,25 @@ class Referee:
     def _go_on(self, now: int) -> None:
         one, other = (self._shown[side] for side in self.terms.sides)
         question = self.question
-        if question.asked == "root":
-            self._descend(count_levels(len(self.course)), 0, now)
+        if question.asked in ("root", "part"):
+            self._descend(count_levels(self._count()), 0, now)
         elif question.asked == "children":
             pairs = enumerate(zip(one.digests, other.digests, strict=True))
             different = next(place for place, (mine, yours) in pairs if mine != yours)
             for shown in (one, other):
                 shown.node = shown.digests[different]
             self._descend(question.level - 1, 2 * question.place + different, now)
+        elif question.asked == "leaf" and self._part is None:
+            self._part = question.place
+            self._ask(Question("part", 0, question.place), now)
+        elif question.asked == "leaf" and self._is_checkpoint():
+            pairs = enumerate(zip(split_hashes(one.leaf), split_hashes(other.leaf), strict=True))
+            entry = next(place for place, (mine, yours) in pairs if mine != yours)
+            self._ask(Question("entry", entry, question.place), now)
+            if self._find_entry()[0] == BEFORE:
+                self._compare_entry(one.before[self._find_entry()[1]])
+        elif question.asked == "entry":
+            self._compare_entry(one.digests[0])
         elif question.asked == "leaf":
             self._ask(Question("values", 0, question.place), now)
 
@@ -242,7 +346,8 @@ class Referee:
         if level:
             self._ask(Question("children", level, place), now)
             return
-        self._leaf = place
+        if self._part is not None:
+            self._leaf = self.course.number(self._part, place)
         self._ask(Question("leaf", 0, place), now)
 
 
@@ -254,7 +359,9 @@ def _pick(digests: Sequence[bytes], result: int) -> bytes:
 
 _READ: Final = {
     "root": Referee._read_root,
+    "part": Referee._read_part,
     "children": Referee._read_children,
     "leaf": Referee._read_leaf,
+    "entry": Referee._read_entry,
     "values": Referee._read_values,
 }

@@ -1,8 +1,7 @@
 """One side of a dispute: answers what the referee asks from its own trace, and signs it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from gradmarket.market.disputes.questions import Question, Reply, digest_said, join_parts
 from gradmarket.market.disputes.referee import Course
@@ -11,22 +10,31 @@ from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import Domain, Signer, digest_struct
 from gradmarket.market.terms import Address, Hash
 
-Show = Callable[[int], Sequence[bytes]]
-"""Returns the bytes of the values that an operation reads: the trace is run once more for them."""
+Show = Callable[[int, int], Sequence[bytes]]
+"""Returns the bytes of the values that an operation of a part reads: the trace is run once more for them."""
 
 
-@dataclass(frozen=True)
+Detail = Callable[[int], Sequence[bytes]]
+"""Returns the leaves of a part's operations, its checkpoint last: the trace is run once more for them."""
+
+
+@dataclass
 class Side:
-    """A side that has traced the task; `show` is called once in a dispute, at its end."""
+    """A side that has traced the task by its checkpoints; `detail` and `show` are each called once in a dispute."""
 
     address: Address
     sign: Signer
-    leaves: Sequence[bytes]
+    checkpoints: Sequence[bytes]
+    detail: Detail
     show: Show
+    _part: int | None = None
+    _leaves: Sequence[bytes] = ()
 
-    @cached_property
-    def tree(self) -> MerkleTree:
-        return MerkleTree(self.leaves)
+    def __post_init__(self) -> None:
+        self._look_at(self.checkpoints)
+
+    def _look_at(self, leaves: Sequence[bytes]) -> None:
+        self._leaves, self._tree = leaves, MerkleTree(leaves)
 
     def answer(self, domain: Domain, course: Course, dispute: Hash, number: int, question: Question) -> Reply:
         """Returns the signed answer to question `number`."""
@@ -37,15 +45,31 @@ class Side:
 
     def say(self, course: Course, question: Question) -> bytes:
         """Returns what is answered."""
-        last = len(self.leaves) - 1
+        place = question.place
         match question.asked:
             case "root":
-                return join_parts([self.tree.root, self.leaves[last], b"".join(self.tree.path(last))])
+                self._part = None
+                self._look_at(self.checkpoints)
+                last = len(self._leaves) - 1
+                return join_parts([self._tree.root, self._leaves[last], b"".join(self._tree.path(last))])
+            case "part":
+                self._part = place
+                self._look_at(self.detail(place))
+                return join_parts([self._tree.root, b"".join(self._tree.path(len(self._leaves) - 1))])
             case "children":
-                return b"".join(self.tree.children(question.level, question.place))
+                return b"".join(self._tree.children(question.level, place))
             case "leaf":
-                read = course.reads(question.place)
-                shown = [part for leaf in read for part in (self.leaves[leaf], b"".join(self.tree.path(leaf)))]
-                return join_parts([self.leaves[question.place], *shown])
+                if self._part is None:
+                    return join_parts([b"", *self._prove(range(max(0, place - 1), place))])
+                last = place == len(self._leaves) - 1
+                reads = () if last else course.describe(self._part, place).reads
+                return join_parts([self._leaves[place], *self._prove(reads)])
+            case "entry":
+                told = course.describe(self._part or 0, place)
+                return join_parts(self._prove([told.reads[told.values[question.level][0]]]))
             case "values":
-                return join_parts(self.show(question.place))
+                return join_parts(self.show(self._part or 0, place))
+
+    def _prove(self, leaves: Iterable[int]) -> list[bytes]:
+        """Returns each leaf and its proof."""
+        return [part for leaf in leaves for part in (self._leaves[leaf], b"".join(self._tree.path(leaf)))]

@@ -149,7 +149,7 @@ def answer_command(
         transport = connect_to_referee(referee, lambda seconds: seconds < COMMAND_WAIT_S)
         try:
             heard = checksum_address(referee_key or ask_referee(transport, wait_s=0.0).referee)
-            own = Side(me, signer_of(opened.key.key), trace.leaves, course.show)
+            own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show)
             side = CarefulSide(disputed.domain, disputed.name, root, own, course, heard)
             ruling = answer_until_ruled(transport, side, lambda text: journal.say("asked", text))
         finally:

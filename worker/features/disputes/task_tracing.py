@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.disputes.referee import CourseOperation
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.market.terms import Hash
-from gradmarket.runner.tracing_runner import OperationInfo, TaskInputs, TracingRunner
+from gradmarket.runner.tracing_runner import OperationInfo, PartInfo, TaskInputs, TracingRunner
 from graphdoc.tracing.packed import digest_plain_bytes
 from worker.features.disputes.disputed_task import DisputedTask
 from worker.protocol.client import MarketClient
@@ -25,30 +26,37 @@ class TracedCourse:
 
     runner: TracingRunner
     inputs: TaskInputs
-    _told: dict[int, OperationInfo] = field(default_factory=dict)
+    _parts: dict[int, PartInfo] = field(default_factory=dict)
+    _told: dict[tuple[int, int], OperationInfo] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return self._ask(0).count
+    @property
+    def parts(self) -> int:
+        return self._outline(0).parts
 
-    def reads(self, leaf: int) -> Sequence[int]:
-        return list(dict.fromkeys(read for read, _ in self._ask(leaf).read))
+    def count(self, part: int) -> int:
+        return self._outline(part).count
 
-    def values(self, leaf: int) -> Sequence[tuple[int, int]]:
-        place = {read: number for number, read in enumerate(self.reads(leaf))}
-        return [(place[read], result) for read, result in self._ask(leaf).read]
+    def lasting(self, part: int) -> int:
+        return self._outline(part).lasting
 
-    def results(self, leaf: int) -> int:
-        return self._ask(leaf).results
+    def number(self, part: int, leaf: int) -> int:
+        return self._outline(part).first + leaf
 
-    def name(self, leaf: int) -> str:
-        return self._ask(leaf).name
+    def describe(self, part: int, leaf: int) -> CourseOperation:
+        told = self._describe(part, leaf)
+        return CourseOperation(told.name, told.reads, told.values, told.results)
 
     def answer_leaf(self, root: Hash) -> bytes:
         return digest_plain_bytes(root)
 
-    def show(self, leaf: int) -> Sequence[bytes]:
+    def detail(self, part: int) -> Sequence[bytes]:
+        """Returns the leaves of a part, its checkpoint last: the task is traced once more for them."""
+        trace = self.runner.trace(self.inputs, [part])
+        return [*trace.leaves, trace.checkpoints[part]]
+
+    def show(self, part: int, leaf: int) -> Sequence[bytes]:
         """Returns the bytes of what an operation reads: the task is traced once more for them."""
-        return self.runner.trace(self.inputs, self._ask(leaf).read).values
+        return self.runner.trace(self.inputs, (), self._describe(part, leaf).slots).values
 
     def redo(self, leaf: int, values: Sequence[bytes]) -> bytes:
         """Returns the leaf of an operation. Raises Refused where it cannot be computed here."""
@@ -57,10 +65,15 @@ class TracedCourse:
         except RunnerFailed as error:
             raise Refused(f"this machine could not compute it: {error.detail}") from error
 
-    def _ask(self, leaf: int) -> OperationInfo:
-        if leaf not in self._told:
-            self._told[leaf] = self.runner.describe(self.inputs, leaf)
-        return self._told[leaf]
+    def _outline(self, part: int) -> PartInfo:
+        if part not in self._parts:
+            self._parts[part] = self.runner.outline(self.inputs, part)
+        return self._parts[part]
+
+    def _describe(self, part: int, leaf: int) -> OperationInfo:
+        if (part, leaf) not in self._told:
+            self._told[part, leaf] = self.runner.describe(self.inputs, part, leaf)
+        return self._told[part, leaf]
 
 
 @contextmanager

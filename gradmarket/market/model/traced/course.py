@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gradmarket.market.disputes.referee import BEFORE, CourseOperation
 from gradmarket.market.model.traced.operations import Operations, read_constant
 from gradmarket.market.model.traced.plan import Slot, TaskPlan, iterate_reads
 from gradmarket.market.terms import Hash
@@ -13,32 +14,49 @@ from graphdoc.tracing.values import Traced, compute_digest, locate_value, unpack
 
 @dataclass(frozen=True)
 class PlanCourse:
-    """The operations of a plan by number."""
+    """The operations of a plan, part by part (market.disputes.referee.Course)."""
 
     plan: TaskPlan
 
-    def __len__(self) -> int:
-        return len(self.plan)
+    @property
+    def parts(self) -> int:
+        return self.plan.count_parts
 
-    def reads(self, leaf: int) -> Sequence[int]:
-        return list(dict.fromkeys(slot.leaf for slot in self.slots(leaf)))
+    def count(self, part: int) -> int:
+        return len(self.plan.find_part(part)) + 1
 
-    def values(self, leaf: int) -> Sequence[tuple[int, int]]:
-        place = {read: number for number, read in enumerate(self.reads(leaf))}
-        return [(place[slot.leaf], slot.place) for slot in self.slots(leaf)]
+    def lasting(self, part: int) -> int:
+        return len(_sort_lasting(self.plan, part))
 
-    def slots(self, leaf: int) -> Sequence[Slot]:
-        """Returns each result that an operation reads, once, in the order of `values`."""
-        return _list_slots(self.plan, leaf)
+    def number(self, part: int, leaf: int) -> int:
+        return self.plan.find_part(part).start + leaf
 
-    def results(self, leaf: int) -> int:
-        return self.plan[leaf].results
+    def describe(self, part: int, leaf: int) -> CourseOperation:
+        listed = self.plan.find_part(part)
+        number, before = listed.start + leaf, _sort_lasting(self.plan, part - 1) if part else ()
+        seals = number == listed.stop
+        slots = _sort_lasting(self.plan, part) if seals else self.slots(number)
+        reads = list(dict.fromkeys(slot.leaf - listed.start for slot in slots if slot.leaf >= listed.start))
+        place = {read: number for number, read in enumerate(reads)}
+        values = tuple(
+            (place[slot.leaf - listed.start], slot.place) if slot.leaf >= listed.start else (BEFORE, before.index(slot))
+            for slot in slots
+        )
+        if seals:
+            return CourseOperation(f"checkpoint {part}", tuple(reads), values, len(slots))
+        return CourseOperation(self.plan[number].name, tuple(reads), values, self.plan[number].results)
 
-    def name(self, leaf: int) -> str:
-        return self.plan[leaf].name
+    def slots(self, number: int) -> Sequence[Slot]:
+        """Returns each result that an operation of this number in the plan reads, once, in the order of its values."""
+        return _list_slots(self.plan, number)
 
     def answer_leaf(self, root: Hash) -> bytes:
         return digest_plain_bytes(root)
+
+
+@lru_cache(maxsize=16)
+def _sort_lasting(plan: TaskPlan, part: int) -> Sequence[Slot]:
+    return tuple(sorted(plan.list_lasting(part)))
 
 
 @lru_cache(maxsize=16)

@@ -141,6 +141,20 @@ class TaskPlan:
             yield len(self.head) + number * self._step_size, self.list_step(number)
         yield self._tail_begins, self.tail
 
+    @property
+    def count_parts(self) -> int:
+        """Returns how many parts it has: the head, the inner steps and the tail."""
+        return self.task.step.moves + 2
+
+    def find_part(self, part: int) -> range:
+        """Returns the numbers of a part's operations."""
+        first, size = len(self.head), self._step_size
+        if part == 0:
+            return range(first)
+        if part == self.count_parts - 1:
+            return range(self._tail_begins, len(self))
+        return range(first + (part - 1) * size, first + part * size)
+
     @cached_property
     def head(self) -> list[TaskOperation]:
         block = _Block(0)

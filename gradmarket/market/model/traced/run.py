@@ -1,7 +1,7 @@
 """Runs a task by its plan, operation by operation, and gives a leaf for each: the digests of its results.
 
 It runs each node once, as the task does: backward of a node goes on from its run forward. What no later operation reads
-is freed.
+is freed. A part of the plan that nobody asks about is digested by its checkpoint alone: what later parts read of it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,8 +20,12 @@ Spoil = Callable[[int, list[Value]], list[Value]]
 
 @dataclass(frozen=True)
 class TaskTrace:
-    """Every leaf of a task in order, the bytes of the values that were asked for, and the payload's root."""
+    """A checkpoint for each part, every leaf of the detailed parts in order, the values asked for, the payload's root.
 
+    A checkpoint is the digests of the part's lasting results, in their order.
+    """
+
+    checkpoints: list[bytes]
     leaves: list[bytes]
     values: dict[Slot, bytes]
     root: bytes
@@ -32,9 +36,16 @@ class _Held:
     """A value that is needed still, its digest, and of the block of memory that it fills that block's blake3."""
 
     value: Value
-    digest: bytes
-    blocks: Blocks
+    known: bytes | None = None
+    blocks: Blocks = field(default_factory=dict)
     copied: Traced | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """Returns the digest, computed once."""
+        if self.known is None:
+            self.known = compute_digest(self.value)
+        return self.known
 
     def as_tensor(self, device: str) -> Value:
         """Returns the value, or of a plain array the one copy of it that calls read."""
@@ -50,11 +61,12 @@ class _Tracing:
     wanted: Collection[Slot]
     spoil: Spoil | None
     held: dict[Slot, _Held] = field(default_factory=dict)
+    checkpoints: list[bytes] = field(default_factory=list)
     leaves: list[bytes] = field(default_factory=list)
     values: dict[Slot, bytes] = field(default_factory=dict)
     _ran: dict[int, Ran] = field(default_factory=dict)
 
-    def run_part(self, first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot]) -> None:
+    def run_part(self, first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot], detailed: bool) -> None:
         """Runs operations from number `first` on; `lasting` are results that are needed after them."""
         dying = _find_last_reads(first, listed, lasting)
         for place, operation in enumerate(listed):
@@ -62,9 +74,10 @@ class _Tracing:
             results = self._compute(operation)
             if self.spoil is not None:
                 results = self.spoil(leaf, results)
-            self._keep(leaf, operation, results)
+            self._keep(leaf, operation, results, detailed)
             for slot in dying.get(leaf, ()):
                 self.held.pop(slot, None)
+        self.checkpoints.append(b"".join(self.held[slot].digest for slot in sorted(lasting)))
 
     def _compute(self, operation: TaskOperation) -> list[Value]:
         if operation.kind != "call":
@@ -93,7 +106,7 @@ class _Tracing:
         value = self.held[source._replace(grad=False)].as_tensor(self.operations.device)
         return Traced(value.data, True) if value is not None and source.grad else value
 
-    def _keep(self, leaf: int, operation: TaskOperation, results: Sequence[Value]) -> None:
+    def _keep(self, leaf: int, operation: TaskOperation, results: Sequence[Value], detailed: bool) -> None:
         """Digests results; what is the very value that was read, or fills its memory, is not hashed again."""
         slots = [source._replace(grad=False) for source in operation.reads if isinstance(source, Slot)]
         near = [self.held[slot] for slot in slots if slot in self.held]
@@ -101,13 +114,16 @@ class _Tracing:
         blocks: Blocks = {block: digest for each in near for block, digest in each.blocks.items()}
         digests = []
         for place, value in enumerate(results):
-            held = known.get(id(value)) or _hold(locate_value(value, beside), blocks)
+            located = locate_value(value, beside)
+            held = known.get(id(value)) or (_hold(located, blocks) if detailed else _Held(located))
             slot = Slot(leaf, place)
             self.held[slot] = held
-            digests.append(held.digest)
+            if detailed:
+                digests.append(held.digest)
             if slot in self.wanted:
                 self.values[slot] = pack_value(held.value)
-        self.leaves.append(b"".join(digests))
+        if detailed:
+            self.leaves.append(b"".join(digests))
 
 
 def _hold(value: Value, blocks: Blocks) -> _Held:
@@ -115,13 +131,22 @@ def _hold(value: Value, blocks: Blocks) -> _Held:
     return _Held(value, digest, {} if block is None else {block: blocks[block]})
 
 
-def trace_task(operations: Operations, wanted: Collection[Slot] = (), spoil: Spoil | None = None) -> TaskTrace:
-    """Returns the trace of a task, with the bytes of the `wanted` values. Raises Refused, OutOfMemory."""
+def trace_task(
+    operations: Operations,
+    wanted: Collection[Slot] = (),
+    spoil: Spoil | None = None,
+    detailed: Collection[int] | None = None,
+) -> TaskTrace:
+    """Returns the trace of a task, with the bytes of the `wanted` values and leaves of the `detailed` parts, or of all.
+
+    Raises Refused, OutOfMemory.
+    """
     tracing = _Tracing(operations, wanted, spoil)
     for number, (first, listed) in enumerate(operations.plan.parts()):
-        tracing.run_part(first, listed, operations.plan.list_lasting(number))
+        lasting = operations.plan.list_lasting(number)
+        tracing.run_part(first, listed, lasting, detailed is None or number in detailed)
     root = tracing.held[Slot(len(operations.plan) - 1, 0)].value
-    return TaskTrace(tracing.leaves, tracing.values, b"" if root is None else root.data)
+    return TaskTrace(tracing.checkpoints, tracing.leaves, tracing.values, b"" if root is None else root.data)
 
 
 def _find_last_reads(first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot]) -> dict[int, list[Slot]]:
