@@ -185,6 +185,8 @@ def raise_as_httpx(host: str = "", proxy: str | None = None) -> Iterator[None]:
         through = f"through the proxy {proxy_without_secret(proxy)}: " if proxy else ""
         said = f"{through}{error}" if str(error) or not proxy else f"{through}{type(error).__name__}"
         raise getattr(httpx, type(error).__name__, httpx.TransportError)(said) from error
+    except UnicodeError as error:  # the system encodes the name
+        raise httpx.ConnectError(f"{host} is no host's name: {error}") from error
 
 
 def _certificate_fault(error: BaseException | None) -> str | None:

@@ -201,6 +201,11 @@ def test_a_tunnel_to_a_checked_address_is_verified_by_the_link_s_host(
                 http.get(f"https://{host}/")
 
 
+def test_a_host_that_has_no_name_is_not_reached_and_no_fault_of_ours() -> None:
+    with pytest.raises(ServiceUnreachable, match=r"a\.\.example is no host's name"):
+        RequesterClient("http://a..example").ready()
+
+
 def test_a_proxy_that_is_down_is_named(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:1")
     with pytest.raises(ServiceUnreachable, match=r"through the proxy http://127\.0\.0\.1:1: ") as down:

@@ -14,7 +14,8 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, Units
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
 from worker.features.discovery import announcements
-from worker.features.discovery.announcements import Discovery
+from worker.features.discovery.announcements import Discovery, origin_of
+from worker.problems import Untrusted
 
 HONEST = "https://honest.example"
 
@@ -53,6 +54,17 @@ def test_sixteen_announcements_in_a_token_of_the_attackers_own_shut_out_nobody(
     assert named.look() == []
     any_token = Discovery(ledger.web3, honest.block)
     assert HONEST in [found.endpoint for found in any_token.look(2)]
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://xn--", "http://\ud800", "http://[", "ftp://a.example", "http://me@a.example", "http://a:-1"],
+)
+def test_an_announced_address_that_is_none_is_refused_and_ends_no_worker(endpoint: str) -> None:
+    """The cheating twin: anybody announces it for dust, and every worker that discovers markets reads it."""
+    with pytest.raises(Untrusted, match=r"is no address|is not the address of a market"):
+        origin_of(endpoint)
+    assert origin_of("https://a.example:8700/shop/") == "https://a.example:8700/shop"
 
 
 def test_tokens_take_turns_in_the_order_in_which_the_owner_names_them(

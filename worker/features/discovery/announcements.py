@@ -26,6 +26,7 @@ from gradmarket.market.terms import Address, JobState
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.network.environment import is_address
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 
@@ -221,8 +222,9 @@ def origin_of(endpoint: str) -> str:
     """Returns the market's address from an event. Raises Untrusted if it is not an http or https URL."""
     try:
         url = httpx.URL(endpoint)
-    except (httpx.InvalidURL, TypeError) as error:
+        host = url.host  # decodes it
+    except (httpx.InvalidURL, TypeError, ValueError) as error:
         raise Untrusted(f"{endpoint[:200]!r} is no address") from error
-    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+    if not is_address(endpoint) or not host or url.userinfo:
         raise Untrusted(f"{endpoint[:200]!r} is not the address of a market")
     return str(url).rstrip("/")
