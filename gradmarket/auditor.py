@@ -94,6 +94,8 @@ class Auditor:
         self._runner, self._fetcher, self._limits = runner, fetcher, limits
         self._bench = self._build_executor()
         self._publications: dict[str, Publication] = {}
+        self._kept: tuple[str, bytes] | None = None
+        """The last task that was run twice and its payload, which the service may ask for next."""
         self.determinism_class = runner.determinism_class()
         self.warning = ""
         """What its owner must hear: that its card computes nothing."""
@@ -111,7 +113,18 @@ class Auditor:
             if error.status in REFUSALS:
                 raise TokenRefused(error.detail, "give a live token of the role audit") from error
             raise
+        if work is not None and work.brings:
+            return self._bring_payload(work)
         return None if work is None else self._run_until_settled(work)
+
+    def _bring_payload(self, work: AuditWork) -> Done:
+        """Brings the gradient itself, computed before or once more: no worker's answer was right."""
+        kept, self._kept = self._kept, None
+        is_kept = kept is not None and kept[0] == work.task
+        found, seconds = (kept[1], 0.0) if kept and is_kept else self._compute_answer(work, first=False)
+        payload = bytes(found)
+        self._market.bring_payload(work.task, payload)
+        return Done(work.task, blob_digest(payload), int(not is_kept), seconds)
 
     def _run_until_settled(self, work: AuditWork) -> Done:
         """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
@@ -131,6 +144,7 @@ class Auditor:
             root = blob_digest(payload)
             answer = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root, seconds=seconds)
             if not self._send_answer(work, payload, answer):
+                self._kept = (work.task, bytes(payload)) if runs > 1 else None
                 return Done(work.task, root, runs, seconds, work.calibrates, work.planted)
             self._runner.close()
             self._bench = self._build_executor()

@@ -365,6 +365,11 @@ class AsyncRequesterClient:
         """Sends an audit's answer; returns whether the task must be run once more."""
         return await self._put_audit(f"/v1/audits/{quote(task, safe='')}", said)
 
+    async def bring_payload(self, task: str, payload: bytes) -> None:
+        """Brings the auditor's own payload of a task whose answers were all wrong."""
+        path = f"/v1/audits/payloads/{quote(task, safe='')}"
+        await self._transport.send("PUT", path, content=lambda: nullcontext(payload), timeout=UPLOAD)
+
     async def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
         return await self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)

@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import JobId, TaskId
 from gradmarket.market.views.page_view import Page
@@ -16,12 +17,15 @@ from gradmarket.market.wire.audits import (
 )
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.blob_routes import UPLOAD
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import CostlyLimit, Cursor, load_list_page
 from requester.api.problems import describe_problems
 from requester.api.state import Here
+from requester.api.streams import consume_stream
 from requester.api.views.trust_views import audit_view
-from requester.exchange import auditor_claims
+from requester.exchange import auditor_claims, auditor_payloads
+from requester.exchange.payload_upload import build_incoming_upload
 from requester.feature import features_of
 from requester.store import disclosure, listings
 from requester.store.retries import retry_on_conflict
@@ -56,6 +60,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
         wave_seed=claimed.wave_seed,
         calibrates=claimed.calibrates,
         planted=claimed.planted,
+        brings=claimed.brings,
         score=claimed.score,
         window=claimed.window,
     )
@@ -71,6 +76,25 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
 @retry_on_conflict
 def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
     return AuditReceipt(again=auditor_claims.record_audit_answer(context, task_id, said))
+
+
+@router.put(
+    "/audits/payloads/{task_id}",
+    operation_id="bring_audited_payload",
+    status_code=204,
+    response_class=Response,
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 413, 422)},
+    openapi_extra=UPLOAD,
+    summary="The auditor's own gradient, where it found none of the task's answers",
+)
+async def bring(context: Here, _identity: Auditor, request: Request, task_id: TaskPath) -> Response:
+    want = await run_in_threadpool(auditor_payloads.find_auditors_grant, context, task_id)
+    with context.blobs.receive() as incoming:
+        arrival = build_incoming_upload(want, incoming)
+        most = f"this payload has {want.length} bytes"
+        await consume_stream(request.stream(), want.length, most, arrival.take)
+        await run_in_threadpool(auditor_payloads.accept_delivery, context, want, arrival)
+    return Response(status_code=204)
 
 
 @router.get(

@@ -173,6 +173,21 @@ def _accept_task(
         record_event(work, job.id, "paused", now, reason=job.reason)
 
 
+def accept_auditors_payload(context: Context, work: Work, hand: TaskInHand, delivery: Delivery, diverged: str) -> None:
+    """Accepts the task with the auditor's own payload, which none of its answers had: they are rejected, unpaid.
+
+    The caller has locked the job and the task.
+    """
+    now = context.clock()
+    _accept_task(context, work, hand, {}, delivery, diverged, now)
+    for replica in hand.in_state(ReplicaState.REVEALED):
+        root, reason = hand.task.root, "an audit found another root than it did"
+        verdicts.sign_verdict(context, work, hand.task, replica, ReplicaState.REJECTED, Outcome.REJECTED, root, reason)
+        details = {"task": hand.task.id, "replica": replica.id, "worker": replica.worker, "reason": reason}
+        record_event(work, hand.job.id, "rejected", now, **details)
+    work.notify("aggregate")
+
+
 def _pay_replica(
     context: Context, work: Work, hand: TaskInHand, account: Account, replica: Replica, diverged: str, now: float
 ) -> None:

@@ -37,6 +37,8 @@ class Claimed:
     calibrates: bool = False
     planted: bool = False
     score: ScoreTask | None = None
+    brings: bool = False
+    """Whether its payload itself is asked for (exchange.auditor_payloads)."""
     window: WindowTask | None = None
     """Two windows to repeat, in place of the whole task."""
 
@@ -50,11 +52,15 @@ def renew_held_audit(context: Context, auditor: str, determinism_class: str, tas
 
 
 def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
-    """Claims the next audit that machines of this class may run, or else other work, if any."""
+    """Claims the next audit that machines of this class may run, or else other work, if any.
+
+    What a round waits for comes first: a payload that an auditor found and no worker.
+    """
     now = context.clock()
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, determinism_class, now)
-        audit = audits.next_due(work, determinism_class, now)
+        owed = audits.next_owed(work, determinism_class, now)
+        audit = owed or audits.next_due(work, determinism_class, now)
         if audit is None:
             others = (kind.find_other_work(work, auditor, determinism_class, now) for kind in audit_kinds_of(work))
             other = next(filter(None, others), None)
@@ -66,6 +72,8 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claims = auditor, audit.claims + 1
         audit.claimed_at, audit.claimed_until = now, now + task.offer.lease_seconds
+        if owed is not None:
+            return replace(_build_claimed(work, task, audit.runs), brings=True)
         more: dict[str, Any] = {}
         for kind in audit_kinds_of(work):
             more |= kind.describe_claim(context, work, task, audit)

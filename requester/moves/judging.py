@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, upload_time, voting
-from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
+from gradmarket.market.terms import Digest, ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
 from requester.moves import audit_draws, task_attempts, verdicts
@@ -155,6 +155,15 @@ def _request_payload(work: Work, task: Task, uploader: Replica, now: float) -> N
     for name, value in request.items():
         setattr(task, name, value)
     work.notify(worker_topic(uploader.worker))
+
+
+def request_auditors_payload(work: Work, task: Task, root: Digest, now: float) -> None:
+    """Asks the auditors of the task's class for the payload with this root, which no worker's answer has.
+
+    There is time for two of them to compute it. Where none brings it, the attempt fails and nobody heard the root.
+    """
+    due = now + 2 * task.offer.lease_seconds + task.offer.upload_seconds
+    work.move(task, TaskState.UPLOADING, uploader=None, root=root, due_at=due, due_most=due)
 
 
 def request_next_payload(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.rules import identities, operators
-from gradmarket.market.terms import AuditState, ReplicaState
+from gradmarket.market.terms import AuditState, Digest, ReplicaState
 from requester.context import Context
 from requester.moves import ending, judging
 from requester.moves.audit_draws import reopen_audit
-from requester.store import audits, reputations
+from requester.store import audits, jobs, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Replica
@@ -22,7 +22,7 @@ REASON: Final = "an audit found another root than it did"
 
 
 def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
-    """Accepts the answers that the auditor found too; where there are none, the task is done again.
+    """Accepts the answers that the auditor found too; where there are none, its own result is the gradient.
 
     A wrong answer is unpaid, and its worker rests. Two equal ones bar their operators, and a lone one costs its
     operator's standing. A right answer is evidence once its payload has come. The caller has locked the audits, the
@@ -45,6 +45,8 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     record_event(work, task.job_id, "referral_settled", now, task=task.id, round=task.round, barred=barred, **told)
     if right:
         judging.accept_answer(context, work, hand, right, wrong, REASON, now)
+    elif hand.job.ended_at is None and jobs.is_task_wanted(work, hand.job, task):
+        judging.request_auditors_payload(work, task, Digest(audit.root or ""), now)
     else:
         judging.fail_task(context, work, hand, "an audit found none of its answers", now)
 

@@ -132,7 +132,7 @@ _REFUSED: Final = (
     .where(
         Audit.job_id == bindparam("job"),
         Audit.state == AuditState.FAILED,
-        Task.state == TaskState.FAILED,
+        or_(Task.state == TaskState.FAILED, Task.uploader.is_(None)),
         Replica.root.is_not(None),
     )
     .group_by(Audit.determinism_class)
@@ -167,6 +167,22 @@ def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
         if audit is not None:
             return audit
     return None
+
+
+def awaits_auditor(task: Task) -> bool:
+    """Returns whether an auditor is to bring the task's payload, since it found none of its answers."""
+    return task.state == TaskState.UPLOADING and task.uploader is None
+
+
+def next_owed(work: Work, determinism_class: str, now: float) -> Audit | None:
+    """Returns the oldest audit of the class after which an auditor is to bring its payload, and nobody is at it.
+
+    Skips rows that are locked.
+    """
+    owed = (Task.state == TaskState.UPLOADING, Task.uploader.is_(None), Task.due_at > now)
+    mine = select(Audit).join(Task, Task.id == Audit.task_id).where(*owed, Audit.determinism_class == determinism_class)
+    first = mine.where(_is_free(now)).order_by(Audit.created_at, Audit.task_id).limit(1)
+    return work.session.scalars(first.with_for_update(of=Audit, skip_locked=True)).one_or_none()
 
 
 TURNS_S: Final = 3600.0

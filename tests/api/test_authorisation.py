@@ -80,6 +80,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed
     ("PUT", "/v1/audits/{task_id}/planted"): (401, 404, 403, 403),
+    ("PUT", "/v1/audits/payloads/{task_id}"): (401, 404, 403, 403),  # none is owed
     ("GET", "/v1/jobs/{job_id}/parameters"): (401, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
@@ -144,6 +145,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("PUT", "/v1/audits/{task_id}/sketch"): {"json": SKETCHED},
     ("PUT", "/v1/audits/{task_id}/planted"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
+    ("PUT", "/v1/audits/payloads/{task_id}"): {"content": DATA},
     ("POST", "/v1/workers/{address}/withdrawal"): {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
     },

@@ -8,8 +8,9 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
 from gradmarket.market.wire.poll import OfferFields
-from requester.exchange import auditor_claims
+from requester.exchange import auditor_claims, auditor_payloads
 from requester.exchange.auditor_claims import Claimed
+from requester.exchange.payload_upload import build_incoming_upload
 from requester.features.planted import planting
 from requester.features.tolerance import calibrating
 from requester.store.tables import Audit
@@ -41,11 +42,23 @@ class SimAuditor:
             return blob_digest(self.computer.compute(offer))
         return blob_digest(self.computer.replay(offer, claimed.window))
 
+    def bring(self, claimed: Claimed) -> None:
+        """Brings its own payload, as the route takes it."""
+        context = self.market.context
+        want = auditor_payloads.find_auditors_grant(context, claimed.task)
+        with context.blobs.receive() as incoming:
+            arrival = build_incoming_upload(want, incoming)
+            arrival.take(self.computer.compute(OfferFields.of(claimed.offer)))
+            auditor_payloads.accept_delivery(context, want, arrival)
+
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
         if claimed.planted:
             said = AuditAnswer(auditor=self.name, run=claimed.run, root=self.find(claimed), seconds=1.0)
             planting.record_planted_answer(self.market.context, claimed.task, said)
+            return False
+        if claimed.brings:
+            self.bring(claimed)
             return False
         if claimed.calibrates:
             return calibrating.record_trusted_answer(self.market.context, claimed.task, self.sketched(claimed, again))

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import identities
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.store import jobs, reputations
@@ -17,6 +19,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_audits import clean_parameters
+from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
@@ -66,16 +69,74 @@ def test_a_newcomer_that_lies_is_not_paid_and_loses_its_standing_only(new_floor:
     prove(market, liar, audits=3)
     market.until(lambda: market.task().state == TaskState.REFERRED)
     auditor.work()
-    assert market.replica(liar).state == ReplicaState.INCONCLUSIVE
-    assert market.tasks()[0].state == TaskState.FAILED
+    assert market.replica(liar).state == ReplicaState.REJECTED
     assert evidence(market, liar) == 0.0
     assert failed(market) == set()
-    honest = market.worker()
-    market.workers.remove(liar)
-    auditor.play()
+    assert market.earned() == {}
+    assert [task.attempt for task in market.tasks()] == [0]
     assert market.state() == JobState.FINISHED
-    assert market.earned() == {honest.address: PRICE}
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
     check_books(market)
+
+
+def test_a_split_that_no_answer_wins_is_the_auditors_and_both_lone_liars_keep_their_identity(
+    new_floor: NewFloor,
+) -> None:
+    market, auditor = open_job(new_floor, replication={"audit": 1e-9})
+    liars = [market.worker(scaled(times)) for times in (3.0, 5.0, 7.0)]
+    prove(market, *liars)
+    market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
+    auditor.work()
+    assert {market.replica(liar).state for liar in liars} == {ReplicaState.REJECTED}
+    assert failed(market) == set()
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    told = shown(market, market.tasks()[0])
+    assert found(market, told) == set()
+    assert Fault.OTHER_TASK_ROOT in found(market, changed(told, "audit", "root", value="blake3:" + "7" * 64))
+    check_books(market)
+
+
+def test_a_payload_that_no_auditor_brings_is_done_again_and_its_root_is_told_to_nobody(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    liar = market.worker(LIE)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    claimed = auditor.claim()
+    assert claimed is not None
+    assert auditor.answer(claimed)
+    assert not auditor.answer(claimed, 1)
+    market.drive()
+    assert market.task().state == TaskState.UPLOADING
+    market.lapse(2 * DEADLINES["lease_s"] + DEADLINES["upload_s"] + 1.0)
+    assert [task.state for task in market.tasks()] == [TaskState.FAILED, TaskState.OPEN]
+    replica = market.replica(liar)
+    assert (replica.state, replica.verdict_root) == (ReplicaState.INCONCLUSIVE, None)
+    with pytest.raises(NotFound):
+        auditor.bring(claimed)
+
+
+def test_other_bytes_than_the_auditor_found_are_refused_and_the_task_waits_for_the_right_ones(
+    new_floor: NewFloor,
+) -> None:
+    market, auditor = open_job(new_floor)
+    market.worker(LIE)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    claimed = auditor.claim()
+    assert claimed is not None
+    assert auditor.answer(claimed)
+    assert not auditor.answer(claimed, 1)
+    market.drive()
+    other = SimAuditor(market, LIE)
+    owed = other.claim()
+    assert owed is not None
+    assert owed.brings
+    with pytest.raises(Conflict):
+        other.bring(owed)
+    assert auditor.claim() is None
+    auditor.bring(owed)
+    market.drive()
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {}
 
 
 @pytest.mark.parametrize(
@@ -103,12 +164,10 @@ def test_liars_pause_no_job(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     for _ in range(6):
         market.worker(NOISE)
-    auditor.play(passes=8)
-    assert market.state() == JobState.RUNNING
-    market.workers.clear()
-    market.worker()
     auditor.play()
     assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    assert market.earned() == {}
     check_books(market)
 
 

@@ -84,19 +84,29 @@ class VerdictCase:
     @cached_property
     def agreeing(self) -> frozenset[ReplicaId]:
         """The quorum that follows from the ballots, or from the audit that settled them; empty if there is none."""
-        plan, audit = self.evidence.plan, self.evidence.audit
-        unshown = self.checks.lightest if self.checks.strictest.referred else self.checks.strictest
-        plan = plan if plan is not None and self.checks.allow(plan) else unshown
-        judged = voting.judge_ballots(self.groups, len(self.committed), plan)
-        if isinstance(judged, voting.Referral) and audit is not None:
+        judged, audit = self._judgement, self.evidence.audit
+        if self._is_referred and audit is not None:
             opened = {id_ for group in self.groups for id_ in group}
             return frozenset(one.id for one in self.committed if one.id in opened and one.root == audit.root)
         return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
+    @cached_property
+    def _judgement(self) -> voting.Judgement:
+        plan = self.evidence.plan
+        unshown = self.checks.lightest if self.checks.strictest.referred else self.checks.strictest
+        plan = plan if plan is not None and self.checks.allow(plan) else unshown
+        return voting.judge_ballots(self.groups, len(self.committed), plan)
+
+    @property
+    def _is_referred(self) -> bool:
+        return isinstance(self._judgement, voting.Referral)
+
     @property
     def roots(self) -> set[Digest]:
-        """The roots of the quorum."""
-        return {ballot.root for ballot in self.committed if ballot.id in self.agreeing and ballot.root is not None}
+        """The roots of the quorum; that of the audit where one settled the ballots and found none of them right."""
+        found = {ballot.root for ballot in self.committed if ballot.id in self.agreeing and ballot.root is not None}
+        audit = self.evidence.audit if self._is_referred and not found else None
+        return found if audit is None or audit.root is None else {audit.root}
 
     @property
     def committed(self) -> tuple[PublishedBallot, ...]:

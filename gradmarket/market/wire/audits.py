@@ -54,8 +54,9 @@ class AuditWork(Wire):
 
     No other auditor gets it for `seconds`. With a `wave_seed` its replicas were compared by sketches under that seed,
     and the answer needs a sketch too. Where it `calibrates`, the task passed its audit in another class, and the answer
-    is a `SketchAnswer`. Nobody has answered a `planted` task yet. With a `score` the accepted
-    payload is scored too, whatever root the auditor computes.
+    is a `SketchAnswer`. Nobody has answered a `planted` task yet. With a `score` the accepted payload is scored too,
+    whatever root the auditor computes. Where it `brings`, an audit found none of the task's answers: the auditor brings
+    its own payload, which is the gradient.
     """
 
     task: TaskId
@@ -66,6 +67,7 @@ class AuditWork(Wire):
     wave_seed: HashField | None = None
     calibrates: bool = False
     planted: bool = False
+    brings: bool = False
     score: ScoreTask | None = None
     window: WindowTask | None = None
 
