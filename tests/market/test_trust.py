@@ -187,6 +187,15 @@ def test_the_requester_can_open_only_the_link_that_it_committed_to() -> None:
     assert not leads_to(domain_hash("link", Hash(b"t" * 32)), 1, compute_anchor(secret, 2))
 
 
+def test_the_lies_that_escape_are_those_of_a_binomial_number_of_lies_of_which_no_audit_is_drawn() -> None:
+    rate, window, share = 0.2, 16, 0.4
+    escaped = sum(
+        math.comb(window, lies) * share**lies * (1 - share) ** (window - lies) * (1 - rate) ** lies
+        for lies in range(window + 1)
+    )
+    assert auditing.compute_escaping_share(rate, window, share) == pytest.approx(escaped)
+
+
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:
     assert auditing.compute_escaping_share(0.05, 100) < 0.01
     assert auditing.compute_escaping_share(0.05, 100, share=0.1) > 0.5, (

@@ -99,12 +99,12 @@ def compute_deterring_rate(saved: float, benefit: float, at_risk: float) -> floa
 
 
 def compute_escaping_share(rate: float, window: int, share: float = 1.0) -> float:
-    """Returns the share of a worker's wrong gradients that become final: (1 - p)^(share * W).
+    """Returns the share of a worker's wrong gradients that become final: (1 - s p)^W.
 
-    `share` is the share of its answers that are wrong. A worker that lies rarely is caught as surely for each lie, but
-    more of its earlier lies are final by then.
+    `share` s is the share of its answers that are wrong: each of the W answers is wrong and audited with probability
+    s p. A worker that lies rarely is caught as surely for each lie, but more of its earlier lies are final by then.
     """
-    return math.pow(1.0 - rate, max(1.0, share * window))
+    return math.pow(1.0 - share * rate, window)
 
 
 def compute_work_per_gradient(rate: float, cheating: float, window: int, tasks: int) -> float:
