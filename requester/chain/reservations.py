@@ -135,7 +135,7 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     now = chain.clock()
     if not _may_reserve(reader, job, now):
         return None
-    able = _list_able_classes(reader, job)
+    able = _list_able_classes(reader, job, now)
     live = [row for row in workers.list_live_earners(reader, job, now) if able is None or row.determinism_class in able]
     here = [worker.address for worker in live if workers.is_serving_job(worker, job.id)]
     locked = newcomers.sum_left_units(reader, job, now)
@@ -147,7 +147,7 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     standings = workers.standings_of(reader, job, theirs)
     ahead = 1 if locked >= allowance else chain.policy.reserve_ahead
     short = [worker for worker in theirs if top_up(standings.get(worker, NOTHING), price, ahead)]
-    places = newcomers.count_places_left(reader, job, short, ahead) if short else {}
+    places = newcomers.count_places_left(reader, job, short, ahead, now) if short else {}
     needs = tuple(_build_need(Address(worker), standings.get(worker, NOTHING), places.get(worker)) for worker in theirs)
     return ReservationCase(
         job.id,
@@ -164,11 +164,11 @@ def _build_need(worker: Address, standing: AccountStanding, left: PlacesLeft | N
     return Need(worker, standing) if left is None else Need(worker, standing, left.open + left.to_come, left.open > 0)
 
 
-def _list_able_classes(reader: RowReader, job: Job) -> frozenset[str] | None:
+def _list_able_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
     """Returns the classes whose workers can share the job's tasks; None, for any, while the job has no class."""
     if job.determinism_class is None:
         return None
-    return assignment.list_comparable_classes(job.determinism_class, ballots.list_mixable_classes(reader, job))
+    return assignment.list_comparable_classes(job.determinism_class, ballots.list_mixable_classes(reader, job, now))
 
 
 def _find_uncovered_case(reader: RowReader, job: Job, now: float) -> ReservationCase | None:

@@ -15,7 +15,7 @@ from requester.feature import lateness_in
 from requester.moves.candidates import CandidatePool, is_asking, settle_class
 from requester.moves.seating import SeatPool
 from requester.notifier import worker_topic
-from requester.store import audited_classes, ballots, holders, jobs, newcomers, progress, tasks, workers
+from requester.store import audited_classes, ballots, holders, jobs, newcomers, progress, seats, tasks, workers
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.tasks import replicas_of
@@ -31,7 +31,7 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
 
     Requests another draw where some tasks stay open then. The caller has locked the draw and the job.
     """
-    mixable = ballots.list_mixable_classes(work, job)
+    mixable = ballots.list_mixable_classes(work, job, now)
     before = job.determinism_class
     asking, others = workers.list_asking_workers(work, job, mixable, now)
     if not settle_class(work, job, mixable, now, asking):
@@ -42,7 +42,10 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
         others = workers.idle_elsewhere(work, job, mixable, now)
     spec, unaudited = jobs.load_spec(job), audited_classes.needs_no_auditor(work, job, now)
     kind = SeatPool if spec.proof and not unaudited else CandidatePool
-    pool = kind(work, job, workers.build_candidates(work, job, asking, now), mixable, now)
+    candidates = workers.build_candidates(work, job, asking, now)
+    if unaudited:
+        candidates = seats.list_plain_voters(work, job, candidates, mixable, now)
+    pool = kind(work, job, candidates, mixable, now)
     pool.plan = spec.unaudited_plan if unaudited else None
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
@@ -180,7 +183,7 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
         for worker in takers:
             _record_lease(work, task, worker, lease_s, expect(worker), now)
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
-        if takers and task.determinism_class is None:
+        if takers and (task.determinism_class is None or deal.plan is not None):
             changes["determinism_class"] = takers[0].determinism_class
         if takers and deal.plan is not None:
             changes |= {"plan": deal.plan, "wave_size": deal.plan.first_wave}

@@ -33,9 +33,10 @@ def is_job_at_fault(context: Context, work: Work, hand: TaskInHand, in_vain: boo
 
 def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> bool:
     """Returns whether a worker that is at work in the job now could take the task once it is free."""
-    busy = workers.at_work(reader, hand.job.id, context.clock())
-    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
-    candidates = progress.candidates_of(reader, hand.job, busy, context.clock())
+    now = context.clock()
+    busy, mixable = workers.at_work(reader, hand.job.id, now), ballots.list_mixable_classes(reader, hand.job, now)
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, mixable)
+    candidates = progress.candidates_of(reader, hand.job, busy, now)
     return any(assignment.why_not(candidate, opening) in SOON for candidate in candidates)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 from gradmarket.market.rules import assignment, identities, newcomers
@@ -52,26 +53,45 @@ class SeatPool(CandidatePool):
         if task.plan == self._spec.unaudited_plan and any(row.state in seats.SEATED for row in replicas):
             return assignment.draw_candidates(seed, able, opening, places), None
         fresh = task.wave == 0 and not any(row.state in seats.SEATED for row in replicas)
-        proven, votes = self._count_proven(), self._spec.replication.replicas
-        # where the proven ones stay too few to vote, each goes on alone
-        too_few = proven < votes and self._now >= task.created_at + workers.HERE_S
-        alone = [row.party.worker for row in able if too_few or not self._is_proven(row.party.worker)]
+        by_class, votes = self._count_proven(), self._spec.replication.replicas
+        proven = max(by_class.values(), default=0)
+        # where the proven ones of a class stay too few to vote, each goes on alone
+        late = self._now >= task.created_at + workers.HERE_S
+        few = {row.determinism_class for row in able if late and by_class.get(row.determinism_class, 0) < votes}
+        alone = [
+            row.party.worker for row in able if row.determinism_class in few or not self._is_proven(row.party.worker)
+        ]
+        queue: list[Newcomer] = []
         if fresh and alone and self._count_left(task, proven) > 0:
-            chosen = identities.choose_newcomer(seed, self._order(assignment.draw_order(seed, alone)))
+            queue = self._order(assignment.draw_order(seed, alone))
+            if proven >= votes and not self._may_try_unknown:
+                queue = [one for one in queue if one.standing > 0.0 or one.deposit]
+        if queue:
+            chosen = identities.choose_newcomer(seed, queue)
             self._alone[task.round] = self._count_alone(task.round) + 1
             return [self.candidates[chosen]], self._spec.plan(STRANGER)
         plan = self._plan_vote(task)
         places = plan.first_wave if fresh else places
         crew = self._choose_crew(task, replicas, opening)
         free = [one for one in able if one.party.worker in crew and one.party.operator not in self._seated]
-        drawn = assignment.draw_candidates(seed, free, opening, places)
-        if len(drawn) < places and (fresh or not drawn):
-            return NOBODY
-        return drawn, plan if fresh else None
+        by_worker = {one.party.worker: one for one in free}
+        order = assignment.draw_order(seed, by_worker)
+        for name in dict.fromkeys(by_worker[worker].determinism_class for worker in order):
+            of_class = [one for one in free if one.determinism_class == name]
+            alike = replace(opening, determinism_class=name, mixable=frozenset())
+            drawn = assignment.draw_candidates(seed, of_class, alike, places)
+            if len(drawn) == places or (drawn and not fresh):
+                return drawn, plan if fresh else None
+        return NOBODY
 
     def lease(self, candidate: Candidate, task: Task) -> None:
         super().lease(candidate, task)
         self._seated.add(candidate.party.operator)
+
+    @cached_property
+    def _may_try_unknown(self) -> bool:
+        left_at = seats.load_last_left(self._reader, self._job)
+        return newcomers.may_try_unknown(left_at, self._spec.deadlines.lease_s, self._now)
 
     def _is_proven(self, worker: Address) -> bool:
         return identities.is_proven(self._standings.get(worker, 0.0), self._proof)
@@ -94,10 +114,14 @@ class SeatPool(CandidatePool):
             self._alone[number] = seats.count_newcomers_tasks(self._reader, self._job, number)
         return self._alone[number]
 
-    def _count_proven(self) -> int:
-        """Returns how many separate proven ones are present, up to twice the votes of a task."""
+    def _count_proven(self) -> dict[str, int]:
+        """Returns how many separate proven ones of each class are present, up to twice the votes of a task."""
         nothing = Opening(JobId(self._job.id), frozenset(), (), "", Units(0), self._spec.separation)
-        return len(newcomers.choose_filling_parties(self._present, nothing, 2 * self._spec.replication.replicas))
+        most = 2 * self._spec.replication.replicas
+        return {
+            name: len(newcomers.choose_filling_parties(parties, nothing, most))
+            for name, parties in self._present.items()
+        }
 
     def _count_left(self, task: Task, proven: int) -> int:
         """Returns how many further tasks of the round newcomers may have."""
@@ -106,11 +130,16 @@ class SeatPool(CandidatePool):
         return share if proven < votes else share - self._count_alone(task.round)
 
     def _choose_crew(self, task: Task, replicas: Sequence[Replica], opening: Opening) -> frozenset[Address]:
-        """Returns the crew of the task's round, without those that left a place of this task or belong to one."""
+        """Returns the crews of the task's round, one of each class, without those that left a place of this task or
+        belong to one."""
         seated = {row.worker for row in replicas if row.state in seats.SEATED}
-        present = (one for one in self._present if one.worker in seated or not _has_tried(one, opening))
         tasks, votes = self._spec.sizes.of(task.round), self._spec.replication.replicas
-        return identities.choose_crew(Hash(self._job.secret), present, task.round, tasks, votes, self._spec.separation)
+        secret, separation = Hash(self._job.secret), self._spec.separation
+        crew: set[Address] = set()
+        for parties in self._present.values():
+            present = (one for one in parties if one.worker in seated or not _has_tried(one, opening))
+            crew |= identities.choose_crew(secret, present, task.round, tasks, votes, separation)
+        return frozenset(crew)
 
 
 def _has_tried(party: Party, opening: Opening) -> bool:

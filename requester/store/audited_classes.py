@@ -142,6 +142,14 @@ def needs_no_auditor(reader: RowReader, job: Job, now: float) -> bool:
     return there is not None and job.determinism_class is not None and job.determinism_class not in there
 
 
+def is_lately_unable(reader: RowReader, job: Job, now: float) -> bool:
+    """Returns whether auditors of the job's class leave its audits unanswered just now, one of which they answered."""
+    name = job.determinism_class
+    ended = Audit.state.in_([AuditState.PASSED, AuditState.FAILED])
+    answered = exists().where(Audit.job_id == job.id, Audit.determinism_class == name, ended)
+    return name in _load_unable_classes(reader, job, now) and bool(reader.session.scalar(select(answered)))
+
+
 def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
     """Returns the classes that auditors asked for since the job was made, or shortly before, and were able to check."""
     since = job.created_at - classes.UNHEARD_S

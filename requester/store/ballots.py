@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -13,7 +13,7 @@ from gradmarket.market.rules.assignment import ALL, Mixable
 from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
-from requester.store import jobs
+from requester.store import audited_classes, jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Job, Replica, Task
@@ -98,16 +98,20 @@ def near_audit(reader: RowReader, task: Task, audit: Audit, replicas: Collection
     return {id_ for id_, ballot in ballots.items() if tolerance.is_ballot_near(ballot, trusted, allowed)}
 
 
-def list_mixable_classes(reader: RowReader, job: Job) -> Mixable:
-    """Returns the pairs of classes that may work on one task of the job; none where its verifier compares bits.
+def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable:
+    """Returns the pairs of classes that may work side by side in the job.
 
-    Any two may where it compares nothing: a class is only a name there, and anybody can invent many.
+    Any two may where its verifier compares nothing: a class is only a name there, and anybody can invent many. Where
+    audits settle what is accepted, those with an auditor may, each on tasks of its own (progress.opening_for). Where
+    bits are compared otherwise, none may.
     """
-    if jobs.load_spec(job).verifier.scored or jobs.load_spec(job).private:
+    spec = jobs.load_spec(job)
+    if spec.verifier.scored or spec.private:
         return ALL
-    if not jobs.load_spec(job).verifier.sketched:
-        return frozenset()
-    return frozenset(_load_thresholds(reader, job))
+    if spec.unaudited_plan is not None:
+        there = audited_classes.list_servable_classes(reader, job, now) or frozenset()
+        return frozenset(combinations(sorted(there), 2))
+    return frozenset(_load_thresholds(reader, job)) if spec.verifier.sketched else frozenset()
 
 
 def _load_thresholds(reader: RowReader, job: Job) -> Allowed:

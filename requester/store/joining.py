@@ -8,11 +8,9 @@ from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, exists, fu
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from gradmarket.market.rules import assignment, identities
-from gradmarket.market.rules.assignment import Mixable, Opening
+from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.identities import Newcomer
-from gradmarket.market.rules.newcomers import choose_filling_parties
 from gradmarket.market.rules.reputation import COMPARABLE
-from gradmarket.market.terms import JobId, Units
 from requester.store import audited_classes, jobs, lead_candidates, seats, workers
 from requester.store.tables import Account, Job, Replica, Reputation, Task, Worker
 from requester.store.work import RowReader
@@ -68,11 +66,8 @@ def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: M
 
 def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
     """Returns n where newcomers get one task in n just now."""
-    spec = jobs.load_spec(job)
-    present = seats.list_proven_parties(reader, job, mixable, spec.proof or 0, now)
-    nothing = Opening(JobId(job.id), frozenset(), (), "", Units(0), spec.separation)
-    votes = spec.replication.replicas
-    return identities.compute_share(len(choose_filling_parties(present, nothing, 2 * votes)), votes)
+    votes = jobs.load_spec(job).replication.replicas
+    return identities.compute_share(seats.count_proven(reader, job, mixable, now, 2 * votes), votes)
 
 
 def bound_record(job: Job) -> dict[str, float]:

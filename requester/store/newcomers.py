@@ -84,7 +84,7 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """
     if job.determinism_class is None:
         return []
-    mixable = ballots.list_mixable_classes(reader, job)
+    mixable = ballots.list_mixable_classes(reader, job, now)
     if joining.has_queue(reader, job, now):
         return _list_next_in_queue(reader, job, mixable, now)
     return [
@@ -196,7 +196,9 @@ class PlacesLeft:
     to_come: int
 
 
-def count_places_left(reader: RowReader, job: Job, asked: Iterable[str], most: int) -> dict[str, PlacesLeft]:
+def count_places_left(
+    reader: RowReader, job: Job, asked: Iterable[str], most: int, now: float
+) -> dict[str, PlacesLeft]:
     """Counts the places left for each worker, up to `most` of rounds to come; a holder has one place in a round."""
     spec, newest = jobs.load_spec(job), jobs.latest_round(reader, job.id)
     to_come = 0
@@ -204,7 +206,7 @@ def count_places_left(reader: RowReader, job: Job, asked: Iterable[str], most: i
         if to_come >= most:
             break
         to_come += 1 if spec.private is not None else len(spec.tasks_of(number))
-    openings = _list_openings(reader, job, ballots.list_mixable_classes(reader, job))
+    openings = _list_openings(reader, job, ballots.list_mixable_classes(reader, job, now))
     return {worker: PlacesLeft(_count_open_to(spec, openings, worker), to_come) for worker in asked}
 
 

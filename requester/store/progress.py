@@ -16,7 +16,7 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.store import audited_classes, audits, ballots, holders, jobs, joining, strikes, tasks, workers
+from requester.store import audited_classes, audits, ballots, holders, jobs, joining, seats, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
@@ -24,9 +24,14 @@ from requester.store.work import RowReader
 CHAIN: Final = "chain"
 """The name of the service's part under which the chain's trouble is stored."""
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+BEGUN: Final = (*HOLDS_A_PLACE, ReplicaState.REVEALED)
 UNCHECKED: Final = "no auditor could check an answer of the workers here: run one of class {} (gradmarket auditor run)"
 VOTED: Final = "; in {:.0f} s a plain majority of {} decides"
 """What an unaudited class has to wait for besides."""
+FAILING: Final = (
+    "auditors of class {} left an audit of the job unanswered {} times, and {} of {} proven workers are here to vote "
+    "instead: run one with more memory or time (gradmarket auditor run)"
+)
 NO_AGREEMENT: Final = (
     "the auditor of class {} found none of the {} answers of {} workers: its machine or theirs err; compare them by "
     "`gradmarket worker check`, and run an auditor elsewhere (gradmarket auditor run; here: serve --auditor none)"
@@ -56,15 +61,15 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return trouble
     if job.state != JobState.RUNNING:
         return job.reason
-    if disagreement := _describe_disagreement(reader, job):
-        return disagreement
+    if trouble := _describe_disagreement(reader, job) or _describe_bounded_vote(reader, job, now):
+        return trouble
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
         return job.reason or _describe_unaudited(reader, job, now)
     spec = jobs.load_spec(job)
     counted = workers.list_deciding_workers if job.determinism_class is None else workers.list_present_workers
     present = [(row.determinism_class, workers.build_party(row)) for row in counted(reader, job, now)]
-    mixable = ballots.list_mixable_classes(reader, job)
+    mixable = ballots.list_mixable_classes(reader, job, now)
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
     unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
@@ -122,6 +127,16 @@ def _describe_unchecked(
         return ""
     said = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
     return said if plain is None else said + VOTED.format(wait, plain.first_wave)
+
+
+def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
+    """Returns a text where too few proven workers are there to vote for auditors that fail; empty elsewhere."""
+    plain = jobs.load_spec(job).unaudited_plan
+    if plain is None or not audited_classes.is_lately_unable(reader, job, now):
+        return ""
+    votes = plain.first_wave
+    have = seats.count_proven(reader, job, ballots.list_mixable_classes(reader, job, now), now, votes)
+    return "" if have >= votes else FAILING.format(job.determinism_class, classes.ATTEMPTS, have, votes)
 
 
 def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:
@@ -212,16 +227,22 @@ def opening_for(
     mixable: assignment.Mixable,
     busy: frozenset[Address] = frozenset(),
 ) -> Opening:
-    """Returns what a candidate for the task's open places is compared with; `busy` as store.holders."""
+    """Returns what a candidate for the task's open places is compared with; `busy` as store.holders.
+
+    Where audits settle what is accepted, a task that somebody has begun is of one class.
+    """
+    begun = task.determinism_class is not None and any(row.state in BEGUN for row in replicas)
+    apart = jobs.load_spec(job).unaudited_plan is not None
+    own = task.determinism_class if begun or not apart else None
     return Opening(
         job=JobId(job.id),
         tried=busy.union(workers.build_party(replica).worker for replica in replicas),
         parties=tuple(workers.build_party(replica) for replica in replicas),
-        determinism_class=task.determinism_class or job.determinism_class or "",
+        determinism_class=own or job.determinism_class or "",
         price=task.offer.price,
         separation=jobs.load_spec(job).separation,
         at_work=tuple(replica.determinism_class for replica in replicas if replica.state in HOLDS_A_PLACE),
-        mixable=mixable,
+        mixable=frozenset() if apart and begun else mixable,
     )
 
 
@@ -267,7 +288,7 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
         (candidate,) = candidates_of(reader, job, [worker], now)
         replicas = tasks.replicas_of(reader, [task])[task.id]
         busy = holders.list_unavailable_by_round(reader, job, [task])[task.round]
-        mixable = ballots.list_mixable_classes(reader, job)
+        mixable = ballots.list_mixable_classes(reader, job, now)
         opening = opening_for(job, task, replicas, mixable, busy)
         opening = admit_returners(reader, job, opening, replicas, now, busy)
         reason = assignment.why_not(candidate, opening)

@@ -1,17 +1,19 @@
 """What market.rules.identities asks about the seats of a job: who is proven and present, and who had a seat when."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import assignment, identities
-from gradmarket.market.rules.assignment import Candidate, Mixable, Party
-from gradmarket.market.terms import Address, AuditState, ReplicaState
-from requester.store import lead_candidates, workers
+from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
+from gradmarket.market.rules.lifecycle import SILENT
+from gradmarket.market.rules.newcomers import choose_filling_parties
+from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
+from requester.store import audited_classes, jobs, lead_candidates, workers
 from requester.store.among import is_in_bound_list
-from requester.store.tables import Audit, Job, Replica, Reputation, Task, Worker
+from requester.store.tables import Account, Audit, Job, Replica, Reputation, Task, Worker
 from requester.store.work import RowReader
 
 SEATED: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
@@ -26,8 +28,10 @@ def load_standings(reader: RowReader, job: Job, candidates: Iterable[Candidate],
     return {one.party.worker: records.get((one.party.operator, one.determinism_class), 0.0) for one in known}
 
 
-def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: int, now: float) -> list[Party]:
-    """Returns a worker of each proven operator of the job's classes that has money reserved and is there for it.
+def list_proven_parties(
+    reader: RowReader, job: Job, mixable: Mixable, proof: int, now: float
+) -> dict[str, list[Party]]:
+    """Returns a worker of each proven operator, by class, that has money reserved in the job and is there for it.
 
     Such a worker has room, or is at work, or was so a moment ago: one that asks for nothing keeps no seat from others.
     """
@@ -35,11 +39,37 @@ def list_proven_parties(reader: RowReader, job: Job, mixable: Mixable, proof: in
     since = {"since": now - workers.HERE_S}
     rows = reader.session.execute(_PRESENT, workers.asked_of(job, now, beside) | since).all()
     records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
-    return identities.list_operators(
-        workers.build_party(row)
-        for row in rows
-        if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof)
-    )
+    by_class: dict[str, list[Party]] = {}
+    for row in rows:
+        if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof):
+            by_class.setdefault(row.determinism_class, []).append(workers.build_party(row))
+    return {name: identities.list_operators(parties) for name, parties in by_class.items()}
+
+
+def count_proven(reader: RowReader, job: Job, mixable: Mixable, now: float, most: int) -> int:
+    """Returns how many separate proven parties are present of that class of the job that has most, up to `most`."""
+    spec = jobs.load_spec(job)
+    present = list_proven_parties(reader, job, mixable, spec.proof or 0, now)
+    nothing = Opening(JobId(job.id), frozenset(), (), "", Units(0), spec.separation)
+    return max((len(choose_filling_parties(parties, nothing, most)) for parties in present.values()), default=0)
+
+
+def list_plain_voters(
+    reader: RowReader, job: Job, candidates: Sequence[Candidate], mixable: Mixable, now: float
+) -> list[Candidate]:
+    """Returns who may vote where a plain majority decides for want of an auditor (rules.classes).
+
+    Proven ones alone where they are enough, so that nobody gains a vote while the auditor is away; else everybody.
+    Where the job's auditors were able to check it and leave audits unanswered now, others do not vote at all.
+    """
+    spec = jobs.load_spec(job)
+    votes = spec.replication.replicas
+    if count_proven(reader, job, mixable, now, votes) < votes and not audited_classes.is_lately_unable(
+        reader, job, now
+    ):
+        return list(candidates)
+    standings = load_standings(reader, job, candidates, now)
+    return [one for one in candidates if identities.is_proven(standings[one.party.worker], spec.proof or 0)]
 
 
 _RECORDED: Final = exists().where(
@@ -129,8 +159,24 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
     return reader.session.scalar(_ALONE, {"job": job.id, "round": number}) or 0
 
 
+def load_last_left(reader: RowReader, job: Job) -> float | None:
+    """Returns when a worker that earned nothing in the job last got a place there, alone, that it left or gave back."""
+    return reader.session.scalar(_LAST_LEFT, {"job": job.id})
+
+
 IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
 """Condition: one worker decides the task alone."""
+_LAST_LEFT: Final = (
+    select(func.max(Replica.leased_at))
+    .join(Task, Task.id == Replica.task_id)
+    .join(Account, and_(Account.job_id == Replica.job_id, Account.worker == Replica.worker))
+    .where(
+        Replica.job_id == bindparam("job"),
+        Replica.state.in_((*SILENT, ReplicaState.ERROR)),
+        Account.earned == 0,
+        IS_ALONE,
+    )
+)
 _ALONE: Final = select(func.count()).where(
     Task.job_id == bindparam("job"),
     Task.round == bindparam("round"),

@@ -9,9 +9,11 @@ from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.exchange import auditor_claims
 from requester.store import audited_classes
+from tests.kit.behaviour import NOISE
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
+from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import open_job, prove
 
 NewFloor = Callable[..., MarketFixture]
@@ -37,6 +39,41 @@ def test_what_no_auditor_can_compute_is_voted_again(new_floor: NewFloor) -> None
     assert market.tasks()[0].reason == f"3 runs of auditors of its class {CLASS} gave no answer"
     market.until(lambda: market.state() == JobState.FINISHED)
     assert market.earned() == {worker.address: 2 * PRICE for worker in workers}
+    check_books(market)
+
+
+def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=3)
+    honest = market.worker()
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    auditor.work()
+    market.until(lambda: market.task().round == 1 and market.task().state == TaskState.REFERRED)
+    ring = [market.worker(NOISE) for _ in range(3)]
+    take_in_vain(market, auditor)
+    for _ in range(30):
+        market.gather()
+        market.lapse(2.0)
+    assert not any(market.replicas(liar) for liar in ring)
+    assert "0 of 3 proven workers are here to vote" in market.why_waiting()
+    market.lapse(classes.UNABLE_S)
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert set(market.earned()) == {honest.address}
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    check_books(market)
+
+
+def test_proven_ones_alone_vote_while_an_auditor_fails(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 0.99})
+    proven = [market.worker() for _ in range(3)]
+    prove(market, *proven)
+    market.until(lambda: market.tasks()[0].state == TaskState.ACCEPTED)
+    take_in_vain(market, auditor)
+    market.gather()
+    ring = [market.worker(NOISE) for _ in range(4)]
+    market.until(lambda: market.state() == JobState.FINISHED)
+    assert not any(market.replicas(liar) for liar in ring)
+    assert set(market.earned()) == {worker.address for worker in proven}
     check_books(market)
 
 

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
+
+from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.wire.poll import LeaseReturn
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.store.tables import Replica, Reputation
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
-from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import failed, open_job, prove
@@ -45,7 +50,8 @@ def test_who_lies_at_once_rests_longer_each_time_and_an_honest_worker_goes_on(ne
     liars, honest = [market.worker(NOISE) for _ in range(3)], market.worker()
     auditor.play(passes=100)
     assert market.state() == JobState.FINISHED
-    assert market.earned() == {honest.address: 20 * PRICE}
+    lies = sum(len(market.replicas(liar)) for liar in liars)
+    assert market.earned() == {honest.address: (20 - lies) * PRICE}
     spent = max(row.ended_at or 0.0 for row in market.tasks()) - market.the_job().created_at
     most = sum(1 for k in range(12) if 30.0 * (2**k - 1) <= spent)
     assert all(1 <= len(market.replicas(liar)) <= most + 1 for liar in liars)
@@ -71,6 +77,62 @@ def test_a_flood_of_fresh_liars_delays_its_own_share_of_tasks_alone(new_floor: N
     assert all(tasks[row.task_id].plan.first_wave == 1 for row in market.all(Replica) if row.worker in liars)
 
 
+def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[[SimWorker], None]) -> list[SimWorker]:
+    """A fresh identity asks whenever the one before has a place, and `leave` is what each does with its own."""
+    fresh = [market.worker()]
+    market.workers.remove(fresh[0])
+    for _ in range(400):
+        if market.state() != JobState.RUNNING:
+            break
+        for worker in market.workers:
+            worker.turn()
+        fresh[-1].ask()
+        if market.replicas(fresh[-1]):
+            leave(fresh[-1])
+            fresh.append(market.worker())
+            market.workers.remove(fresh[-1])
+        market.lapse(2.0)
+        auditor.work()
+    return [one for one in fresh if market.replicas(one)]
+
+
+@pytest.mark.parametrize("claims_a_fault", [False, True])
+def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_time(
+    new_floor: NewFloor, claims_a_fault: bool
+) -> None:
+    """They keep their places until these lapse, or give them back as failed at the last moment."""
+    market, auditor = open_job(new_floor, rounds=8, replication={"audit": 1e-9})
+    honest = [market.worker() for _ in range(5)]
+    prove(market, *honest)
+    began, lease_s = market.clock(), float(DEADLINES["lease_s"])
+
+    def leave(worker: SimWorker) -> None:
+        if claims_a_fault:
+            market.lapse(lease_s - 1.0)
+            lease, fault = (
+                next(iter(worker.held.values())).lease,
+                StepFault(kind=FaultKind.LINK_FAILED, partition="train-0"),
+            )
+            failed_lease = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=True, reason="", fault=fault)
+            worker.say(given_up=[failed_lease])
+
+    leavers = play_with_fresh(market, auditor, leave)
+    assert leavers
+    assert len(leavers) <= 1 + (market.clock() - began) / (lease_s * (1 + newcomers.PAUSE))
+    check_outcome(market, new_floor, honest, rounds=8)
+
+
+def test_a_newcomer_that_delivers_is_kept_from_its_proof_by_no_leaver(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=30, replication={"audit": 1e-9})
+    honest = [market.worker() for _ in range(3)]
+    prove(market, *honest)
+    newcomer = market.worker()
+    prove(market, newcomer, audits=1)
+    play_with_fresh(market, auditor, lambda _worker: None)
+    assert market.earned().get(newcomer.address, 0) >= PRICE
+    check_books(market)
+
+
 def test_a_made_up_class_gets_no_task_of_a_job_whose_auditor_has_another(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     made_up = [market.worker(determinism_class="made up") for _ in range(3)]
@@ -87,11 +149,9 @@ def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) ->
     market.worker(filled("w", float("inf")))
     market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
     auditor.work()
-    assert market.state() == JobState.RUNNING
-    honest = market.worker()
-    market.workers = [honest]
-    auditor.play()
-    assert market.earned() == {honest.address: PRICE}
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {}
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
 
 
 def test_its_evidence_proves_a_referral_and_lies_in_it_are_found(new_floor: NewFloor) -> None:

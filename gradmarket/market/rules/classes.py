@@ -21,7 +21,9 @@ unanswered lapses too, and the class then counts as one without auditor in that 
 Where an audit settles what is accepted (rules.identities), a class without auditor has no such audit: there a plain
 majority decides, and nothing is audited, after UNAUDITED_S without any worker of a class with one that has room. A job
 in which an audit passed has seen such workers, and a gap between two of them is usual: it waits UNHEARD_S, so that
-three wallets of a made-up class need not only wait for the gap.
+three wallets of a made-up class need not only wait for the gap. In such a vote proven operators of the class decide
+alone where they are enough. Where they are not, others vote too, but not while auditors leave audits unanswered of a
+job that they were able to check: a flood of fresh identities would gain an hour of votes by whatever stops an auditor.
 """
 
 from collections.abc import Iterable

@@ -75,6 +75,15 @@ def at_once(tried: Tried) -> int:
     return int(tried.since_stall_s >= pause)
 
 
+def may_try_unknown(left_at: float | None, lease_s: float, now: float) -> bool:
+    """Returns whether a worker that never delivered may hold a place alone, where proven ones would suffice.
+
+    `left_at`: when one of them last got a place of the job that it left unanswered. PAUSE leases pass after it, so that
+    any number of identities that reserve places and leave hold up a job for at most 1 / (1 + PAUSE) of its time.
+    """
+    return left_at is None or now >= left_at + (1 + PAUSE) * lease_s
+
+
 def choose_filling_parties(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:
     """Returns the first of the parties that could fill the places together: separate ones, and none that tried."""
     chosen: list[Party] = []

@@ -65,7 +65,8 @@ def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, Fau
 def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
     now = context.clock()
     alive = workers.list_live_workers(reader, now)
-    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(reader, hand.job))
+    mixable = ballots.list_mixable_classes(reader, hand.job, now)
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, mixable)
     candidates = progress.candidates_of(reader, hand.job, alive, now)
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
     known = list_accepted_workers(reader, {party.worker for party in parties})
