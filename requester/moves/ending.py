@@ -11,7 +11,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
-from requester.store import accounts, earned_rows, in_hand, jobs, reputations, strikes, tasks
+from requester.store import accounts, audits, earned_rows, in_hand, jobs, reputations, strikes, tasks
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
@@ -37,13 +37,19 @@ def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str
 
 
 def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
-    """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have."""
+    """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have.
+
+    No auditor brings a payload any more, which nobody is paid for.
+    """
     for hand in in_hand.of_tasks(work, tasks.lock_gathering_tasks(work, job_id, round_number)).values():
+        if audits.awaits_auditor(hand.task):
+            hand.task.due_at = 0.0
+            continue
         if not jobs.load_spec(hand.job).answered_at_once:
             end_leases(work, hand.replicas)
         hand.task.wave_size = len(hand.in_state(ReplicaState.COMMITTED))
         cancel_if_idle(context, work, hand)
-    work.notify("close")
+    work.notify("close", "expire")
 
 
 def cancel_if_idle(context: Context, work: Work, hand: TaskInHand) -> bool:

@@ -22,7 +22,8 @@ REASON: Final = "an audit found another root than it did"
 
 
 def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
-    """Accepts the answers that the auditor found too; where there are none, its own result is the gradient.
+    """Accepts the answers that the auditor found too; where there are none, its own result is the gradient, if it has
+    found an answer of the job right before: a machine that agrees with nobody is not fit to audit.
 
     A wrong answer is unpaid, and its worker rests. Two equal ones bar their operators, and a lone one costs its
     operator's standing. A right answer is evidence once its payload has come. The caller has locked the audits, the
@@ -45,7 +46,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     record_event(work, task.job_id, "referral_settled", now, task=task.id, round=task.round, barred=barred, **told)
     if right:
         judging.accept_answer(context, work, hand, right, wrong, REASON, now)
-    elif hand.job.ended_at is None and jobs.is_task_wanted(work, hand.job, task):
+    elif jobs.is_task_wanted(work, hand.job, task) and audits.has_agreed(work, hand.job, audit.determinism_class):
         judging.request_auditors_payload(work, task, Digest(audit.root or ""), now)
     else:
         judging.fail_task(context, work, hand, "an audit found none of its answers", now)

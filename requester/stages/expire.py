@@ -57,7 +57,7 @@ def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -
         task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds
     elif _in_vain(hand, now) and not faults.is_job_at_fault(context, work, hand, True):
         judging.fail_task(context, work, hand, "no further worker that may take it came in time", now)
-    if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
+    if task.state == TaskState.UPLOADING and task.due_at is not None and task.due_at < now:
         _ask_next(context, work, hand, now)
 
 

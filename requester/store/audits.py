@@ -169,6 +169,20 @@ def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
     return None
 
 
+def has_agreed(reader: RowReader, job: Job, determinism_class: str) -> bool:
+    """Returns whether an audit of the job in this class found an answer right."""
+    return bool(reader.session.scalar(_HAS_AGREED, {"job": job.id, "class": determinism_class}))
+
+
+_HAS_AGREED: Final = select(
+    exists().where(
+        Audit.job_id == bindparam("job"),
+        Audit.determinism_class == bindparam("class"),
+        Audit.state == AuditState.PASSED,
+    )
+)
+
+
 def awaits_auditor(task: Task) -> bool:
     """Returns whether an auditor is to bring the task's payload, since it found none of its answers."""
     return task.state == TaskState.UPLOADING and task.uploader is None

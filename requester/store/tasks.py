@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Integer, Select, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select, update
 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -69,8 +69,11 @@ _OPEN_ONES: Final = in_order(select(Task).where(Task.id.in_(_EITHER)))
 
 
 def lock_gathering_tasks(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:
-    """Locks and returns the tasks, of one round or of all, whose wave still takes commitments."""
-    rows = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
+    """Locks and returns the tasks, of one round or of all, whose wave still takes commitments, and those whose payload
+    an auditor is to bring."""
+    gathering = Task.state.in_([TaskState.OPEN, TaskState.COMMITTING])
+    owed = and_(Task.state == TaskState.UPLOADING, Task.uploader.is_(None))
+    rows = select(Task).where(Task.job_id == job_id, or_(gathering, owed))
     return locked_tasks(work, rows if round_number is None else rows.where(Task.round == round_number))
 
 

@@ -11,18 +11,19 @@ GREEDY = 20
 
 @attack(
     "free identities",
-    "liars paid 0; honest paid 20; finished; books balanced",
+    "liars paid 0; honest paid: yes; finished; books balanced",
     alone=True,
 )
 def a_flood_that_answers_at_once_and_lies_always(scene: Scene) -> str:
-    """More than the honest ones, each with room for twenty leases; two answers are accepted, and 20 is their pay."""
+    """More than the honest ones, each with room for twenty leases. Once the auditor found an honest one right, its own
+    result replaces what they lie."""
     job = scene.post(tasks_per_round=2, replication=PROVEN)
     auditor, liars, honest = Auditor(job), job.team(*[TRIPLED] * 3), job.team(HONEST, HONEST)
     for liar in liars:
         liar.capacity = GREEDY
     finish(job, auditor, *liars, *honest)
     paid = [sum(job.paid(worker) for worker in team) for team in (liars, honest)]
-    return f"liars paid {paid[0]}; honest paid {paid[1]}; {job.told()['state']}; {job.balanced()}"
+    return f"liars paid {paid[0]}; honest paid: {'yes' if paid[1] else 'no'}; {job.told()['state']}; {job.balanced()}"
 
 
 @attack(

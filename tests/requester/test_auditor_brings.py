@@ -17,9 +17,9 @@ from requester.store import identities
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
-from tests.requester.market_fixture import CLASS, MarketFixture
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.test_audits import clean_parameters
-from tests.requester.test_proven import open_job
+from tests.requester.test_proven import agree_once, open_job
 from tests.requester.upload_door import served
 
 NewFloor = Callable[..., MarketFixture]
@@ -56,7 +56,8 @@ class FixtureAuditor(Auditor):
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_round_goes_on_with_the_auditors_gradient(new_floor: NewFloor, restarted: bool) -> None:
     """One that was started anew meanwhile computes it once more."""
-    market, here = open_job(new_floor)
+    market, here = open_job(new_floor, rounds=2)
+    honest = agree_once(market, here)
     liar = market.worker(scaled(3.0))
     market.until(lambda: market.task().state == TaskState.REFERRED)
     with market.context.begin() as work:
@@ -81,7 +82,7 @@ def test_the_round_goes_on_with_the_auditors_gradient(new_floor: NewFloor, resta
         assert again.value.status == 404
         market.drive()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
-    assert market.earned() == {}
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
+    assert market.earned() == {honest.address: PRICE}
     assert liar.held
     check_books(market)

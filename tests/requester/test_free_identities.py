@@ -50,8 +50,8 @@ def test_who_lies_at_once_rests_longer_each_time_and_an_honest_worker_goes_on(ne
     liars, honest = [market.worker(NOISE) for _ in range(3)], market.worker()
     auditor.play(passes=100)
     assert market.state() == JobState.FINISHED
-    lies = sum(len(market.replicas(liar)) for liar in liars)
-    assert market.earned() == {honest.address: (20 - lies) * PRICE}
+    own = {task.round for task in market.tasks() if task.used and task.uploader is None}
+    assert market.earned() == {honest.address: (20 - len(own)) * PRICE}
     spent = max(row.ended_at or 0.0 for row in market.tasks()) - market.the_job().created_at
     most = sum(1 for k in range(12) if 30.0 * (2**k - 1) <= spent)
     assert all(1 <= len(market.replicas(liar)) <= most + 1 for liar in liars)
@@ -149,9 +149,11 @@ def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) ->
     market.worker(filled("w", float("inf")))
     market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
     auditor.work()
-    assert market.state() == JobState.FINISHED
-    assert market.earned() == {}
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    assert market.state() == JobState.RUNNING
+    honest = market.worker()
+    market.workers = [honest]
+    auditor.play()
+    assert market.earned() == {honest.address: PRICE}
 
 
 def test_its_evidence_proves_a_referral_and_lies_in_it_are_found(new_floor: NewFloor) -> None:

@@ -11,6 +11,7 @@ from gradmarket.market.rules import identities
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from requester.exchange.auditor_claims import Claimed
 from requester.store import jobs, reputations
 from requester.store.tables import Job, Replica, Reputation
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
@@ -63,42 +64,63 @@ def test_a_newcomer_works_alone_and_is_paid_once_the_auditor_found_the_same(new_
     check_books(market)
 
 
-def test_a_newcomer_that_lies_is_not_paid_and_loses_its_standing_only(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
-    liar = market.worker(LIE)
+def agree_once(market: MarketFixture, auditor: SimAuditor) -> SimWorker:
+    """A first round, in which the auditor finds a newcomer right; that one is gone then."""
+    honest = market.worker()
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    auditor.work()
+    market.until(lambda: market.task().round == 1)
+    market.workers.remove(honest)
+    market.lapse(float(DEADLINES["lease_s"]) + 1.0)
+    return honest
+
+
+def test_a_newcomer_that_lies_is_not_paid_and_the_auditors_own_result_is_the_gradient(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2)
+    honest, liar = agree_once(market, auditor), market.worker(LIE)
     prove(market, liar, audits=3)
     market.until(lambda: market.task().state == TaskState.REFERRED)
     auditor.work()
     assert market.replica(liar).state == ReplicaState.REJECTED
     assert evidence(market, liar) == 0.0
     assert failed(market) == set()
-    assert market.earned() == {}
-    assert [task.attempt for task in market.tasks()] == [0]
+    assert market.earned() == {honest.address: PRICE}
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
     check_books(market)
 
 
-def test_a_split_that_no_answer_wins_is_the_auditors_and_both_lone_liars_keep_their_identity(
-    new_floor: NewFloor,
-) -> None:
-    market, auditor = open_job(new_floor, replication={"audit": 1e-9})
+def test_an_auditor_that_found_nobody_right_brings_no_gradient(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor)
+    liar = market.worker(LIE)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    auditor.work()
+    assert market.replica(liar).state == ReplicaState.INCONCLUSIVE
+    assert [task.state for task in market.tasks()] == [TaskState.FAILED, TaskState.OPEN]
+    check_books(market)
+
+
+def test_a_split_that_no_answer_wins_is_the_auditors_and_its_lone_liars_are_not_barred(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2, replication={"audit": 1e-9})
+    agree_once(market, auditor)
     liars = [market.worker(scaled(times)) for times in (3.0, 5.0, 7.0)]
     prove(market, *liars)
-    market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
+    market.until(lambda: market.task().state == TaskState.REFERRED)
     auditor.work()
-    assert {market.replica(liar).state for liar in liars} == {ReplicaState.REJECTED}
+    wrong = [row for row in market.replicas() if row.worker in {liar.address for liar in liars}]
+    assert {row.state for row in wrong} == {ReplicaState.REJECTED}
     assert failed(market) == set()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
-    told = shown(market, market.tasks()[0])
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
+    told = shown(market, market.task())
     assert found(market, told) == set()
     assert Fault.OTHER_TASK_ROOT in found(market, changed(told, "audit", "root", value="blake3:" + "7" * 64))
     check_books(market)
 
 
-def test_a_payload_that_no_auditor_brings_is_done_again_and_its_root_is_told_to_nobody(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def owe(market: MarketFixture, auditor: SimAuditor) -> tuple[SimWorker, Claimed]:
+    """A lie is found, and the auditor is to bring its payload."""
+    agree_once(market, auditor)
     liar = market.worker(LIE)
     market.until(lambda: market.task().state == TaskState.REFERRED)
     claimed = auditor.claim()
@@ -107,25 +129,32 @@ def test_a_payload_that_no_auditor_brings_is_done_again_and_its_root_is_told_to_
     assert not auditor.answer(claimed, 1)
     market.drive()
     assert market.task().state == TaskState.UPLOADING
+    return liar, claimed
+
+
+def test_a_payload_that_no_auditor_brings_is_done_again_and_its_root_is_told_to_nobody(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2)
+    liar, claimed = owe(market, auditor)
     market.lapse(2 * DEADLINES["lease_s"] + DEADLINES["upload_s"] + 1.0)
-    assert [task.state for task in market.tasks()] == [TaskState.FAILED, TaskState.OPEN]
+    assert [task.state for task in market.tasks()][-2:] == [TaskState.FAILED, TaskState.OPEN]
     replica = market.replica(liar)
     assert (replica.state, replica.verdict_root) == (ReplicaState.INCONCLUSIVE, None)
     with pytest.raises(NotFound):
         auditor.bring(claimed)
 
 
-def test_other_bytes_than_the_auditor_found_are_refused_and_the_task_waits_for_the_right_ones(
-    new_floor: NewFloor,
-) -> None:
-    market, auditor = open_job(new_floor)
-    market.worker(LIE)
-    market.until(lambda: market.task().state == TaskState.REFERRED)
-    claimed = auditor.claim()
-    assert claimed is not None
-    assert auditor.answer(claimed)
-    assert not auditor.answer(claimed, 1)
-    market.drive()
+def test_a_cancelled_job_waits_for_no_auditors_payload(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2)
+    liar, _ = owe(market, auditor)
+    market.cancel()
+    assert market.task().state == TaskState.FAILED
+    assert market.replica(liar).state == ReplicaState.INCONCLUSIVE
+    check_books(market)
+
+
+def test_other_bytes_than_the_auditor_found_are_refused_and_the_right_ones_are_taken(new_floor: NewFloor) -> None:
+    market, auditor = open_job(new_floor, rounds=2)
+    owe(market, auditor)
     other = SimAuditor(market, LIE)
     owed = other.claim()
     assert owed is not None
@@ -136,7 +165,7 @@ def test_other_bytes_than_the_auditor_found_are_refused_and_the_task_waits_for_t
     auditor.bring(owed)
     market.drive()
     assert market.state() == JobState.FINISHED
-    assert market.earned() == {}
+    assert sum(market.earned().values()) == PRICE
 
 
 @pytest.mark.parametrize(
@@ -164,10 +193,12 @@ def test_liars_pause_no_job(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     for _ in range(6):
         market.worker(NOISE)
+    auditor.play(passes=8)
+    assert market.state() == JobState.RUNNING
+    market.workers.clear()
+    market.worker()
     auditor.play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
-    assert market.earned() == {}
     check_books(market)
 
 
