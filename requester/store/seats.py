@@ -160,7 +160,7 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
 
 
 def load_last_left(reader: RowReader, job: Job) -> float | None:
-    """Returns when a worker that earned nothing in the job last got a place there, alone, that it left or gave back."""
+    """Returns when a worker that earned nothing in the job last got a place there that it left or gave back."""
     return reader.session.scalar(_LAST_LEFT, {"job": job.id})
 
 
@@ -168,13 +168,11 @@ IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
 """Condition: one worker decides the task alone."""
 _LAST_LEFT: Final = (
     select(func.max(Replica.leased_at))
-    .join(Task, Task.id == Replica.task_id)
     .join(Account, and_(Account.job_id == Replica.job_id, Account.worker == Replica.worker))
     .where(
         Replica.job_id == bindparam("job"),
         Replica.state.in_((*SILENT, ReplicaState.ERROR)),
         Account.earned == 0,
-        IS_ALONE,
     )
 )
 _ALONE: Final = select(func.count()).where(

@@ -100,7 +100,8 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
 def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_time(
     new_floor: NewFloor, claims_a_fault: bool
 ) -> None:
-    """They keep their places until these lapse, or give them back as failed at the last moment."""
+    """They keep their places until these lapse, or give them back as failed at the last moment. One more is seated at a
+    moment in which fewer proven ones ask than vote."""
     market, auditor = open_job(new_floor, rounds=8, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(5)]
     prove(market, *honest)
@@ -118,7 +119,7 @@ def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_t
 
     leavers = play_with_fresh(market, auditor, leave)
     assert leavers
-    assert len(leavers) <= 1 + (market.clock() - began) / (lease_s * (1 + newcomers.PAUSE))
+    assert len(leavers) <= 2 + (market.clock() - began) / (lease_s * (1 + newcomers.PAUSE))
     check_outcome(market, new_floor, honest, rounds=8)
 
 
