@@ -190,7 +190,8 @@ def test_what_is_not_there_is_a_404_that_names_it(service, posted) -> None:  # t
 
 def test_a_paused_job_cannot_be_a_draft(service, posted) -> None:  # type: ignore[no-untyped-def]
     job = posted()["id"]
-    assert "draft -> paused" in problem(service.requester.post(f"/v1/jobs/{job}/pause"), 409)["detail"]
+    refused = problem(service.requester.post(f"/v1/jobs/{job}/pause"), 409)["detail"]
+    assert "the job is draft: it cannot be paused" in refused
     cancelled = service.requester.post(f"/v1/jobs/{job}/cancel").json()
     assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "cancelled by its requester")
     assert service.requester.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
