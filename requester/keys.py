@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
+from eth_utils.exceptions import ValidationError
 from pydantic import SecretStr
 
 from contracts import keystore
@@ -46,7 +47,7 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
     """
     sealed = path.with_suffix(".json")
     if given is not None:
-        return PrivateKey(bytes.fromhex(given.get_secret_value().removeprefix("0x")))
+        return _parse_key(given.get_secret_value(), path.name)
     if sealed.exists():
         if lock.passphrase is None:
             raise Refused(f"{sealed} is encrypted: give {FIX}")
@@ -58,6 +59,13 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
             f"money is real here, and {path} would be in plain text: give {FIX}, or GRADMARKET_PLAIN_KEYS=true"
         )
     return PrivateKey(bytes.fromhex(load_or_create_secret(None, path)))
+
+
+def _parse_key(written: str, name: str) -> PrivateKey:
+    try:
+        return PrivateKey(bytes.fromhex(written.removeprefix("0x")))
+    except (ValueError, ValidationError):
+        raise Refused(f"GRADMARKET_{name.upper()}_KEY is no key", "set it to 0x and 64 hexadecimal digits") from None
 
 
 def _store_sealed_key(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
