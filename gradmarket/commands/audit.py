@@ -33,6 +33,12 @@ def audit(
     report: Annotated[Path | None, typer.Option(help="File for the report: a page (.html), else JSON.")] = None,
     device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; else the job's.")] = None,
+    mirror: Annotated[
+        list[str] | None, typer.Option(help="Folder or address of an archive; serves what MARKET does not. Repeatable.")
+    ] = None,
+    claims: Annotated[
+        int | None, typer.Option("--round", min=0, help="Claim this round: prove that you computed it, in public.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole job by what is public: every signature, vote, draw, round and payment; and compute gradients again.
@@ -46,7 +52,8 @@ def audit(
     _check_places(market, rpc)
     if report is not None:
         check_writable(report)
-    done = audit_job(AuditPlan(market, job, folder, rpc, sample, whole, device, threads), _build_progress(as_json))
+    plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims)
+    done = audit_job(plan, _build_progress(as_json))
     if report is not None:
         page = report.suffix.lower() in (".html", ".htm")
         report.write_text(done.as_page() if page else json.dumps(done.as_json(), indent=2) + "\n")

@@ -86,6 +86,8 @@ class JobSpec(JobFields):
             raise ValueError(f"replication: {self.replication.name} compares answers with an auditor's bits: {remedy}")
         if self.audit and self.audit.planted and (self.private or self.verifier.name != verifiers.DEFAULT):
             raise ValueError(f"audit.planted: compares bits, which takes the verifier {verifiers.DEFAULT} on open rows")
+        if self.audit and self.audit.claims and self.private:
+            raise ValueError("audit.claims: nobody else can compute the answers of a private job: leave it out")
         return self
 
     def _not_sketched(self) -> str:

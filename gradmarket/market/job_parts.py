@@ -18,6 +18,7 @@ from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Tim
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
+from gradmarket.market.rules.round_claims import MOST_CLAIMS
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.wire.sum_messages import MOST_HOLDERS
@@ -197,11 +198,13 @@ class AuditSpec(Part):
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`: the share of tasks that an idle auditor computes before anybody answers (rules.known_answers).
+    `claims`: how many auditors from outside can prove that they computed a round (rules.round_claims).
     """
 
     probability: float = Field(gt=0.0, le=1.0)
     on_failure: OnFailure = "replay"
     planted: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda value: value == 0.0)
+    claims: int = Field(default=0, ge=0, le=MOST_CLAIMS, exclude_if=lambda value: value == 0)
 
 
 class Verifier(Part):

@@ -32,6 +32,8 @@ class AuditReport:
     """Whether all was to be computed again."""
     results: Sequence[ClauseResult]
     seconds: float
+    troubles: Sequence[str] = ()
+    """What mirrors failed to serve."""
 
     @property
     def complete(self) -> bool:
@@ -64,6 +66,7 @@ class AuditReport:
             "sound": self.sound,
             "complete": self.complete,
             "seconds": round(self.seconds, 1),
+            "mirrors": list(self.troubles),
             "rules": [
                 {
                     "rule": result.rule.name.lower(),
@@ -83,6 +86,7 @@ class AuditReport:
             yield f"{self.judge_rule(result):<10} {result.rule} ({result.checked} {result.things})"
             yield from (f"           {fault}" for fault in result.faults)
             yield from (f"           not seen: {unseen}" for unseen in result.unseen)
+        yield from (f"A mirror failed: {trouble}" for trouble in self.troubles)
         if not self.own_node:
             yield f"The chain is as {self.node} tells it, which the market names: use a node of your own (--rpc)."
         faults = sum(len(result.faults) for result in self.results)

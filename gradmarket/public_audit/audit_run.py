@@ -3,15 +3,15 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.auditor import Machine, OpenMachine, open_machine
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import AUTO
@@ -21,29 +21,20 @@ from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.network.environment import is_address
-from gradmarket.public_audit.archive import (
-    INDEX,
-    MOST,
-    ArchiveRecords,
-    PublicRecords,
-    parse_archive,
-    read_local_blob,
-    write_archive,
-)
+from gradmarket.public_audit.archive import INDEX, PublicRecords, write_archive
 from gradmarket.public_audit.audit_report import AuditReport
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
+from gradmarket.public_audit.mirrors import NOWHERE, MirrorSet, open_mirror
 from gradmarket.public_audit.recomputation import Recomputation, find_obstacle
+from gradmarket.public_audit.round_claiming import claim_round
 from worker.money.chain_view import choose_rpc, connect_to_deployment
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.signin import Credentials
-from worker.wallet import Wallet
+from worker.wallet import Wallet, load_or_create
 
 SAMPLE: Final = 4
-NOWHERE: Final = "http://archive.invalid"
-"""The origin of an archive on disk, all of whose blobs are read into the cache (RFC 2606)."""
 ROOM: Final = 2**34
 """Bytes that downloads may take, as an auditor's."""
 
@@ -54,7 +45,8 @@ class AuditPlan:
 
     `market`: its service's address, or the place of an archive.json, a path or an address. `rpc`: the auditor's own
     node of the chain; where none is given, a local market's. `sample`: merged tasks to compute again; with `whole` all
-    are, and every round is merged again. `folder` keeps what was read and computed.
+    are, and every round is merged again. `folder` keeps what was read and computed. `mirrors`: places of archives; they
+    serve what the market does not, and the record where it does not answer.
     """
 
     market: str
@@ -65,6 +57,9 @@ class AuditPlan:
     whole: bool = False
     device: str = AUTO
     threads: int | None = None
+    mirrors: Sequence[str] = ()
+    claims: int | None = None
+    """The round that is claimed, in place of a sample."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +73,10 @@ class OpenedJob:
     record: JobRecord
     folder: Path
     fetcher: Fetcher
+    market: PublicRecords
+    """Where the record is from."""
+    troubles: Sequence[str]
+    """What mirrors failed to serve, or served wrongly, and others served."""
 
 
 def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
@@ -85,10 +84,11 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     began = time.monotonic()
     with open_job(plan, progress) as job:
         results = [*prove_record(job.record), prove_log(job.record)]
-        if plan.whole or plan.sample:
-            machine = Machine(job.folder, plan.device, plan.threads or choose_thread_count(job.record))
-            with open_machine(machine) as mine:
+        if plan.whole or (plan.sample and plan.claims is None):
+            with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
+        if plan.claims is not None:
+            results.append(_claim(job, plan, plan.claims, progress))
         return AuditReport(
             market=job.place,
             job=job.listed.id,
@@ -99,6 +99,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
             whole=plan.whole,
             own_node=plan.rpc is not None,
             results=results,
+            troubles=job.troubles,
             seconds=time.monotonic() - began,
         )
 
@@ -124,15 +125,24 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:
         cache = Cache(folder / "cache", ROOM)
-        records, fetcher = (
-            _open_archive(place, cache, stack) if place.endswith(INDEX) else _open_market(place, folder, cache, stack)
-        )
+        mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
+        if place.endswith(INDEX):
+            mirrors.mirrors = [open_mirror(place, cache, stack), *mirrors.mirrors]
+            place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
+        else:
+            try:
+                records, fetcher = _open_market(place, folder, cache, stack)
+                _borrow_blobs(mirrors, JobId(plan.job), fetcher)
+            except ServiceUnreachable:
+                if not plan.mirrors:
+                    raise
+                place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
         facts = records.facts()
         node = plan.rpc or choose_rpc(None, facts, place)
         ledger = connect_to_deployment(node, facts)
         listed = records.job(JobId(plan.job))
         record = JobSource(records, ledger, listed.id, folder, progress).fetch()
-        yield OpenedJob(place, node, facts, listed, record, folder, fetcher)
+        yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
 
 
 def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:
@@ -145,27 +155,37 @@ def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tu
     return client, fetcher
 
 
-def _open_archive(place: str, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:
-    """Returns the records and what fetches blobs, all of which the cache then has."""
-    base = place.removesuffix(INDEX).rstrip("/")
-    remote = is_address(place)
-    fetcher = Fetcher(cache, base, cache.limit) if remote else Fetcher(cache, NOWHERE, cache.limit, seconds=0.0)
+def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
+    """Has the mirrors serve what they can of a job whose market answers: it keeps no parameters of old rounds."""
+    if mirrors.mirrors:
+        with suppress(Refused):
+            mirrors.fill(fetcher, mirrors.read_record(job)[1].index)
+
+
+def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack) -> tuple[str, PublicRecords, Fetcher]:
+    """Returns the place of the record, the record, and what fetches blobs, all of which the cache then has."""
+    place, records = mirrors.read_record(job)
+    fetcher = Fetcher(cache, NOWHERE, cache.limit, seconds=0.0)
     stack.callback(fetcher.close)
-    if remote:
-        index = parse_archive(fetcher.small(f"/{INDEX}", MOST))
-        for digest in index.blobs:
-            fetcher.blob(digest)
-        return ArchiveRecords(index, fetcher.blob), fetcher
-    folder = Path(base or ".")
-    try:
-        index = parse_archive((folder / INDEX).read_bytes())
-    except OSError as error:
-        raise Refused(
-            f"{place[:200]} cannot be read: {error.strerror}", "name a market's address, or an archive.json"
-        ) from error
-    for digest in index.blobs:
-        fetcher.made(digest, partial(read_local_blob, folder, digest))
-    return ArchiveRecords(index, partial(read_local_blob, folder)), fetcher
+    mirrors.fill(fetcher, records.index)
+    return place, records, fetcher
+
+
+def _open_own_machine(job: OpenedJob, plan: AuditPlan) -> AbstractContextManager[OpenMachine]:
+    return open_machine(Machine(job.folder, plan.device, plan.threads or choose_thread_count(job.record)))
+
+
+def _claim(job: OpenedJob, plan: AuditPlan, number: int, progress: Progress) -> ClauseResult:
+    """Raises Refused for a record of an archive: the market alone has the withheld digests."""
+    if not isinstance(job.market, MarketClient):
+        raise Refused("an archive has no withheld digests", "claim a round of a market that answers, or leave --round")
+    if number not in {one.number for one in job.record.closed}:
+        raise Refused(f"the job has no merged round {number}", "name one from 0 on")
+    key = load_or_create(plan.folder / "auditor", None)
+    with _open_own_machine(job, plan) as mine:
+        executor = mine.build_executor(job.fetcher)
+        again = Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
+        return claim_round(job.market, job.listed.id, again, number, key.key)
 
 
 def _recompute(job: OpenedJob, mine: OpenMachine, plan: AuditPlan, progress: Progress) -> Sequence[ClauseResult]:

@@ -65,6 +65,7 @@ class Clause(StrEnum):
     LOG = "the log is the one that the batches carry, and has every record"
     GRADIENTS = "gradients computed again have the accepted roots"
     UPDATES = "rounds merged again give the published parameters"
+    CLAIMS = "claims of the round have its digests, which were withheld"
 
 
 EXACT: Final = "exact"

@@ -106,6 +106,32 @@ class Recomputation:
             model.store(self.folder, self._list_done(one.number))
         return self._build_task_result(), ClauseResult(Clause.UPDATES, merged, "rounds", tuple(faults), tuple(unseen))
 
+    def compute_round(self, number: int) -> list[Bytes] | None:
+        """Returns the round's merged answers, each with its accepted root; None where one differs or is not computed.
+
+        Where the parameters that its tasks start from are not served any more, the rounds before are merged again.
+        """
+        answers = self._compute_answers(number)
+        if answers is None and not self.faults:
+            self.unseen.clear()
+            model = self._load_model(anew=True)
+            before = [one for one in self.record.closed if one.number < number]
+            for done, one in enumerate(before, 1):
+                if self._merge_round(model, one) is None:
+                    return None
+                self.progress("rounds", done, len(before))
+            self.fetcher.made(model.digest, lambda: bytes(model.parameters))
+            answers = self._compute_answers(number)
+        return answers
+
+    def _compute_answers(self, number: int) -> list[Bytes] | None:
+        answers = list[Bytes]()
+        for task in self.record.find_merged_tasks(number):
+            if (answer := self._compute_task(task)) is None:
+                return None
+            answers.append(answer)
+        return answers
+
     def _build_task_result(self) -> ClauseResult:
         count = len(self.equal) + len(self.faults)
         unseen = tuple(dict.fromkeys(self.unseen))
@@ -163,14 +189,15 @@ class Recomputation:
         tasks = (task for one in rounds for task in self.record.find_merged_tasks(one.number))
         return gave | {task.id: str(task.root) for task in tasks}
 
-    def _load_model(self) -> "ReplayedModel":
+    def _load_model(self, anew: bool = False) -> "ReplayedModel":
         publication = self.record.publication
         info = DocumentInfo.of(self.runner.load(bytes(self.fetcher.blob(publication.document))))
         first = bytearray(self.fetcher.blob(publication.parameters))
         model = ReplayedModel.build(publication.spec, info, layout_of(publication, info), first)
         if (start := publication.spec.continue_from) is not None and start.optimizer_state is not None:
             model.memory = dict(unpack_tensors(bytearray(self.fetcher.blob(start.optimizer_state))))
-        self.equal |= set(model.resume(self.folder, self._list_done))
+        if not anew:
+            self.equal |= set(model.resume(self.folder, self._list_done))
         return model
 
 

@@ -17,7 +17,7 @@ def upgrade() -> None:
         sa.Column("determinism_class", sa.String(), nullable=False),
         sa.Column("root", sa.String(), nullable=True),
         sa.Column("auditor", sa.String(), nullable=False),
-        sa.Column("claims", sa.Integer(), nullable=False),
+        sa.Column("claims", sa.BigInteger(), nullable=False),
         sa.Column("claimed_until", sa.Float(), nullable=True),
         sa.Column("seconds", sa.Float(), nullable=True),
         sa.Column("created_at", sa.Float(), nullable=False),

@@ -4,6 +4,7 @@ from typing import Final
 
 from requester.feature import Feature
 from requester.features.backup import BackupFeature
+from requester.features.claims import ClaimsFeature
 from requester.features.consents import ConsentsFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
@@ -37,6 +38,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     FaultReportsFeature(),
     OwnerKeyFeature(),
     SecureSumsFeature(),
+    ClaimsFeature(),
     CoverageFeature(),
     ConsentsFeature(),
     LedgerFeature(),

@@ -61,6 +61,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/checkpoints"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/rounds"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/rounds/{number}/updates"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/rounds/{number}/claims"): (404, 404, 404, 404),  # the job goes on
+    ("PUT", "/v1/jobs/{job_id}/rounds/{number}/claims"): (401, 404, 404, 404),
     ("GET", "/v1/jobs/{job_id}/tasks"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/tasks/{task_id}"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/verdicts"): EVERYBODY,
@@ -142,6 +144,9 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/v1/jobs/{job_id}/log/consistency"): {"params": {"old": 0, "size": 0}},
     ("POST", "/v1/work/poll"): {"json": POLL},
     ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
+    ("PUT", "/v1/jobs/{job_id}/rounds/{number}/claims"): {
+        "json": {"number": 0, "digest": DIGEST, "signature": "0x" + "00" * 65}
+    },
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("PUT", "/v1/audits/{task_id}/sketch"): {"json": SKETCHED},
     ("PUT", "/v1/audits/{task_id}/planted"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},

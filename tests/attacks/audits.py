@@ -3,11 +3,15 @@
 import secrets as chance
 from collections.abc import Callable, Sequence
 
+from eth_keys.datatypes import PrivateKey
+
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules import round_claims, sketch_packing
+from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.audits import AuditWork
+from gradmarket.market.wire.claim_messages import build_claim
 from tests.attacks.registry import attack
 from tests.attacks.scene import OVER, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
@@ -141,6 +145,37 @@ def a_task_whose_answer_is_known(scene: Scene) -> str:
     (found,), known = job.told("/audits")["items"], job.told("/trust")["planted"]
     shown = f"planted {known['tasks']}, wrong {known['wrong']}, false alarms {known['false_alarms']}"
     return f"audit {found['state']}; {shown}; {job.told()['state']}; {job.balanced()}"
+
+
+@attack(
+    "an auditor that copies",
+    "honest 200; its digest again 409, 409; roots 409; a digest without key 409; 1 claim",
+    alone=True,
+)
+def a_claim_by_what_is_public(scene: Scene) -> str:
+    """The round's roots are public, and so is the first auditor's digest, once it is sent."""
+    job = scene.post(audit={"probability": 1e-12, "claims": 2})
+    team = job.team(HONEST, HONEST, HONEST)
+    job.play(*team)
+    offer = team[0].newest().lease.offer
+    payload = job.compute(offer, HONEST.spoil, NOBODY, "honest")
+    first, path = job.told("/rounds/0/claims"), f"/v1/jobs/{job.id}/rounds/0/claims"
+    domain, keys = scene.ledger.domain(), (scene.key(), scene.key())
+
+    def claim(key: PrivateKey, number: int, digest: Digest) -> int:
+        signed = digest_struct(domain, build_claim(job.chain_job, 0, number, digest))
+        body = {"number": number, "digest": digest, "signature": f"0x{sign_digest(key, signed).hex()}"}
+        return scene.requester.put(path, json=body).status_code
+
+    own = round_claims.digest_answers(Hash(bytes.fromhex(first["key"][2:])), [payload])
+    honest = claim(keys[0], 0, own)
+    key = Hash(bytes.fromhex(job.told("/rounds/0/claims")["key"][2:]))
+    copied = [claim(keys[1], number, own) for number in (0, 1)]
+    roots = claim(keys[1], 1, round_claims.digest_answers(key, [blob_digest(payload).encode()]))
+    bare = claim(keys[1], 1, blob_digest(payload))
+    count = len(job.told("/rounds/0/claims")["items"])
+    again = f"its digest again {copied[0]}, {copied[1]}"
+    return f"honest {honest}; {again}; roots {roots}; a digest without key {bare}; {count} claim"
 
 
 @attack(

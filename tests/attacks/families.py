@@ -28,6 +28,7 @@ FAMILIES: Final = (
     "disclosed",
     "disputes",
     "forks",
+    "mirrors",
     "patience",
     "identities",
     "rings",

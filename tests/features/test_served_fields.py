@@ -32,6 +32,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "replication": {"name": "audited", "audit": 0.5},
     },
     "tolerance": {"verifier": {"name": "tolerance"}, "audit": {"probability": 0.5}, "replication": TWO},
+    "claims": {"audit": {"probability": 0.5, "claims": 1}},
     "planted": {"audit": {"probability": 0.5, "planted": 0.5}},
     "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
 }

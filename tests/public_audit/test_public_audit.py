@@ -2,12 +2,9 @@
 
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket import Market
-from gradmarket.auditor import Machine, open_machine
+from gradmarket.auditor import Machine, open_auditor, open_machine
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
@@ -31,9 +28,12 @@ from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.recomputation import STATE, Recomputation
 from tests.patience import wait_until
+from tests.public_audit.folder_server import serve_folder
 from tests.town import ALONE
 from worker.protocol.client import MarketClient
 
+GONE: Final = "http://127.0.0.1:9"
+"""A market's address where nobody answers (RFC 863)."""
 OTHER: Final = "blake3:" + "0" * 64
 PLAIN: Final[dict[str, Any]] = {
     "name": "to be audited",
@@ -348,6 +348,22 @@ def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_wher
         assert replay(changed_round(record, 0, updated=OTHER)) == (2, 1, ["round 0"]), "what was kept is of a record"
 
 
+def test_a_round_is_claimed_by_who_computed_it(town: Service, tmp_path: Path) -> None:
+    """Two auditors after another; then all claims are taken, and the audit checks theirs."""
+    spec = PLAIN | {"name": "claimed", "rounds": 2, "tasks_per_round": 1, "audit": {"probability": 1.0, "claims": 2}}
+    url, token, machine = town.place.url, town.place.token, Machine(tmp_path / "auditor", threads=1)
+    with RequesterClient(url, token) as client, open_auditor("the town's", client, token, machine) as auditor:
+        job = client.submit(spec).id
+        wait_until(
+            lambda: auditor.turn() is None and client.job(job).state == "finished", lambda: client.job(job).reason
+        )
+    found = [ask(town, job, tmp_path / name, "--round", "1") for name in ("ann", "bea", "carl")]
+    claims = [next(rule for rule in told["rules"] if rule["rule"] == "claims") for _, told in found]
+    assert [code for code, _ in found] == [0, 0, 0]
+    assert [(claim["result"], claim["checked"]) for claim in claims] == [("proven", 1), ("proven", 2), ("proven", 2)]
+    assert claims[2]["unseen"] == ["the own claim: all claims of the round are answered"]
+
+
 def test_a_job_that_runs_is_not_audited(town: Service, tmp_path: Path) -> None:
     with RequesterClient(town.place.url, town.place.token) as client:
         posted = client.submit(PLAIN | {"rounds": 10_000, "name": "runs"}).id
@@ -410,16 +426,44 @@ def test_a_mirror_that_serves_other_bytes_is_refused(
     assert "has other bytes than those of blake3:" in done.output
 
 
-@contextmanager
-def serve_folder(folder: Path) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+def test_a_job_whose_service_is_gone_is_audited_from_mirrors_of_which_one_lies(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path
+) -> None:
+    """The liar has the whole index and no right blob; the other, without an index, has the blobs."""
+    liar, honest = tmp_path / "liar", tmp_path / "honest"
+    shutil.copytree(archived, liar)
+    shutil.copytree(archived / "v1", honest / "v1")
+    for blob in (liar / "v1/blobs").iterdir():
+        blob.write_bytes(b"other bytes")
+    with serve_folder(honest) as origin:
+        given = ["--mirror", str(liar), "--mirror", origin, "--folder", str(tmp_path / "read"), "--rpc", get_node(town)]
+        done = CliRunner().invoke(app, ["audit", GONE, plain, *given, "--all", "--json"])
+    told = json.loads(done.stdout)
+    assert (told["market"], told["sound"]) == (str(liar), True)
+    assert {rule["result"] for rule in told["rules"]} == {"proven"}
+    assert all("has other bytes than those of" in trouble for trouble in told["mirrors"])
+    assert told["mirrors"]
+
+
+def test_without_any_right_copy_a_gone_service_s_job_is_not_audited(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path
+) -> None:
+    liar = tmp_path / "liar"
+    shutil.copytree(archived, liar)
+    for blob in (liar / "v1/blobs").iterdir():
+        blob.write_bytes(b"other bytes")
+    given = ["--mirror", str(liar), "--folder", str(tmp_path / "read"), "--rpc", get_node(town)]
+    done = CliRunner().invoke(app, ["audit", GONE, plain, *given])
+    assert done.exit_code != 0
+    assert "no mirror serves blake3:" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, tmp_path: Path) -> None:
+    given = ["--mirror", str(archived), "--folder", str(tmp_path), "--rpc", get_node(town)]
+    done = CliRunner().invoke(app, ["audit", GONE, "f" * 16, *given])
+    assert done.exit_code != 0
+    assert "not of ffffffffffffffff" in done.output
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StatesAsked
+from gradmarket.market.wire.claim_messages import ClaimAnswer, RoundClaims
 from gradmarket.market.wire.evidence import (
     PublishedAudit,
     PublishedEvidence,
@@ -142,6 +143,15 @@ class MarketClient:
             if problem.status != 404:
                 raise
             return None
+
+    def claims(self, job: JobId, number: int) -> RoundClaims:
+        """Returns the claims of a round of an ended job, and the key of the next."""
+        return self._transport.ask(RoundClaims, "GET", _build_claims_path(job, number))
+
+    def claim_round(self, job: JobId, number: int, answer: ClaimAnswer) -> RoundClaims:
+        """Sends an auditor's digest. Raises ServiceProblem 409 where it is not the withheld one, or not the next."""
+        body = answer.model_dump(mode="json")
+        return self.signed_in(RoundClaims, "PUT", _build_claims_path(job, number), json=body)
 
     def rounds(self, job: JobId) -> Iterator[PublishedRound]:
         return self._fetch_all_items(Page[PublishedRound], f"{_build_job_path(job)}/rounds")
@@ -277,6 +287,10 @@ class MarketClient:
 def _count_received_bytes(payloads: Sequence[Payload]) -> int:
     """Returns how many bytes of the payloads the market says that it has."""
     return sum(payload.start or 0 for payload in payloads)
+
+
+def _build_claims_path(job: JobId, number: int) -> str:
+    return f"{_build_job_path(job)}/rounds/{number}/claims"
 
 
 def _build_job_path(job: JobId) -> str:

@@ -1,0 +1,91 @@
+"""Mirrors of a job's archive: a folder or a static server each, of which one right copy of each blob is enough.
+
+A mirror is not trusted: a blob is checked by its digest, and where one serves other bytes, or none, the next is asked.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.market.errors import MarketError, NotFound, Refused
+from gradmarket.market.terms import Digest, JobId
+from gradmarket.network.environment import is_address
+from gradmarket.public_audit.archive import INDEX, MOST, ArchiveIndex, ArchiveRecords, parse_archive, read_local_blob
+from graphdoc.encoding import Bytes
+
+NOWHERE: Final = "http://archive.invalid"
+"""The origin of a record without a market, all of whose blobs are read into the cache (RFC 2606)."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """`read_blob` returns the bytes with this digest. Raises MarketError where the mirror has none, or others."""
+
+    place: str
+    read_index: Callable[[], bytes]
+    read_blob: Callable[[Digest], Bytes]
+
+
+@dataclass
+class MirrorSet:
+    """Mirrors in the order in which they are asked; `troubles` says what each of them failed to serve."""
+
+    mirrors: Sequence[Mirror]
+    troubles: list[str] = field(default_factory=list)
+
+    def read_blob(self, digest: Digest) -> Bytes:
+        """Returns the first right copy. Raises Refused where no mirror has one."""
+        whys = list[str]()
+        for mirror in self.mirrors:
+            try:
+                return mirror.read_blob(digest)
+            except MarketError as error:
+                whys.append(f"{mirror.place}: {error}")
+                self._note(whys[-1])
+        raise Refused(f"no mirror serves {digest}: {'; '.join(whys)}", "name another one (--mirror)")
+
+    def read_record(self, job: JobId) -> tuple[str, ArchiveRecords]:
+        """Returns the first archive of the job, and its place. Raises Refused where no mirror has one."""
+        whys = list[str]()
+        for mirror in self.mirrors:
+            try:
+                index = parse_archive(mirror.read_index())
+                if index.job.id == job:
+                    return mirror.place, ArchiveRecords(index, self.read_blob)
+                whys.append(f"{mirror.place}: the archive is of job {index.job.id}, not of {job}")
+            except MarketError as error:
+                whys.append(f"{mirror.place}: {error}")
+            self._note(whys[-1])
+        raise Refused("; ".join(whys), "name a market's address, or an archive.json")
+
+    def fill(self, fetcher: Fetcher, index: ArchiveIndex) -> None:
+        """Puts the blobs of the archive into the fetcher's cache. Raises Refused where no mirror serves one."""
+        for digest in index.blobs:
+            fetcher.made(digest, partial(self.read_blob, digest))
+
+    def _note(self, trouble: str) -> None:
+        if trouble not in self.troubles:
+            self.troubles.append(trouble)
+
+
+def open_mirror(place: str, cache: Cache, stack: ExitStack) -> Mirror:
+    """`place`: the folder or address of an archive, or of its archive.json. Reads nothing yet."""
+    base = place.removesuffix(INDEX).rstrip("/")
+    if is_address(place):
+        fetcher = Fetcher(cache, base, cache.limit)
+        stack.callback(fetcher.close)
+        return Mirror(place, lambda: fetcher.small(f"/{INDEX}", MOST), fetcher.blob)
+    folder = Path(base or ".")
+
+    def read_index() -> bytes:
+        try:
+            return (folder / INDEX).read_bytes()
+        except OSError as error:
+            raise NotFound(f"{place[:200]} cannot be read: {error.strerror}") from error
+
+    return Mirror(place, read_index, lambda digest: read_local_blob(folder, digest))

@@ -1,0 +1,73 @@
+"""Claims a round: computes it, checks the claims of others, and proves the own computing (rules.round_claims)."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.market.rules import round_claims
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.rules.round_claims import MOST_CLAIMS
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.terms import JobId
+from gradmarket.market.wire.claim_messages import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult
+from gradmarket.public_audit.recomputation import Recomputation
+from graphdoc.encoding import Bytes
+
+CONFLICT: Final = 409
+TAKEN: Final = "the own claim: all claims of the round are answered"
+
+
+class ClaimDesk(Protocol):
+    """Where claims are told and answered. `worker.protocol.client.MarketClient` is the one."""
+
+    def claims(self, job: JobId, number: int) -> RoundClaims: ...
+    def claim_round(self, job: JobId, number: int, answer: ClaimAnswer) -> RoundClaims: ...
+
+
+def claim_round(desk: ClaimDesk, job: JobId, again: Recomputation, number: int, key: PrivateKey) -> ClauseResult:
+    """Raises ServiceProblem where the round has no claims."""
+    desk.claims(job, number)  # before hours of computing
+    payloads = again.compute_round(number)
+    if payloads is None:
+        return ClauseResult(Clause.CLAIMS, 0, "claims", tuple(again.faults), tuple(dict.fromkeys(again.unseen)))
+    shown, faults, unseen = _answer_claim(desk, job, again, number, key, payloads)
+    for item in shown.items:
+        if why := _find_claim_fault(again, number, item, payloads):
+            faults.append(ClauseFinding(Clause.CLAIMS, f"claim {item.number} of round {number}", why))
+    things = f"claims of round {number}; the own is of {address_of(key)}"
+    return ClauseResult(Clause.CLAIMS, len(shown.items), things, tuple(faults), tuple(unseen))
+
+
+def _answer_claim(
+    desk: ClaimDesk, job: JobId, again: Recomputation, number: int, key: PrivateKey, payloads: Sequence[Bytes]
+) -> tuple[RoundClaims, list[ClauseFinding], list[str]]:
+    """Answers the open claim, or the next one where another auditor was quicker."""
+    record, shown = again.record, desk.claims(job, number)
+    for _ in range(MOST_CLAIMS):
+        if shown.open is None or shown.key is None:
+            return shown, [], [TAKEN]
+        digest = round_claims.digest_answers(shown.key, payloads)
+        struct = build_claim(record.opened.job, number, shown.open, digest)
+        signature = sign_digest(key, digest_struct(record.domain, struct))
+        try:
+            answered = desk.claim_round(job, number, ClaimAnswer(number=shown.open, digest=digest, signature=signature))
+        except ServiceProblem as problem:
+            if problem.status != CONFLICT:
+                raise
+            before, shown = shown.open, desk.claims(job, number)
+            if shown.open == before:
+                return shown, [ClauseFinding(Clause.CLAIMS, f"claim {before} of round {number}", problem.detail)], []
+        else:
+            return answered, [], []
+    return shown, [], [TAKEN]
+
+
+def _find_claim_fault(again: Recomputation, number: int, item: PublishedClaim, payloads: Sequence[Bytes]) -> str:
+    record, digest = again.record, round_claims.digest_answers(item.key, payloads)
+    if digest != item.digest:
+        return f"under its key the merged answers have {digest}, and {item.auditor} sent {item.digest}"
+    struct = item.struct(record.opened.job, number)
+    return "" if is_signed_by(record.domain, struct, item.signature, item.auditor) else "its auditor did not sign it"

@@ -1,0 +1,83 @@
+"""The claims of a round: the key of the next one, who has answered the others, and the route to answer."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.signing import digest_struct, recover_signer
+from gradmarket.market.wire.claim_messages import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
+from requester.api.auth_routes import ANYONE, Anyone
+from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.paging import MOST
+from requester.api.problems import describe_problems
+from requester.api.state import Here
+from requester.features.claims import claim_rows
+from requester.features.claims.claim_rows import RoundClaimRow
+from requester.store.locks import lock_row
+from requester.store.retries import retry_on_conflict
+from requester.store.tables import Job
+from requester.store.work import RowReader
+
+router = APIRouter(prefix="/v1/jobs", tags=["audits"])
+RoundPath = Annotated[int, Path(ge=0, le=MOST)]
+
+
+@router.get(
+    "/{job_id}/rounds/{number}/claims",
+    operation_id="list_claims",
+    responses=NO_JOB,
+    summary="Who claimed the round, and the key of the next claim",
+)
+def list_claims(context: Here, job_id: JobPath, number: RoundPath) -> RoundClaims:
+    with context.reading() as reader:
+        return build_claims_view(_load_claims(reader, job_or_404(reader, job_id), number))
+
+
+@router.put(
+    "/{job_id}/rounds/{number}/claims",
+    operation_id="claim_round",
+    responses={**ANYONE, **describe_problems(404, 409)},
+    summary="An auditor's signed digest of the round, which nobody was told before",
+)
+@retry_on_conflict
+def claim_round(context: Here, _identity: Anyone, job_id: JobPath, number: RoundPath, said: ClaimAnswer) -> RoundClaims:
+    """A digest that is not the withheld one is refused, and nothing is told of that one."""
+    with context.begin() as work:
+        job = lock_row(work, Job, job_or_404(work, job_id).id)
+        rows = _load_claims(work, job, number)
+        claim = build_claim(job.chain_job or 0, number, said.number, said.digest)
+        auditor = recover_signer(digest_struct(context.domain, claim), said.signature)
+        row = next((row for row in rows if row.auditor is None), None)
+        if row is None or row.number != said.number:
+            mine = [one for one in rows if (one.number, one.auditor, one.digest) == (said.number, auditor, said.digest)]
+            if not mine:
+                raise Conflict(f"claim {said.number} of round {number} is not the open one: take the open one's key")
+        elif row.digest != said.digest:
+            raise Conflict("the merged answers have another digest under this key: what was computed differs")
+        else:
+            row.auditor, row.signature, row.at = auditor, said.signature, context.clock()
+            work.flush()
+        return build_claims_view(rows)
+
+
+def build_claims_view(rows: list[RoundClaimRow]) -> RoundClaims:
+    """Leaves out the digests of claims that nobody has answered, and the keys of all but the first of them."""
+    answered = tuple(
+        PublishedClaim(number=row.number, key=row.key, auditor=row.auditor, digest=row.digest, signature=row.signature)
+        for row in rows
+        if row.auditor is not None and row.signature is not None
+    )
+    next_one = next((row for row in rows if row.auditor is None), None)
+    if next_one is None:
+        return RoundClaims(items=answered, open=None, key=None)
+    return RoundClaims(items=answered, open=next_one.number, key=next_one.key)
+
+
+def _load_claims(reader: RowReader, job: Job, number: int) -> list[RoundClaimRow]:
+    if job.ended_at is None:
+        raise NotFound(f"job {job.id} goes on: its rounds are claimed once it has ended")
+    rows = list(claim_rows.list_claims(reader, job.id, number))
+    if not rows:
+        raise NotFound(f'round {number} of job {job.id} has no claims: it has with "audit": {{"claims": 4}}')
+    return rows

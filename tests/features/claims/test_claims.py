@@ -1,0 +1,157 @@
+"""Claims of rounds: who computed a round proves it, and who has only read what is public proves nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.job_parts import AuditSpec
+from gradmarket.market.rules import round_claims
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.terms import Digest, Hash, JobState, Role
+from gradmarket.market.wire.claim_messages import build_claim
+from gradmarket.market.wire.poll import OfferFields
+from requester.app import create_app
+from requester.features.claims.claim_rows import RoundClaimRow
+from requester.store import tokens
+from tests.kit.behaviour import HONEST, scaled
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import CLASS, MarketFixture
+from tests.requester.market_workers import SimWorker, key_of
+
+NewFloor = Callable[..., MarketFixture]
+LIE = scaled(3.0)
+CLAIMS = {"audit": {"probability": 1e-12, "claims": 2}}
+
+
+@pytest.fixture
+def market(new_floor: NewFloor) -> MarketFixture:
+    made = new_floor(rounds=2, tasks_per_round=2, **CLAIMS)
+    for _ in range(3):
+        made.worker()
+    return made
+
+
+@pytest.fixture
+def door(market: MarketFixture) -> Iterator[TestClient]:
+    """Of somebody who has signed in: strangers send nothing."""
+    with market.context.begin() as work:
+        secret, _row = tokens.create_token(work, "somebody", Role.READ, None, market.clock())
+    with TestClient(create_app(market.context, nullcontext)) as client:
+        client.headers["Authorization"] = f"Bearer {secret}"
+        yield client
+
+
+def told(market: MarketFixture, door: TestClient, number: int = 1) -> dict[str, Any]:
+    return dict(door.get(f"/v1/jobs/{market.job}/rounds/{number}/claims").json())
+
+
+def payloads(market: MarketFixture, number: int = 1) -> list[bytes]:
+    """What an auditor computes by itself: the round's merged answers, from their offers."""
+    computer = SimWorker(market, key_of("outside"), HONEST, CLASS)
+    merged = sorted((task for task in market.tasks() if task.used and task.round == number), key=lambda one: one.index)
+    return [bytes(computer.compute(OfferFields.of(task.offer))) for task in merged]
+
+
+def claim(
+    market: MarketFixture, door: TestClient, key: PrivateKey, claim: int, digest: Digest, number: int = 1
+) -> tuple[int, dict[str, Any]]:
+    struct = build_claim(market.the_job().chain_job or 0, number, claim, digest)
+    signature = "0x" + sign_digest(key, digest_struct(market.context.domain, struct)).hex()
+    body = {"number": claim, "digest": digest, "signature": signature}
+    answer = door.put(f"/v1/jobs/{market.job}/rounds/{number}/claims", json=body)
+    return answer.status_code, dict(answer.json())
+
+
+def digest_under(shown: dict[str, Any], answers: list[bytes]) -> Digest:
+    return round_claims.digest_answers(Hash(bytes.fromhex(shown["key"][2:])), answers)
+
+
+def test_who_computed_the_round_proves_it_and_who_copies_does_not(market: MarketFixture, door: TestClient) -> None:
+    honest, copier, second = (key_of(name) for name in ("honest", "copier", "second"))
+    market.play()
+    assert market.state() == JobState.FINISHED
+    first, answers = told(market, door), payloads(market)
+    assert (first["items"], first["open"]) == ([], 0)
+    withheld = {row.digest for row in market.all(RoundClaimRow)}
+    assert not any(digest in str(first) for digest in withheld)
+    own = digest_under(first, answers)
+    assert claim(market, door, honest, 0, own)[0] == 200
+    after = told(market, door)
+    assert [(one["auditor"], one["digest"]) for one in after["items"]] == [(address_of(honest), own)]
+    assert (after["open"], after["key"] != first["key"]) == (1, True)
+
+    roots = [blob_digest(answer).encode() for answer in answers]
+    copies = [(0, own), (1, own), (1, digest_under(after, roots)), (1, blob_digest(b"".join(answers)))]
+    assert [claim(market, door, copier, number, digest)[0] for number, digest in copies] == [409] * 4
+    assert told(market, door) == after, "nothing was told of the withheld digest"
+
+    assert claim(market, door, second, 1, digest_under(after, answers))[0] == 200
+    done = told(market, door)
+    assert [one["auditor"] for one in done["items"]] == [address_of(honest), address_of(second)]
+    assert (done["open"], done["key"]) == (None, None)
+    assert claim(market, door, honest, 0, own)[0] == 200, "said again it changes nothing"
+    assert told(market, door) == done
+
+
+def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestClient) -> None:
+    """Who sends another's signed answer claims it for that one, and not for itself."""
+    market.play()
+    shown, answers = told(market, door), payloads(market)
+    claim(market, door, key_of("honest"), 0, digest_under(shown, answers))
+    (item,) = told(market, door)["items"]
+    body = {name: item[name] for name in ("number", "digest", "signature")}
+    assert door.put(f"/v1/jobs/{market.job}/rounds/1/claims", json=body).status_code == 200
+    assert door.put(f"/v1/jobs/{market.job}/rounds/0/claims", json=body).status_code == 409
+    assert told(market, door)["items"] == [item]
+
+
+def test_nothing_is_told_while_the_job_goes_on_or_of_a_round_that_is_not_there(
+    market: MarketFixture, door: TestClient
+) -> None:
+    market.until(lambda: market.all(RoundClaimRow))
+    path = f"/v1/jobs/{market.job}/rounds/0/claims"
+    assert door.get(path).status_code == 404
+    assert claim(market, door, key_of("early"), 0, Digest("blake3:" + "0" * 64), number=0)[0] == 404
+    market.play()
+    assert door.get(path).status_code == 200
+    assert door.get(f"/v1/jobs/{market.job}/rounds/7/claims").status_code == 404
+
+
+def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, audit={"probability": 1.0, "claims": 1})
+    liars = [market.worker(LIE), market.worker(LIE)]
+    market.worker()
+    market.until(lambda: market.all(RoundClaimRow), *market.workers)
+    (lie,) = [row.digest for row in market.all(RoundClaimRow) if row.round == 0]
+    SimAuditor(market).work()
+    assert market.events("audit_failed")
+    assert not market.all(RoundClaimRow), f"{len(liars)} lied, and the round is taken back"
+    market.worker(), market.worker()
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    rows = [row for row in market.all(RoundClaimRow) if row.round == 0]
+    assert [row.digest != lie for row in rows] == [True]
+    assert rows[0].digest == round_claims.digest_answers(rows[0].key, payloads(market, 0))
+
+
+def test_a_job_without_claims_has_the_digest_that_it_had() -> None:
+    assert "claims" not in AuditSpec(probability=0.5).model_dump(mode="json")
+
+
+KEYS = st.binary(min_size=32, max_size=32)
+
+
+@given(KEYS, KEYS, st.lists(st.binary(max_size=40), min_size=1, max_size=4))
+def test_the_digest_depends_on_key_and_bytes(one: bytes, other: bytes, answers: list[bytes]) -> None:
+    digest = round_claims.digest_answers(Hash(one), answers)
+    assert digest == round_claims.digest_answers(Hash(one), [b"".join(answers)])
+    assert (digest == round_claims.digest_answers(Hash(other), answers)) == (one == other)
+    assert digest != round_claims.digest_answers(Hash(one), [*answers, b"!"])
+    assert digest != blob_digest(b"".join(answers))
