@@ -159,7 +159,7 @@ def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
     """Has the mirrors serve what they can of a job whose market answers: it keeps no parameters of old rounds."""
     if mirrors.mirrors:
         with suppress(Refused):
-            mirrors.fill(fetcher, mirrors.read_record(job)[1].index)
+            mirrors.fill(fetcher, mirrors.read_record(job)[1].index.blobs)
 
 
 def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack) -> tuple[str, PublicRecords, Fetcher]:
@@ -167,7 +167,7 @@ def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack
     place, records = mirrors.read_record(job)
     fetcher = Fetcher(cache, NOWHERE, cache.limit, seconds=0.0)
     stack.callback(fetcher.close)
-    mirrors.fill(fetcher, records.index)
+    mirrors.fill(fetcher, records.index.blobs)
     return place, records, fetcher
 
 

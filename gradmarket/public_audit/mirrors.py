@@ -3,7 +3,8 @@
 A mirror is not trusted: a blob is checked by its digest, and where one serves other bytes, or none, the next is asked.
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.network.environment import is_address
-from gradmarket.public_audit.archive import INDEX, MOST, ArchiveIndex, ArchiveRecords, parse_archive, read_local_blob
+from gradmarket.public_audit.archive import INDEX, MOST, ArchiveRecords, parse_archive, read_local_blob
 from graphdoc.encoding import Bytes
 
 NOWHERE: Final = "http://archive.invalid"
@@ -63,10 +64,15 @@ class MirrorSet:
             self._note(whys[-1])
         raise Refused("; ".join(whys), "name a market's address, or an archive.json")
 
-    def fill(self, fetcher: Fetcher, index: ArchiveIndex) -> None:
-        """Puts the blobs of the archive into the fetcher's cache. Raises Refused where no mirror serves one."""
-        for digest in index.blobs:
-            fetcher.made(digest, partial(self.read_blob, digest))
+    def fill(self, fetcher: Fetcher, blobs: Iterable[Digest]) -> None:
+        """Puts the blobs into the fetcher's cache. Raises Refused where no mirror serves one.
+
+        They are read before the cache holds their place: a mirror over HTTP downloads to the same cache.
+        """
+        for digest in blobs:
+            if fetcher.held(digest, sys.maxsize) is None:
+                data = self.read_blob(digest)
+                fetcher.made(digest, partial(bytes, data))
 
     def _note(self, trouble: str) -> None:
         if trouble not in self.troubles:

@@ -5,10 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.public_audit.archive import BLOBS
-from gradmarket.public_audit.mirrors import MirrorSet, open_mirror
+from gradmarket.public_audit.mirrors import NOWHERE, MirrorSet, open_mirror
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.public_audit.folder_server import serve_folder
@@ -33,6 +34,9 @@ def one_of_two_mirrors_lies(_scene: Scene) -> str:
                 MirrorSet([alone]).read_blob(digest)
             except Refused:
                 seen.append(words)
-        right = bytes(both.read_blob(digest)) == EVIDENCE
+        fetcher = Fetcher(cache, NOWHERE, cache.limit)
+        stack.callback(fetcher.close)
+        both.fill(fetcher, [digest])
+        right = bytes(fetcher.blob(digest)) == EVIDENCE
         named = [trouble.startswith(f"{origin}/liar: ") for trouble in both.troubles] == [True]
     return "; ".join([*["right bytes"] * right, *["the liar is named"] * named, *seen])
