@@ -16,7 +16,7 @@ from starlette.datastructures import State
 
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.verifiers.tolerance import Allowed
-from gradmarket.market.terms import Amount
+from gradmarket.market.terms import Amount, Units
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
 from requester.moves.audit_kind import AuditKind
@@ -155,6 +155,9 @@ class Feature:
 
         `amount` is in the token's smallest unit; raises JobRefused where it may not be laid out.
         """
+
+    def topped_up(self, work: Work, job: Job, amount: Units, at: float) -> None:
+        """Called in the transaction that records that so many units more were deposited for the job."""
 
     def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
         """Called in the transaction in which something happened that the owner of this token alone may know.

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from sqlalchemy import Connection, Table, bindparam, func, insert, select
 from sqlalchemy.orm.attributes import flag_modified
 
+from gradmarket.market.terms import Units
 from requester.store.among import Texts
 from requester.store.session import MovingSession, Sessions, features_in, is_shared
-from requester.store.tables import Base, Earned, JobEvent
+from requester.store.tables import Base, Earned, Job, JobEvent
 from requester.store.transitions import Held, move_now
 
 Entity = TypeVar("Entity", bound=Base)
@@ -26,6 +27,13 @@ class Listener(Protocol):
     """What a feature is to a transaction (requester.feature)."""
 
     def events_recorded(self, work: "Work", events: Sequence[JobEvent]) -> None: ...
+
+    def topped_up(self, work: "Work", job: Job, amount: Units, at: float) -> None: ...
+
+
+def listeners_of(work: "Work") -> tuple[Listener, ...]:
+    """Returns the features that a transaction tells of what it writes."""
+    return cast(tuple[Listener, ...], work.session.info["features"])
 
 
 class RowReader:

@@ -15,7 +15,9 @@ from gradmarket.market.wire.poll import hash_of
 from requester.chain import escrow, funding, reconcile
 from requester.chain.chain_context import TransactionKind
 from requester.chain.chain_worker import ChainWorker
-from requester.store.tables import JobEvent, Transaction
+from requester.features import FEATURES
+from requester.features.spending.limits import Spending
+from requester.store.tables import Job, JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import ETHER, NewKey
@@ -33,6 +35,22 @@ def test_a_published_job_is_funded_and_runs(chain_fixture: ChainFixture) -> None
     assert chain_fixture.ledger.is_signer(job.chain_job or 0, chain_fixture.chain.signer)
     assert [row.kind for row in chain_fixture.all(Transaction)] == ["approve", "open"]
     assert [event.kind for event in chain_fixture.all(JobEvent)] == ["funded"]
+
+
+def test_what_was_added_to_a_budget_is_deposited_and_told_of_once_it_is_mined(chain_fixture: ChainFixture) -> None:
+    job_id = chain_fixture.new_job()
+    chain_fixture.settle_down()
+    chain_fixture.chain.begin.args[0].kw["info"]["features"] = FEATURES  # type: ignore[attr-defined]
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Job, job_id).budget += 70
+        work.add(Spending(token="alice", job_id=job_id, amount=str(BUDGET), at=1.0))
+        work.add(Spending(token="alice", job_id=job_id, amount="70", at=2.0))
+    chain_fixture.settle_down()
+    job = chain_fixture.job(job_id)
+    assert job.deposited == BUDGET + 70
+    first, added = chain_fixture.all(Spending)
+    assert added.at > 2.0, "it counts from its deposit on"
+    assert first.at in {1.0, added.at}
 
 
 def test_two_jobs_need_one_allowance(chain_fixture: ChainFixture) -> None:

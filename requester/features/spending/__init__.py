@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
-from gradmarket.market.terms import Amount
+from gradmarket.market.terms import Amount, Units
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.spending import limit_routes, limits
@@ -24,6 +24,9 @@ class SpendingFeature(Feature):
         for event in events:
             if event.kind == "funded":
                 limits.date_deposits(work, [event.job_id], event.at)
+
+    def topped_up(self, work: Work, job: Job, amount: Units, at: float) -> None:
+        limits.date_top_up(work, job, amount, at)
 
     def bound_times(self, work: Work, now: float) -> int:
         return limits.bound_times(work, now)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.spending.daily_budget import DAY_S, Room, Spent, find_room, is_alarm_due
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.terms import Amount
+from gradmarket.market.terms import Amount, Units
 from requester.api.views.formats import format_time
 from requester.chain.chain_context import UNDER_WAY, TransactionKind
 from requester.context import Context
@@ -99,6 +99,16 @@ def _list_of_job(rows: Iterable[tuple[Spending, Job, bool]], now: float) -> Iter
 def date_deposits(work: Work, job_ids: Iterable[str], at: float) -> None:
     """What was laid out for these jobs counts from now on: their deposits were mined."""
     work.session.execute(update(Spending).where(Spending.job_id.in_(job_ids), Spending.at < at).values(at=at))
+
+
+def date_top_up(work: Work, job: Job, amount: Units, at: float) -> None:
+    """What was laid out last, as much as was deposited now and what still waits, counts from now on."""
+    left = (amount + max(0, job.budget - job.deposited)) * int(job.unit)
+    rows = select(Spending).where(Spending.job_id == job.id).order_by(Spending.id.desc())
+    for row in work.session.scalars(rows).all():
+        if left <= 0:
+            return
+        row.at, left = max(row.at, at), left - int(row.amount)
 
 
 def find_token_room(reader: RowReader, row: SpendingLimit, asked: Amount, now: float) -> Room:

@@ -18,6 +18,7 @@ from gradmarket.market.terms import Address, Amount, Hash, JobState, Role, Units
 from requester.app import create_app
 from requester.chain import outcomes
 from requester.chain.chain_context import TransactionKind, TransactionState
+from requester.feature import features_of
 from requester.features.spending import limits
 from requester.features.webhooks import webhook_rows
 from requester.features.webhooks.webhook_rows import Webhook, WebhookDelivery
@@ -198,6 +199,24 @@ def test_a_job_that_waits_for_its_deposit_counts_until_a_day_after_it(bank: Bank
     assert bank.left(alice, "alice") == 0
     bank.market.clock.now += 2
     assert bank.left(alice, "alice") == 60
+
+
+def test_what_was_added_to_a_job_counts_until_a_day_after_its_deposit(bank: Bank) -> None:
+    """The cheating move: what waits for days beside a job that is funded is deposited, and the day's budget spent."""
+    root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
+    bank.limit(root, "alice", "100")
+    job = bank.deposit(bank.post(alice, 10)).json()["id"]
+    bank.market.clock.now += 2 * DAY_S
+    assert bank.client.post(f"/v1/jobs/{job}/fund", json={"amount": "90"}, headers=alice).status_code == 200
+    bank.market.clock.now += 3 * DAY_S
+    with bank.market.context.begin() as work:
+        row = work.get_one(Job, job)
+        row.deposited = row.budget
+        for feature in features_of(work):
+            feature.topped_up(work, row, Units(90), bank.market.clock())
+    assert bank.left(alice, "alice") == 10
+    bank.market.clock.now += DAY_S + 1
+    assert bank.left(alice, "alice") == 100
 
 
 def test_an_alarm_tells_the_spending_token_once_and_no_stranger(bank: Bank) -> None:
