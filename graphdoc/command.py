@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, get_args
 
 from graphdoc import tensors
 from graphdoc.cost import gradient_cost
-from graphdoc.document.graph import WEIGHT, Document, Input
+from graphdoc.document.graph import WEIGHT, Arithmetic, Document, Input
 from graphdoc.document.inputs import check_batch
+from graphdoc.document.schema import set_arithmetic
 from graphdoc.errors import GraphdocError, Refused
 from graphdoc.figures import Bound, Ranges
 from graphdoc.runner import DocumentRunner, RunnerSettings
@@ -63,6 +64,7 @@ def _parser() -> ArgumentParser:
     run.set_defaults(command=run_document)
     for command in (check, run):
         command.add_argument("document", type=Path, help="a graph document, canonical JSON")
+        command.add_argument("--arithmetic", choices=get_args(Arithmetic), help="other than the document's own")
         command.add_argument("--memory", type=_memory, default=4096, help="MiB that a pass may take (4096)")
         command.add_argument("--seconds", type=_count, default=120, help="wall time of a run (120)")
     export = commands.add_parser("export", help="a torch.nn.Module as documents, compared with it bit by bit")
@@ -99,7 +101,7 @@ def _seed(text: str) -> bytes:
 
 def check_document(given: Namespace) -> Iterator[str]:
     """Yields what the document reads, computes and answers, and what a run over `rows` rows takes."""
-    data = given.document.read_bytes()
+    data = _read_document(given)
     with _runner(given) as runner:
         document = runner.load(data)
         bound = runner.bound(given.rows)
@@ -113,7 +115,7 @@ def check_document(given: Namespace) -> Iterator[str]:
 
 def run_document(given: Namespace) -> Iterator[str]:
     """Yields loss and metrics as JSON; with `out` the loss of a training run, whose arrays that file gets."""
-    data, batch = given.document.read_bytes(), _arrays(given.inputs)
+    data, batch = _read_document(given), _arrays(given.inputs)
     state = {} if given.parameters is None else _arrays(given.parameters)
     with _runner(given) as runner:
         document = runner.load(data)
@@ -129,6 +131,11 @@ def run_document(given: Namespace) -> Iterator[str]:
     weight = answer.pop(WEIGHT, None)
     given.out.write_bytes(tensors.pack_tensors(answer))
     yield _line({"rows": rows, "loss": float(answer["loss"])} | ({} if weight is None else {"weight": float(weight)}))
+
+
+def _read_document(given: Namespace) -> bytes:
+    data = bytes(given.document.read_bytes())
+    return data if given.arithmetic is None else set_arithmetic(data, given.arithmetic)
 
 
 def _runner(given: Namespace) -> DocumentRunner:
@@ -159,7 +166,7 @@ def _described(document: Document) -> Iterator[str]:
     yield "data: " + ", ".join(_shape(entry) for entry in document.of("data"))
     counted = Counter(node.op for node in document.written)
     operators = ", ".join(f"{count} {op}" if count > 1 else op for op, count in sorted(counted.items()))
-    yield f"operators: {operators}; {document.calls} calls a pass, in {document.precision}"
+    yield f"operators: {operators}; {document.calls} calls a pass, in {document.precision}, {document.arithmetic}"
     answers = [
         "loss",
         *document.metrics,

@@ -212,7 +212,7 @@ BY_NAME: Final = {
 
 PURE_OTHERS: Final = {
     "numba", "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
-    "pydantic_core", "coincurve", "cryptography", "difflib",
+    "pydantic_core", "coincurve", "cryptography", "decimal", "difflib",
     "abc", "base64", "bisect", "builtins", "collections", "contextlib", "contextvars", "copy", "dataclasses",
     "datetime", "enum", "fnmatch", "fractions", "functools", "hashlib", "hmac", "importlib", "io", "itertools", "json",
     "math", "mmap", "operator", "pkgutil", "re", "statistics", "struct", "types", "typing", "weakref", "zipfile",

@@ -13,8 +13,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from graphdoc.document.arguments import refuse_unless
 from graphdoc.document.calls import TORCH_TYPES
-from graphdoc.document.formulas import by_formula
+from graphdoc.document.formulas import by_formula, call_measured
 from graphdoc.document.graph import Document, Input, Scan
 from graphdoc.document.interpret import Program, Way, compute_gradients
 from graphdoc.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
@@ -94,16 +95,22 @@ def compute_exact_bound(
     """
     meter = Meter(limits, _count_steps(program.document), BACKWARD if training else 0)
     state, data = _meta_inputs(program.document, rows, sizes)
-    with meter, torch.set_grad_enabled(training):
+    reproducible = program.document.arithmetic == "reproducible"
+    refuse_unless(
+        not (reproducible and by_row), "step.per_row: answers with noise are not compared: leave out arithmetic"
+    )
+    call = call_measured if reproducible else by_formula
+    with meter, torch.set_grad_enabled(training), program.computing():
         for tensor in (*state.values(), *data.values()):
             meter.hold(tensor)
-        results = program.run(state, data, bytes(32), meter.count, Way(by_formula, partial(by_steps, meter)))
+        results = program.run(state, data, bytes(32), meter.count, Way(call, partial(by_steps, meter)))
         trainable = [state[entry.name] for entry in program.document.trainable]
         if training and trainable:
             compute_gradients(results.loss, trainable)
         del results
     if not by_row:
-        return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
+        only_on_cpu = "arithmetic: reproducible, on processors" if reproducible else meter.only_on_cpu
+        return Bound(rows, meter.operations, meter.peak, only_on_cpu)
     clipped = BY_ELEMENT * rows * sum(tensor.numel() for tensor in trainable)
     peak = max(meter.peak, peak_by_rows(program, state, data, limits))
     return Bound(rows, meter.operations + clipped, peak, meter.only_on_cpu)

@@ -16,6 +16,7 @@ from torch import Tensor
 from graphdoc.conditions.recurrent import compute_recurrent_shapes
 from graphdoc.document.plans import call_operator
 from graphdoc.document.prepare import PreparedCall
+from graphdoc.errors import DocumentRefused
 
 GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
 
@@ -137,6 +138,16 @@ STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
     "scaled_dot_product_attention.default": _apply_attention_formula,
 }
 """By key: from the arguments in the table's order to the results, or None where the operator itself is called."""
+
+
+RECURRENT: Final = frozenset(STAND_INS) - {"scaled_dot_product_attention.default"}
+
+
+def call_measured(step: PreparedCall, values: Sequence[Any]) -> Any:
+    """What a step gives while a document in reproducible arithmetic is bounded: its own kernels are counted."""
+    if step.name in RECURRENT:
+        raise DocumentRefused("it has no reproducible kernel: write the recurrence with cells, or leave out arithmetic")
+    return call_operator(step, values)
 
 
 def by_formula(step: PreparedCall, values: Sequence[Any]) -> Any:

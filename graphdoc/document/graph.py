@@ -11,6 +11,8 @@ from graphdoc.document.arguments import Argument, Reference
 Kind = Literal["param", "buffer", "const", "data"]
 Precision = Literal["fp32", "bf16"]
 """bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
+Arithmetic = Literal["native", "reproducible"]
+"""native: torch's own kernels, whose bits depend on the machine. reproducible: those of graphdoc.reproducible."""
 WEIGHT: Final = "weight:"
 """What the rows' weight is called beside an answer's tensors: no name of a document has a colon."""
 
@@ -99,6 +101,7 @@ class Document:
     updates: dict[str, int]
     weight: int | None = None
     """The sum of the rows' weights, by which the loss is their mean; without it every row weighs 1."""
+    arithmetic: Arithmetic = "native"
 
     @cached_property
     def written(self) -> tuple[Node, ...]:

@@ -4,6 +4,7 @@ Every node runs once, those of a scan's body once for each step.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -29,6 +30,7 @@ from graphdoc.document.plans import (
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepare_document
 from graphdoc.document.scans import Scanned, ScanRun, every_step, run_scan_ends
 from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
+from graphdoc.reproducible.mode import compute_reproducibly
 
 STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
@@ -93,8 +95,13 @@ class Program:
         values = self._build_start_values(state, data, seed)
         alone = values[self.prepared.device].type == "meta"
         hold = check_forms if alone else partial(hold_to, self._compute_plan(state, data))
-        _Run(way, hold, watcher).perform_nodes(self.prepared, values)
+        with self.computing():
+            _Run(way, hold, watcher).perform_nodes(self.prepared, values)
         return self._build_results(values)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Returns what has torch compute in the document's arithmetic, gradients too; it may be entered twice."""
+        return nullcontext() if self.document.arithmetic == "native" else compute_reproducibly()
 
     def _build_start_values(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
         """Returns the values before the first node runs."""

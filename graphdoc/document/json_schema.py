@@ -25,10 +25,10 @@ def json_schema() -> Json:
     """Returns the schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Graph document, {schema.FORMAT}, {schema.SCANNING} and {schema.WEIGHED}",
+        "title": f"Graph document, {schema.FORMAT} to {schema.FORMATS[-1]}",
         **_build_object_schema(
             {
-                "format": {"enum": [schema.FORMAT, schema.SCANNING, schema.WEIGHED]},
+                "format": {"enum": list(schema.FORMATS)},
                 "sizes": _build_map_schema(
                     {"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT
                 ),
@@ -40,14 +40,26 @@ def json_schema() -> Json:
                 "metrics": _build_map_schema(_VALUE, schema.METRICS_LIMIT),
                 "updates": _build_map_schema(_VALUE, schema.INPUTS_LIMIT),
                 "weight": _VALUE,
+                "arithmetic": {"const": "reproducible"},
             },
-            optional=("weight",),
+            optional=("weight", "arithmetic"),
         ),
-        "if": {"properties": {"format": {"const": schema.WEIGHED}}},
-        "then": {"required": ["weight"]},
-        "else": {"properties": {"weight": False}},
+        "allOf": [
+            _build_format_rule([schema.WEIGHED], "weight", [schema.WEIGHED, schema.REPRODUCIBLE]),
+            _build_format_rule([schema.REPRODUCIBLE], "arithmetic", [schema.REPRODUCIBLE]),
+        ],
         "$defs": {**_build_kind_schemas(), "node": _build_node_schema()},
     }
+
+
+def _build_format_rule(requiring: list[str], key: str, allowing: list[str]) -> Json:
+    """Returns the rule that these formats require the key, and that these alone allow it."""
+
+    def among(formats: list[str]) -> Json:
+        return {"properties": {"format": {"enum": formats}}}
+
+    without = {"if": among(allowing), "else": {"properties": {key: False}}}
+    return {"if": among(requiring), "then": {"required": [key]}, "allOf": [without]}
 
 
 def _build_input_schema() -> Json:

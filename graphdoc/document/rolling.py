@@ -13,7 +13,7 @@ import numpy as np
 
 from graphdoc.document.graph import Scan
 from graphdoc.document.loop_steps import Encoded, Form, Leaf, LoopSteps, WrittenOut
-from graphdoc.document.schema import SCANNING, WEIGHED
+from graphdoc.document.schema import FORMAT, SCANNING
 from graphdoc.operators import ALLOWED
 from graphdoc.operators.counted import COUNTED
 
@@ -103,7 +103,7 @@ def _write_scans(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopS
         number = number + 1 if steps is None else steps.end
     return {
         **document,
-        "format": WEIGHED if "weight" in document else SCANNING,
+        "format": document["format"] if document["format"] != FORMAT else SCANNING,
         "nodes": nodes,
         "loss": new[document["loss"]],
         "metrics": {name: new[value] for name, value in document["metrics"].items()},

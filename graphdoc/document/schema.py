@@ -1,10 +1,12 @@
 """The graph document: reads canonical JSON into a checked `Document`. No torch; nothing in it is executed or imported.
 
-    {"format": "gradgraph/1"; "gradgraph/2" if a node is a scan; "gradgraph/3" if there is a weight
+    {"format": "gradgraph/1"; "gradgraph/2" if a node is a scan; "gradgraph/3" if there is a weight;
+                "gradgraph/4" if its arithmetic is reproducible
      "sizes": {name: its maximum},
      "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
      "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …], see node_schema
-     "loss": value, "metrics": {name: value}, "updates": {float buffer: value}, in gradgraph/3 "weight": value}
+     "loss": value, "metrics": {name: value}, "updates": {float buffer: value}, in gradgraph/3 "weight": value,
+     in gradgraph/4 "arithmetic": "reproducible", and "weight" if there is one}
 
 The first dimension of every data input is "rows". Another dimension may be named in `sizes` (a sequence's length); it
 has one size in one batch, at most its maximum. Everything else is fixed, so the cost follows from the rows alone.
@@ -19,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from graphdoc.document.arguments import refuse_unless
-from graphdoc.document.graph import Document, Input, Scan
+from graphdoc.document.graph import Arithmetic, Document, Input, Scan
 from graphdoc.document.kinds import INPUT_DTYPES
 from graphdoc.document.node_schema import read_nodes
 from graphdoc.encoding import canonical, digest_of
@@ -30,6 +32,9 @@ SCANNING: Final = "gradgraph/2"
 """The format of documents with a scan, and of no others."""
 WEIGHED: Final = "gradgraph/3"
 """The format of documents with a weight, and of no others."""
+REPRODUCIBLE: Final = "gradgraph/4"
+"""The format of documents whose arithmetic is reproducible, and of no others; with a scan and a weight or without."""
+FORMATS: Final = (FORMAT, SCANNING, WEIGHED, REPRODUCIBLE)
 ROWS: Final = "rows"
 BYTES_LIMIT: Final = 4 * 2**20
 INPUTS_LIMIT: Final = 20_000
@@ -55,7 +60,7 @@ def parse_document(data: bytes) -> Document:
     kinds = ["tensor"] * len(inputs)
     nodes = read_nodes(raw["nodes"], kinds)
     scans = any(isinstance(node, Scan) for node in nodes)
-    plain = raw["format"] != WEIGHED
+    plain = raw["format"] in (FORMAT, SCANNING)
     refuse_unless(
         not plain or (raw["format"] == SCANNING) == scans, f"documents with a scan, and no others, are {SCANNING}"
     )
@@ -67,10 +72,24 @@ def parse_document(data: bytes) -> Document:
         loss=_tensor_value(raw["loss"], kinds),
         metrics=_named_values(raw["metrics"], kinds),
         updates=_named_values(raw["updates"], kinds),
-        weight=None if plain else _tensor_value(raw["weight"], kinds),
+        weight=_tensor_value(raw["weight"], kinds) if "weight" in raw else None,
+        arithmetic="reproducible" if raw["format"] == REPRODUCIBLE else "native",
     )
     _check_outputs(document)
     return document
+
+
+def set_arithmetic(data: bytes, arithmetic: Arithmetic) -> bytes:
+    """Returns the same document in this arithmetic. Raises DocumentRefused as `parse_document` does."""
+    document = parse_document(data)
+    if document.arithmetic == arithmetic:
+        return data
+    raw = json.loads(data)
+    raw.pop("arithmetic", None)
+    if arithmetic == "reproducible":
+        return canonical({**raw, "format": REPRODUCIBLE, "arithmetic": arithmetic})
+    scans = any(isinstance(node, Scan) for node in document.nodes)
+    return canonical({**raw, "format": WEIGHED if "weight" in raw else SCANNING if scans else FORMAT})
 
 
 def _decode_json(data: bytes) -> dict[str, Any]:
@@ -84,6 +103,9 @@ def _decode_json(data: bytes) -> dict[str, Any]:
     refuse_unless(isinstance(raw, dict) and "format" in raw, "there is no format")
     _check_format(raw["format"])
     keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
+    if raw["format"] == REPRODUCIBLE:
+        keys |= {"arithmetic"} | ({"weight"} & set(raw))
+        refuse_unless(raw.get("arithmetic") == "reproducible", f"the arithmetic of {REPRODUCIBLE} is reproducible")
     keys |= {"weight"} if raw["format"] == WEIGHED else set()
     refuse_unless(set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
     return dict(raw)
@@ -91,9 +113,11 @@ def _decode_json(data: bytes) -> dict[str, Any]:
 
 def _check_format(value: Any) -> None:
     match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
-    newer = match is not None and int(match[1]) > int(WEIGHED.partition("/")[2])
-    refuse_unless(not newer, f"it is {value}, newer than {WEIGHED}, the newest that is read here: upgrade gradmarket")
-    refuse_unless(value in (FORMAT, SCANNING, WEIGHED), f"the format is not {FORMAT}, {SCANNING} or {WEIGHED}")
+    newer = match is not None and int(match[1]) > int(FORMATS[-1].partition("/")[2])
+    refuse_unless(
+        not newer, f"it is {value}, newer than {FORMATS[-1]}, the newest that is read here: upgrade gradmarket"
+    )
+    refuse_unless(value in FORMATS, f"the format is none of {', '.join(FORMATS)}")
 
 
 def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

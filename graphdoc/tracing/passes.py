@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
+from graphdoc.document.arguments import refuse_unless
 from graphdoc.document.graph import Input
 from graphdoc.document.interpret import Program
 from graphdoc.tracing.unrolled import UnrolledCall, unroll_program
@@ -67,6 +68,10 @@ class PassOrder:
 
     def __init__(self, program: Program) -> None:
         self.document = program.document
+        refuse_unless(
+            self.document.arithmetic == "native",
+            "a pass in reproducible arithmetic has no trace",
+        )
         self._unrolled = unroll_program(program)
 
     @property
