@@ -317,13 +317,13 @@ class RequesterClient:
         return self._transport.ask(kind, "POST", path, json=body, headers=headers, tries=2)
 
 
-def _build_spending_path(name: str) -> str:
+def _build_spending_path(name: object) -> str:
     if not isinstance(name, str):
         raise Refused(f"a token's name is a word, not a {type(name).__name__}", "`gradmarket token list` has them")
     return f"/v1/tokens/{quote(name, safe='')}/spending"
 
 
-def _build_job_path(job_id: str) -> str:
+def _build_job_path(job_id: object) -> str:
     if not isinstance(job_id, str):
         raise Refused(f"a job's id is a word, not a {type(job_id).__name__}", "give job.id")
     return f"/v1/jobs/{quote(job_id, safe='')}"

@@ -38,7 +38,7 @@ class TokenUnit:
     def of(cls, facts: TokenFacts) -> "TokenUnit":
         return cls(facts.symbol, facts.decimals)
 
-    def parse(self, text: str) -> Amount:
+    def parse(self, text: object) -> Amount:
         """Parses "0.01 GRAD", "1e18 units", or a whole number of the smallest unit. Raises Refused."""
         found = re.fullmatch(WRITTEN, text.strip()) if isinstance(text, str) else None
         whole, fraction, power, unit = found.groups("") if found else ("", "", "", "")

@@ -179,7 +179,7 @@ class Market:
         Raises what `train` raises before it sends anything.
         """
         check_above_zero(tflops=tflops, mbit=mbit, workers=1 if workers is None else workers)
-        if market is not None and not isinstance(market, Market):
+        if market is not None and not hasattr(market, "_client"):
             raise Refused("market: give a Market, such as Market(url)")
         wanted = Measuring(validation, metrics, stop, patience)
         asked = Asked(rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, wanted)

@@ -37,8 +37,9 @@ def check_measured(measured: Measuring, private: bool, measures: bool) -> None:
         raise Refused(f"metrics: give a list, such as [{str(measured.metrics)[:40]!r}]")
     if not measures and (measured.metrics or measured.stop or measured.patience is not None):
         raise Refused("metrics: nothing is held out to measure on: give validation=(x, y), or held_out=0.1")
-    if not isinstance(measured.stop, str | Mapping | Sequence):
-        raise Refused(f"stop: a {type(measured.stop).__name__} is no rule: {RULE}")
+    stop: Any = measured.stop
+    if not isinstance(stop, str | Mapping | Sequence):
+        raise Refused(f"stop: a {type(stop).__name__} is no rule: {RULE}")
     for metric in measured.metrics:
         _name_metric(metric)
 
