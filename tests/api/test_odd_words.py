@@ -93,7 +93,7 @@ def spoilt(body: Any, word: str) -> Iterator[Any]:
 def test_no_word_in_a_body_is_an_error_of_ours(here: Service, route: tuple[str, str], word: str) -> None:
     method, path = route
     job = here.requester.post("/v1/jobs", json=JOB).json()["id"]
-    place = path.format(job_id=job, task_id=f"{job}-0-0-0", replica="x", name="x", address="0x" + "11" * 20)
+    place = path.format(job_id=job, task_id=f"{job}-0-0-0", replica="x", name="x", number=0, address="0x" + "11" * 20)
     client = here.worker()[1] if path.startswith("/v1/work") else here.requester
     for body in spoilt(BODIES[route]["json"], word):
         text = json.dumps(body)

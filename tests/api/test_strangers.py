@@ -173,6 +173,7 @@ def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str])
     method, path = route
     place = path.format(
         **dict.fromkeys(("job_id", "task_id", "replica", "address", "name", "webhook_id"), "x"),
+        number=0,
         digest="blake3:" + "0" * 64,
         fence=1,
         attempt=0,
