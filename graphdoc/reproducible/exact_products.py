@@ -130,7 +130,8 @@ class _Windows:
                 first, stride = begin * self.dilation[dim], self.stride[dim]
                 last = first + stride * (places[dim] - 1)
                 target = torch.ops.aten.slice(target, dim + 2, first, last + 1, stride)
-            target.add_(cut[(..., *offset)])
+            of_offset: tuple[Any, ...] = (..., *offset)
+            target.add_(cut[of_offset])
             if cut.is_meta:
                 break
         for dim, padding in enumerate(self.padding):
@@ -143,7 +144,7 @@ def _build_patches(windows: _Windows, tensor: Tensor, groups: int) -> tuple[Tens
     cut = windows.cut(tensor)
     dims = len(windows.kernel)
     places = cut.shape[2 : 2 + dims]
-    grouped = cut.unflatten(1, (groups, -1))
+    grouped = cut.reshape(cut.shape[0], groups, cut.shape[1] // groups, *cut.shape[2:])
     order = (1, 0, *range(3, 3 + dims), 2, *range(3 + dims, 3 + 2 * dims))
     by_place = grouped.permute(order)
     return by_place.reshape(groups, tensor.shape[0] * places.numel(), -1), places
@@ -165,7 +166,7 @@ def _join_channels(found: Tensor, rows: int, places: Sequence[int]) -> Tensor:
 
 def _split_channels(tensor: Tensor, groups: int) -> Tensor:
     """Returns [groups, rows * places, channels of a group] from [rows, channels, *places]."""
-    grouped = tensor.unflatten(1, (groups, -1))
+    grouped = tensor.reshape(tensor.shape[0], groups, tensor.shape[1] // groups, *tensor.shape[2:])
     dims = tensor.dim() - 2
     return grouped.permute(1, 0, *range(3, 3 + dims), 2).reshape(groups, -1, tensor.shape[1] // groups)
 
@@ -194,6 +195,7 @@ def _pair(kernel: Sequence[int]) -> list[int]:
 
 
 def _refuse_padding(rest: Sequence[Any]) -> None:
-    padding, ceil, _, divisor = (*rest, *((0,), False, True, None)[len(rest) :])
+    default: tuple[Any, ...] = ((0,), False, True, None)
+    padding, ceil, _, divisor = (*rest, *default[len(rest) :])
     if any(padding) or ceil or divisor:
         raise DocumentRefused("avg_pool2d with padding, ceil_mode or a divisor has no reproducible kernel")

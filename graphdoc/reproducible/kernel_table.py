@@ -101,11 +101,13 @@ def divide(one: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tens
         return torch.div(one, other)
     if one.is_floating_point() or (isinstance(other, Tensor) and other.is_floating_point()):
         raise DocumentRefused("a rounded quotient of floats has no reproducible kernel")
-    return torch.div(one, other, rounding_mode=rounding_mode)
+    quotient: Tensor = torch.div(one, other, rounding_mode=rounding_mode)
+    return quotient
 
 
 def move_between(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return start + (end - start) * weight
+    moved: Tensor = start + (end - start) * weight
+    return moved
 
 
 def power(base: Any, exponent: Any) -> Tensor:
@@ -113,7 +115,7 @@ def power(base: Any, exponent: Any) -> Tensor:
     if not isinstance(base, Tensor):
         base = torch.full_like(exponent, base)
     if isinstance(exponent, Tensor):
-        base, exponent = torch.broadcast_tensors(base, exponent)
+        base, exponent = torch.ops.aten.broadcast_tensors([base, exponent])
         return compute_function("pow", base, exponent)
     whole = _POWERS.get(float(exponent))
     if whole is not None:
@@ -146,7 +148,7 @@ def _soften(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def softmax(tensor: Tensor, dim: int, *_: Any) -> Tensor:
-    _, exponentials, total = _soften(tensor, dim)
+    exponentials, total = _soften(tensor, dim)[1:]
     return (exponentials / total).view(tensor.shape)
 
 
@@ -161,7 +163,7 @@ def softmax_back(gradient: Tensor, result: Tensor, dim: int, _dtype: Any) -> Ten
 
 
 def log_softmax(tensor: Tensor, dim: int, *_: Any) -> Tensor:
-    below, _, total = _soften(tensor, dim)
+    below, total = _soften(tensor, dim)[::2]
     return (below - compute_function("log", total)).view(tensor.shape)
 
 
@@ -290,9 +292,10 @@ def scatter_at(tensor: Tensor, dim: int, indices: Tensor, source: Tensor) -> Ten
 def put_at(
     tensor: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *_: Any
 ) -> Tensor:
-    if not (accumulate and values.is_floating_point()):
-        return torch.ops.aten.index_put(tensor, indices, values, accumulate)
     put = torch.ops.aten.index_put
+    if not (accumulate and values.is_floating_point()):
+        replaced: Tensor = put(tensor, indices, values, accumulate)
+        return replaced
     return tensor + _gather_sums(tensor, values, lambda zeros, grid: put(zeros, indices, grid, True))
 
 

@@ -26,7 +26,7 @@ def compute_reproducibly() -> Iterator[None]:
     if any(isinstance(mode, ReproducibleMode) for mode in _get_current_dispatch_mode_stack()):
         yield
         return
-    with sdpa_kernel(SDPBackend.MATH), ReproducibleMode():
+    with sdpa_kernel(SDPBackend.MATH), ReproducibleMode():  # type: ignore[no-untyped-call]
         yield
 
 
