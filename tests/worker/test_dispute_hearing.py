@@ -1,7 +1,9 @@
 """Two sides and a referee over HTTP, each with its own connection: a lie is found at its operation; silence loses."""
 
+import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -20,7 +22,7 @@ from gradmarket.market.terms import Address, Hash
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
-from worker.features.disputes.dispute_messages import ANSWERS, SignedRuling
+from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, SignedRuling
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
 from worker.problems import Untrusted
@@ -120,6 +122,42 @@ def test_nothing_of_a_stranger_is_read_and_spoilt_bytes_count_as_nothing() -> No
         assert http.get("/v1/dispute", params={"after": "x"}).status_code == 400
         assert http.post(ANSWERS, headers=headers, content=good.said).status_code == 200
         assert "already" in http.post(ANSWERS, headers=headers, content=good.said).json()["detail"]
+
+
+def test_strangers_that_wait_hold_no_side_up() -> None:
+    """More of them than the server has threads, each for as long as one may wait."""
+    room, now = room_of(lie_about("move", "optimizer"))
+    with serve_in_thread(room.app(), "127.0.0.1", 0) as url, ExitStack() as strangers:
+        asked = httpx.URL(url)
+        for _ in range(64):
+            stranger = strangers.enter_context(socket.create_connection((asked.host, asked.port or 0)))
+            asks = f"GET {PATH}?after=9&wait_s={WAIT_S} HTTP/1.1\r\nHost: referee\r\nConnection: close\r\n\r\n"
+            stranger.sendall(asks.encode())
+        assert httpx.get(url + PATH, timeout=WAIT_S / 2).json()["number"] == 0
+        now[0] = ANSWER_S + 1
+        room.hold(redo)
+        assert b"did not answer in time" in stranger.makefile("rb").read()
+
+
+def test_an_operation_that_takes_long_holds_up_nobody_that_asks() -> None:
+    lie = lie_about("move", "optimizer")
+    room, _ = room_of(lie)
+    sides = [
+        careful(side_of(HONEST, task(), task().trace), task().trace.root),
+        careful(side_of(LIAR, task(), lie.trace), lie.trace.root),
+    ]
+    with serve_in_thread(room.app(), "127.0.0.1", 0) as url, ThreadPoolExecutor(2) as pool:
+        asked: list[str] = []
+
+        def redo_asked(leaf: int, inputs: Sequence[bytes]) -> bytes:
+            with suppress(httpx.TimeoutException):
+                asked.append(httpx.get(url + PATH, timeout=WAIT_S / 2).json()["asked"])
+            return redo(leaf, inputs)
+
+        fetched = [pool.submit(stand, url, side) for side in sides]
+        assert room.hold(redo_asked).wrong == (address_of(LIAR),)
+        assert all(each.result() for each in fetched)
+    assert asked == ["values"]
 
 
 def test_a_ruling_that_the_referee_did_not_sign_is_not_believed() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 from eth_keys.datatypes import PrivateKey
 from pydantic import ValidationError
@@ -39,14 +41,15 @@ class HearingRoom:
     def __init__(self, referee: Referee, key: PrivateKey, clock: Callable[[], int]) -> None:
         self._referee, self._key, self._clock = referee, key, clock
         self._changed = threading.Condition()
+        self._waiting = set[Callable[[], object]]()
+        """Each wakes a request that waits for the next question; none of them holds a thread."""
         self._told = set[Address]()
         self._bringing = set[Address]()
 
-    def tell(self, after: int = -1, wait_s: float = 0.0, side: str = "") -> HeardDispute:
-        """Returns what is open as soon as that is a later question than `after`, or the ruling; else after `wait_s`."""
+    def tell(self, side: str = "") -> HeardDispute:
+        """Returns the open question, or the ruling, which `side` has then heard."""
         referee = self._referee
         with self._changed:
-            self._changed.wait_for(lambda: referee.verdict is not None or referee.asked.number > after, wait_s)
             if referee.verdict is not None and side in referee.terms.sides:
                 self._told.add(Address(side))
                 self._changed.notify_all()
@@ -62,12 +65,10 @@ class HearingRoom:
                 place=referee.question.place,
                 until=asked.until,
                 signature=sign_digest(self._key, digest_struct(referee.terms.domain, asked)),
-                ruling=self._sign_ruling(referee.verdict),
+                ruling=None if referee.verdict is None else self._sign_ruling(referee.verdict),
             )
 
-    def _sign_ruling(self, verdict: DisputeVerdict | None) -> SignedRuling | None:
-        if verdict is None:
-            return None
+    def _sign_ruling(self, verdict: DisputeVerdict) -> SignedRuling:
         terms, why = self._referee.terms, verdict.why[:2000]
         struct = build_ruling(terms.dispute, terms.sides, verdict.wrong, verdict.leaf, why)
         signature = sign_digest(self._key, digest_struct(terms.domain, struct))
@@ -92,21 +93,35 @@ class HearingRoom:
         """Takes a whole answer. Raises Refused as Referee.receive does."""
         with self._changed:
             self._referee.receive(reply, self._clock())
-            self._changed.notify_all()
+            self._announce()
 
     def hold(self, redo: Redo) -> SignedRuling:
-        """Waits for answers until each one's time is over, computes the one operation, and returns the ruling."""
+        """Waits for answers until each one's time is over, computes the one operation, and returns the ruling.
+
+        Sides ask on while it computes: both have answered, so nothing changes meanwhile.
+        """
+        while (verdict := self._referee.verdict) is None:
+            if (leaf := self._wait_for_operation()) is not None:
+                judge_operation(self._referee, leaf, redo)
+        with self._changed:
+            self._announce()
+        return self._sign_ruling(verdict)
+
+    def _wait_for_operation(self) -> int | None:
+        """Returns the one operation once it is to be computed, or None once there is a verdict without it."""
         referee = self._referee
         with self._changed:
-            while (ruling := self._sign_ruling(referee.verdict)) is None:
-                if (leaf := referee.operation) is not None:
-                    judge_operation(referee, leaf, redo)
-                elif (left := referee.asked.until - self._clock()) < 0:
+            while referee.verdict is None and referee.operation is None:
+                if (left := referee.asked.until - self._clock()) < 0:
                     referee.expire(self._clock())
                 else:
                     self._changed.wait(left + 1)
-            self._changed.notify_all()
-        return ruling
+            return referee.operation
+
+    def _announce(self) -> None:
+        self._changed.notify_all()
+        for wake in tuple(self._waiting):
+            wake()
 
     def wait_until_told(self, wait_s: float) -> None:
         """Waits until every side that answered has fetched the ruling, at most so long."""
@@ -119,13 +134,29 @@ class HearingRoom:
             routes=[Route(PATH, self._serve_question), Route(ANSWERS, self._take_answer, methods=["POST"])]
         )
 
-    def _serve_question(self, request: Request) -> Response:
+    async def _serve_question(self, request: Request) -> Response:
         try:
             after = int(request.query_params.get("after", -1))
             wait_s = min(WAIT_S, max(0.0, float(request.query_params.get("wait_s", 0.0))))
         except ValueError:
             return _refuse("`after` and `wait_s` are numbers")
-        return JSONResponse(self.tell(after, wait_s, request.query_params.get("side", "")).model_dump(mode="json"))
+        await self._wait_for_later(after, wait_s)
+        heard = await run_in_threadpool(self.tell, request.query_params.get("side", ""))
+        return JSONResponse(heard.model_dump(mode="json"))
+
+    async def _wait_for_later(self, after: int, wait_s: float) -> None:
+        """Waits for a later question than `after`, or the ruling, at most `wait_s`."""
+        referee, news = self._referee, asyncio.Event()
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, news.set)
+        self._waiting.add(wake)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    while referee.verdict is None and referee.asked.number <= after:
+                        await news.wait()
+                        news.clear()
+        finally:
+            self._waiting.discard(wake)
 
     async def _take_answer(self, request: Request) -> Response:
         try:
