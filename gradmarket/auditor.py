@@ -113,9 +113,7 @@ class Auditor:
             if error.status in REFUSALS:
                 raise TokenRefused(error.detail, "give a live token of the role audit") from error
             raise
-        if work is not None and work.brings:
-            return self._bring_payload(work)
-        return None if work is None else self._run_until_settled(work)
+        return None if work is None else self._do_while_heard(work)
 
     def _bring_payload(self, work: AuditWork) -> Done:
         """Brings the gradient itself, computed before or once more: no worker's answer was right."""
@@ -126,10 +124,9 @@ class Auditor:
         self._market.bring_payload(work.task, payload)
         return Done(work.task, blob_digest(payload), int(not is_kept), seconds)
 
-    def _run_until_settled(self, work: AuditWork) -> Done:
-        """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
+    def _do_while_heard(self, work: AuditWork) -> Done:
         with repeat_meanwhile(lambda: self._renew_claim(work), min(RENEWED_EVERY_S, work.seconds / 3)):
-            return self._repeat_until_settled(work)
+            return self._bring_payload(work) if work.brings else self._repeat_until_settled(work)
 
     def _renew_claim(self, work: AuditWork) -> None:
         """Says that this task is being computed: else it becomes another's, and its class one without auditor."""
@@ -139,6 +136,7 @@ class Auditor:
                 self._market.claim_audit(asked)
 
     def _repeat_until_settled(self, work: AuditWork) -> Done:
+        """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
         for runs in range(1, TRIES + 1):
             payload, seconds = self._compute_answer(work, first=runs == 1)
             root = blob_digest(payload)

@@ -1,10 +1,12 @@
 """An auditor that found none of a task's answers brings its own gradient, through the service's door."""
 
 from collections.abc import Callable
+from threading import Event
 from typing import Any, cast
 
 import pytest
 
+from gradmarket import auditor as auditor_module
 from gradmarket.auditor import Auditor, Done
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem
@@ -15,6 +17,7 @@ from gradmarket.market.wire.audits import AuditWork
 from graphdoc.encoding import Bytes
 from requester.store import identities
 from tests.kit.behaviour import scaled
+from tests.patience import wait_for
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -44,18 +47,29 @@ class FixtureAuditor(Auditor):
         )
         self._computer = computer
         self.computed = 0
+        self.heard = Event()
 
     def _build_executor(self) -> Executor:
         return cast(Executor, None)
 
+    def _renew_claim(self, work: AuditWork) -> None:
+        super()._renew_claim(work)
+        self.heard.set()
+
     def _compute_answer(self, work: AuditWork, first: bool) -> tuple[Bytes, float]:
+        """Takes until the service has heard that the auditor is there."""
         self.computed += 1
+        self.heard.clear()
+        wait_for(self.heard)
         return self._computer.computer.compute(work.offer), 1.0
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_the_round_goes_on_with_the_auditors_gradient(new_floor: NewFloor, restarted: bool) -> None:
-    """One that was started anew meanwhile computes it once more."""
+def test_the_round_goes_on_with_the_auditors_gradient(
+    new_floor: NewFloor, restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was started anew meanwhile computes it once more, and its class has an auditor all the while."""
+    monkeypatch.setattr(auditor_module, "RENEWED_EVERY_S", 0.01)
     market, here = open_job(new_floor, rounds=2)
     honest = agree_once(market, here)
     liar = market.worker(scaled(3.0))
