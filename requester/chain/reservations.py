@@ -40,8 +40,12 @@ class Need:
     waited_for: bool = False
 
     def compute_top_up(self, price: Units, ahead: int) -> Units:
-        """Returns what to reserve: nothing for work that the worker cannot be given any more."""
-        left = max(0, self.most * price - self.standing.uncommitted)
+        """Returns what to reserve: nothing for work that the worker cannot be given any more.
+
+        What an audit awarded beyond its reservation is no such work: it is earned.
+        """
+        money = self.standing
+        left = max(0, self.most * price + money.earned + money.in_flight - money.reserved)
         return Units(min(top_up(self.standing, price, ahead), left))
 
 

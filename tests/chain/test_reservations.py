@@ -99,6 +99,12 @@ def test_the_last_money_goes_to_whom_an_open_task_waits_for_and_none_beyond_what
     assert dict(plan_reservations([over, wanted], Units(10**6), Units(PRICE), AHEAD)) == {wanted.worker: PRICE}
 
 
+def test_what_an_audit_awarded_is_covered_though_no_work_is_left() -> None:
+    vindicated = replace(need(1, 20, 50), most=0)
+    rows = dict(plan_reservations([vindicated], Units(10**6), Units(PRICE), AHEAD))
+    assert rows == {vindicated.worker: 30}
+
+
 @given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(1, 100))
 def test_what_lies_with_who_never_earned_is_a_round_s_cost_or_a_quarter(cost: int, deposit: int, price: int) -> None:
     most = newcomers.compute_allowance(Units(deposit), Units(cost * price))
