@@ -19,6 +19,7 @@ from requester.chain import reservations
 from requester.chain.reservations import Need, compute_headroom, plan_reservations
 from requester.store.tables import Account, Job, JobEvent, Round, Transaction, Worker
 from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
+from tests.lanes import FULL
 from tests.onchain import NewKey
 
 AHEAD = 20
@@ -186,6 +187,7 @@ def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
     assert chain_fixture.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
 
 
+@FULL
 def test_who_earns_once_and_leaves_locks_a_quarter_and_the_others_go_on(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

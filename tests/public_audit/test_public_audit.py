@@ -27,6 +27,7 @@ from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.recomputation import STATE, Recomputation
+from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.public_audit.folder_server import serve_folder
 from tests.town import ALONE
@@ -445,6 +446,7 @@ def test_a_job_whose_service_is_gone_is_audited_from_mirrors_of_which_one_lies(
     assert told["mirrors"]
 
 
+@FULL
 def test_without_any_right_copy_a_gone_service_s_job_is_not_audited(
     town: Service, plain: JobId, archived: Path, tmp_path: Path
 ) -> None:
@@ -459,6 +461,7 @@ def test_without_any_right_copy_a_gone_service_s_job_is_not_audited(
     assert "Traceback" not in done.output
 
 
+@FULL
 def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, tmp_path: Path) -> None:
     given = ["--mirror", str(archived), "--folder", str(tmp_path), "--rpc", get_node(town)]
     done = CliRunner().invoke(app, ["audit", GONE, "f" * 16, *given])
