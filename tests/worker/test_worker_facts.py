@@ -73,6 +73,14 @@ def test_a_market_s_node_is_not_believed_unless_both_are_on_this_machine(
     assert choose_rpc("http://my.node", facts, market) == "http://my.node"
 
 
+def test_an_archive_s_folder_is_recommended_as_no_node(fake_market: FakeMarket) -> None:
+    facts = other(fake_market.facts("http://127.0.0.1:8545"), chain_id=31337)
+    with pytest.raises(Untrusted, match=r"of your own for it \(--rpc\)$"):
+        choose_rpc(None, facts, "archives/job")
+    with pytest.raises(Untrusted, match=r"8700/chain will do"):
+        choose_rpc(None, facts, "http://192.0.2.1:8700")
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "[::1]", "localhost"])
 def test_on_this_machine_a_local_chain_s_node_is_the_market_s(fake_market: FakeMarket, host: str) -> None:
     rpc = f"http://{host}:8545"

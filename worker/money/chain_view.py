@@ -45,7 +45,8 @@ def choose_rpc(own: str | None, facts: ChainFacts, market: str | None = None) ->
     here = facts.rpc is not None and on_this_machine(facts.rpc) and (market is None or on_this_machine(market))
     if facts.rpc is not None and here and facts.chain_id in LOCAL_CHAIN_IDS:
         return facts.rpc
-    trial = f"; for worthless test money {market}/chain will do" if market and facts.chain_id in LOCAL_CHAIN_IDS else ""
+    served = market is not None and market.startswith(("http://", "https://"))  # an archive's folder has no node
+    trial = f"; for worthless test money {market}/chain will do" if served and facts.chain_id in LOCAL_CHAIN_IDS else ""
     raise Untrusted(f"the market pays on chain {facts.chain_id}: name a node of your own for it (--rpc){trial}")
 
 
