@@ -40,6 +40,7 @@ from worker import durable
 
 STATE: Final = "replayed.json"
 MEMORY: Final = "memory.safetensors"
+NOT_SERVED: Final = "tasks of rounds whose parameters nobody serves: --all merges the rounds before them again"
 PARAMETERS: Final = "parameters.safetensors"
 
 
@@ -155,7 +156,9 @@ class Recomputation:
                 self.runner.close()
                 answer = self._run(task)
         except (DownloadRefused, DownloadFailed, PartitionUnfit, Refused, RunnerFailed) as error:
-            self.unseen.append(f"tasks that could not be computed here: {error}")
+            starts = (one.updated for one in self.record.closed)
+            gone = any(start and start in str(error) for start in starts)
+            self.unseen.append(NOT_SERVED if gone else f"tasks that could not be computed here: {error}")
             return None
         if blob_digest(answer) != task.root:
             detail = f"computed again it has {blob_digest(answer)}, and {task.root} was accepted"

@@ -26,7 +26,7 @@ from gradmarket.public_audit.audit_run import choose_thread_count
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
-from gradmarket.public_audit.recomputation import STATE, Recomputation
+from gradmarket.public_audit.recomputation import NOT_SERVED, STATE, Recomputation
 from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.public_audit.folder_server import serve_folder
@@ -393,6 +393,17 @@ def archived(town: Service, plain: JobId, tmp_path_factory: pytest.TempPathFacto
     done = CliRunner().invoke(app, given)
     assert json.loads(done.stdout)["tasks"] == 6
     return folder / "job"
+
+
+def test_an_archive_s_tasks_of_middle_rounds_are_left_to_a_whole_audit(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path
+) -> None:
+    given = ["audit", str(archived / "archive.json"), plain, "--folder", str(tmp_path), "--sample", "6"]
+    done = CliRunner().invoke(app, [*given, "--rpc", get_node(town), "--json"])
+    told = json.loads(done.stdout)
+    assert told["sound"]
+    (computed,) = (rule for rule in told["rules"] if NOT_SERVED in rule["unseen"])
+    assert not any("could not be computed" in text for text in computed["unseen"])
 
 
 def get_node(town: Service) -> str:
