@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 
 import pytest
+from eth_keys.datatypes import PrivateKey
 
+from gradmarket.market.disputes.hearing import judge_operation
 from gradmarket.market.disputes.questions import Question, Reply, count_questions, split_parts
 from gradmarket.market.disputes.referee import Referee
 from gradmarket.market.errors import Refused
@@ -176,6 +178,50 @@ def test_a_referee_that_cannot_compute_the_operation_rules_nothing() -> None:
     verdict = referee.decide(None, "another class")
     assert verdict.wrong == frozenset()
     assert verdict.leaf == lie.leaf
+
+
+@pytest.mark.parametrize("shown", [(), (LIAR,), (HONEST,)], ids=["nobody", "the liar", "the honest one"])
+def test_values_that_a_referee_does_not_hold_cost_nobody_the_dispute(shown: tuple[PrivateKey, ...]) -> None:
+    """Their digests are agreed on, so one side's decide; where both have too much of them, nobody is wrong."""
+    lie = lie_about("call", "forward")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
+    referee = Referee(terms, course, 0)
+    sides = {LIAR: side_of(LIAR, task(), lie.trace), HONEST: side_of(HONEST, task(), task().trace)}
+    while referee.question.asked != "values":
+        question, number = referee.question, referee.asked.number
+        for side in sides.values():
+            referee.record_oversized(side.address)  # of anything but values the length is known
+            referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
+    for key, side in sides.items():
+        if key in shown:
+            reply = side.answer(terms.domain, course, terms.dispute, referee.asked.number, referee.question)
+            referee.receive(reply, 0)
+        else:
+            referee.record_oversized(address_of(key))
+    referee.expire(ANSWER_S + 1)
+    if shown:
+        leaf = referee.operation
+        assert leaf is not None
+        judge_operation(referee, leaf, partial(redo_operation, task().operations))
+        assert wrong_in(referee) == {address_of(LIAR)}
+    else:
+        assert referee.verdict is not None
+        assert "does not hold" in referee.verdict.why
+        assert wrong_in(referee) == frozenset()
+
+
+def test_a_side_that_is_silent_beside_values_too_long_loses() -> None:
+    lie = lie_about("call", "forward")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
+    referee = Referee(terms, course, 0)
+    sides = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
+    while referee.question.asked != "values":
+        question, number = referee.question, referee.asked.number
+        for side in sides:
+            referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
+    referee.record_oversized(address_of(HONEST))
+    referee.expire(ANSWER_S + 1)
+    assert wrong_in(referee) == {address_of(LIAR)}
 
 
 def test_the_first_answer_shows_the_root_and_the_last_leaf() -> None:

@@ -127,6 +127,8 @@ class Referee:
         self.verdict: DisputeVerdict | None = None
         self._shown = {side: _Shown() for side in terms.sides}
         self._answers: dict[Address, Reply] = {}
+        self._oversized = set[Address]()
+        """Sides whose values are more than is held here: each signed that it has them."""
         self._number = -1
         self._leaf: int | None = None
         self._part: int | None = None
@@ -151,8 +153,8 @@ class Referee:
 
     @property
     def inputs(self) -> Sequence[bytes]:
-        """Returns the bytes of what that operation reads, as `course.values` lists it."""
-        return self._shown[self.terms.sides[0]].values
+        """Returns the bytes of what that operation reads, as `course.values` lists it: both agree on their digests."""
+        return self._shown[next(iter(self._answers))].values
 
     def receive(self, answer: Reply, now: int) -> None:
         """Takes an answer. Raises Refused where it is late, of another, or not signed: then it counts as none.
@@ -162,6 +164,9 @@ class Referee:
         if now > self._until:
             raise Refused("the answer is late")
         self.check_signed(answer.side, answer.number, digest_said(answer.said), answer.signature)
+        if len(answer.said) > self.most_bytes and self.question.asked == "values":
+            self.record_oversized(answer.side)
+            return
         self._answers[answer.side] = answer
         try:
             if len(answer.said) > self.most_bytes:
@@ -174,6 +179,18 @@ class Referee:
             self.messages += len(answer.said) + len(answer.signature)
         if self._is_answered():
             self._go_on(now)
+
+    def record_oversized(self, side: Address) -> None:
+        """Excuses a side whose signed answer is longer than what holds; where both have only such, nobody can tell.
+
+        Anything but values has a length that the course gives: a longer answer counts as none.
+        """
+        if self.question.asked != "values":
+            return
+        self._oversized.add(side)
+        if self._oversized == set(self._shown):
+            what = f"{self._describe(self.question.place).name} reads more than {self.most_bytes} bytes"
+            self._lose(set(), f"{what}, which this referee does not hold")
 
     def check_signed(self, side: Address, number: int, said: Hash, signature: bytes) -> None:
         """Raises Refused unless the side signed an answer of this digest to the open question, its first."""
@@ -188,7 +205,7 @@ class Referee:
     def expire(self, now: int) -> None:
         """Ends the dispute where a side was silent for too long."""
         if self.verdict is None and now > self._until and not self._is_answered():
-            self._lose(set(self._shown) - set(self._answers), "it did not answer in time")
+            self._lose(set(self._shown) - set(self._answers) - self._oversized, "it did not answer in time")
 
     def decide(self, computed: bytes | None, why: str = "") -> DisputeVerdict:
         """Returns the verdict from the leaf that the operation gives; without one it cannot tell, and says `why`."""
@@ -228,7 +245,7 @@ class Referee:
         return self.verdict
 
     def _is_answered(self) -> bool:
-        return len(self._answers) == len(self._shown)
+        return bool(self._answers) and self._answers.keys() | self._oversized == self._shown.keys()
 
     @property
     def most_bytes(self) -> int:

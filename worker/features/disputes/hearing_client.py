@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from gradmarket.client.transport import Patience, ServiceTransport
+from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.disputes.careful_side import CarefulSide
 from gradmarket.market.disputes.questions import Reply, digest_said
 from gradmarket.market.errors import MarketError
@@ -21,7 +21,8 @@ from worker.problems import Untrusted
 
 
 def connect_to_referee(url: str, keep_trying: Callable[[float], bool]) -> ServiceTransport:
-    return ServiceTransport(url, Patience(keep_trying))
+    """A referee whose connections strangers hold answers 503: that is tried again, since silence loses."""
+    return ServiceTransport(url, Patience(keep_trying, busy=BUSY))
 
 
 def answer_until_ruled(referee: ServiceTransport, side: CarefulSide, say: Callable[[str], None]) -> SignedRuling:
