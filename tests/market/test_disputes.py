@@ -210,6 +210,27 @@ def test_values_that_a_referee_does_not_hold_cost_nobody_the_dispute(shown: tupl
         assert wrong_in(referee) == frozenset()
 
 
+def test_a_side_without_values_says_nothing_more_once_the_operation_is_computed() -> None:
+    """A spoilt answer meanwhile would end the dispute below the referee that decides it."""
+    lie = lie_about("call", "forward")
+    course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
+    referee = Referee(terms, course, 0)
+    liar, honest = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
+    while referee.question.asked != "values":
+        question, number = referee.question, referee.asked.number
+        for side in (liar, honest):
+            referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
+    referee.record_oversized(liar.address)
+    question, number = referee.question, referee.asked.number
+    referee.receive(honest.answer(terms.domain, course, terms.dispute, number, question), 0)
+    leaf = referee.operation
+    assert leaf is not None
+    with pytest.raises(Refused, match="already"):
+        referee.receive(liar.answer(terms.domain, course, terms.dispute, number, question), 0)
+    judge_operation(referee, leaf, partial(redo_operation, task().operations))
+    assert wrong_in(referee) == {address_of(LIAR)}
+
+
 def test_a_side_that_is_silent_beside_values_too_long_loses() -> None:
     lie = lie_about("call", "forward")
     course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)

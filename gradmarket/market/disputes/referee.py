@@ -196,7 +196,7 @@ class Referee:
         """Raises Refused unless the side signed an answer of this digest to the open question, its first."""
         if self.verdict is not None or number != self._number or side not in self._shown:
             raise Refused("this answers nothing that is asked")
-        if side in self._answers:
+        if side in self._answers or self.operation is not None:
             raise Refused("it was answered already")
         asked = self.question.digest(self.terms.dispute, self._number)
         struct = DisputeAnswer(self.terms.dispute, side, self._number, asked, said)

@@ -36,7 +36,7 @@ from worker.wallet import Wallet
 ANSWER_S: Final = 900
 """Seconds for an answer: the first and the last have the task traced, which takes longer than its step."""
 TOLD_S: Final = 60.0
-"""Seconds for which the ruling is served to sides that have not fetched it, and a side tries a busy referee."""
+"""Seconds for which the ruling is served to sides that have not fetched it."""
 PORT: Final = 8790
 SHARE: Final = 4
 """An operation's values take at most this part of a step's memory."""
@@ -146,7 +146,7 @@ def answer_command(
         if trace.root != root:
             here = f"here the task comes out as {digest_of(Hash(trace.root))}, and {disputed.root_of(me)} was answered"
             raise Refused(f"{here}: there is nothing to stand by")
-        transport = connect_to_referee(referee, lambda seconds: seconds < TOLD_S)
+        transport = connect_to_referee(referee, lambda seconds: seconds < ANSWER_S)
         try:
             heard = checksum_address(referee_key or ask_referee(transport, wait_s=0.0).referee)
             own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show)

@@ -176,6 +176,8 @@ class HearingRoom:
             async with asyncio.timeout(self._left_s()):
                 async for chunk in request.stream():
                     body += chunk
+                    if len(body) > length:
+                        return _refuse("the answer is longer than its content-length")
             await run_in_threadpool(self.receive, Reply(said.side, said.number, bytes(body), said.signature))
         except TimeoutError:
             return _refuse("the answer is late")
