@@ -159,7 +159,9 @@ def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
     """Has the mirrors serve what they can of a job whose market answers: it keeps no parameters of old rounds."""
     if mirrors.mirrors:
         with suppress(Refused):
-            mirrors.fill(fetcher, mirrors.read_record(job)[1].index.blobs)
+            for digest in mirrors.read_record(job)[1].index.blobs:
+                with suppress(Refused):
+                    mirrors.fill(fetcher, [digest])
 
 
 def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack) -> tuple[str, PublicRecords, Fetcher]:

@@ -98,7 +98,7 @@ def merged_in(job_id: str | BindParameter[str], number: int | BindParameter[int]
 
 
 _MERGED: Final = merged_in(bindparam("job", type_=String), bindparam("round", type_=Integer))
-_USED: Final = select(Task).where(*_MERGED, Task.used).order_by(Task.index)
+_USED: Final = select(Task).where(*_MERGED, Task.used).order_by(Task.round, Task.index)
 
 
 def accepted_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:

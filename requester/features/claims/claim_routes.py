@@ -53,6 +53,8 @@ def claim_round(context: Here, _identity: Anyone, job_id: JobPath, number: Round
             mine = [one for one in rows if (one.number, one.auditor, one.digest) == (said.number, auditor, said.digest)]
             if not mine:
                 raise Conflict(f"claim {said.number} of round {number} is not the open one: take the open one's key")
+        elif any(one.auditor == auditor for one in rows):
+            raise Conflict(f"{auditor} has claimed round {number} already: the others are for other auditors")
         elif row.digest != said.digest:
             raise Conflict("the merged answers have another digest under this key: what was computed differs")
         else:

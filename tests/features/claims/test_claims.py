@@ -100,6 +100,16 @@ def test_who_computed_the_round_proves_it_and_who_copies_does_not(market: Market
     assert told(market, door) == done
 
 
+def test_an_auditor_claims_a_round_once(market: MarketFixture, door: TestClient) -> None:
+    market.play()
+    answers, key = payloads(market), key_of("auditor")
+    assert claim(market, door, key, 0, digest_under(told(market, door), answers))[0] == 200
+    status, problem = claim(market, door, key, 1, digest_under(told(market, door), answers))
+    assert (status, told(market, door)["open"]) == (409, 1)
+    assert "has claimed round 1 already" in problem["detail"]
+    assert claim(market, door, key_of("another"), 1, digest_under(told(market, door), answers))[0] == 200
+
+
 def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestClient) -> None:
     """Who sends another's signed answer claims it for that one, and not for itself."""
     market.play()
