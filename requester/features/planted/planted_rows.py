@@ -13,6 +13,8 @@ from requester.store import jobs
 from requester.store.tables import Base, Job, Replica, Task
 from requester.store.work import RowReader
 
+MOST: Final = 256
+"""Open tasks of a job that are looked at for an idle auditor, which asks twice a second."""
 UNANSWERED: Final = (TaskState.OPEN, TaskState.COMMITTING)
 
 
@@ -51,10 +53,11 @@ def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Ite
         PlantedAnswer.task_id == Task.id,
         or_(PlantedAnswer.claimed_until.is_(None), PlantedAnswer.claimed_until >= now),
     )
-    open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken)
-    for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index)):
+    told = exists().where(Replica.task_id == Task.id, Replica.root.is_not(None))
+    open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken, ~told)
+    for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index).limit(MOST)):
         link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
-        if known_answers.is_planted(link, task.offer_digest, share) and not is_answered(reader, task.id):
+        if known_answers.is_planted(link, task.offer_digest, share):
             yield task
 
 

@@ -24,7 +24,11 @@ class PlantingAudits(AuditKind):
             return None
         lock_row(work, Task, task.id)
         row = work.get(PlantedAnswer, task.id)
-        if row is None:
+        if row is not None:
+            work.session.refresh(row)
+            if row.claimed_until is None or row.claimed_until >= now:
+                return None  # another auditor was quicker
+        else:
             fields = {"job_id": task.job_id, "determinism_class": determinism_class, "created_at": now, "claims": 0}
             row = PlantedAnswer(task_id=task.id, **fields)
             work.add(row)

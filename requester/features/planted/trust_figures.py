@@ -30,7 +30,8 @@ def load_trust(reader: RowReader, job: Job) -> TrustView:
     over = reader.session.scalar(select(func.count()).where(Task.job_id == job.id, Task.state.in_(OVER))) or 0
     wrong, caught = planted.wrong + audited.wrong, planted.caught + audited.caught
     right, alarms = planted.answers + audited.answers - wrong, planted.false_alarms + audited.false_alarms
-    refuted = _join(select(func.count())).where(Task.job_id == job.id, _PLANTED, _DECIDED)
+    alike = PlantedAnswer.determinism_class == Audit.determinism_class
+    refuted = _join(select(func.count())).where(Task.job_id == job.id, _PLANTED, _DECIDED, alike)
     return TrustView(
         tasks=over,
         share=(planted.tasks + audited.tasks) / over if over else None,
