@@ -73,5 +73,5 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Decimal]]] = {
     "sin": _sine,
     "cos": lambda x: _sine(x + _pi() / 2),
     "sqrt": lambda x: x.sqrt(),
-    "pow": lambda x, y: (x.ln() * y).exp(),
+    "pow": lambda x, y: x**y,
 }

@@ -67,6 +67,12 @@ def test_the_digits_are_those_of_another_library(name: str) -> None:
     assert float(evaluate_decimal(name, *arguments)) == pytest.approx(near(*arguments), rel=1e-15)
 
 
+@pytest.mark.parametrize("base", [-31, 31])
+def test_a_whole_power_is_exact_with_its_sign(base: int) -> None:
+    """It lies half way between two float32, so that noise behind its digits would round it."""
+    assert evaluate_decimal("pow", float(base), 5.0) == base**5
+
+
 def test_an_argument_that_float64_leaves_open_is_decided_by_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """With an error bound so wide that every second element is open, the results stay the same."""
     x = torch.linspace(-3, 3, 200)
