@@ -12,7 +12,7 @@ from requester.moves import faults, judging
 from requester.moves.ending import strike_replicas
 from requester.moves.faults import reopen_task
 from requester.notifier import worker_topic
-from requester.store import ready_rows
+from requester.store import audits, ready_rows
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand, lock_task_if_free
 from requester.store.work import RowReader, Work
@@ -63,7 +63,7 @@ def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -
 
 def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
-    task = hand.task
+    task, owed = hand.task, audits.awaits_auditor(hand.task)
     for replica in hand.in_state(ReplicaState.AGREE):
         if replica.id == task.uploader:
             work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
@@ -71,4 +71,5 @@ def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> Non
             record_event(work, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             work.notify(worker_topic(replica.worker))
     left = hand.in_state(ReplicaState.AGREE)
-    judging.request_next_payload(context, work, hand, left, "every agreeing worker withheld the payload", now)
+    nobody = "no auditor brought its payload in time" if owed else "every agreeing worker withheld the payload"
+    judging.request_next_payload(context, work, hand, left, nobody, now)
