@@ -7,6 +7,7 @@ audit that was cut off goes on after its last whole round.
 
 import json
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from gradmarket.market.gradient.round_update import advance_model, build_model_s
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
-from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.network.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 from gradmarket.public_audit.job_records import Progress
@@ -156,8 +157,9 @@ class Recomputation:
                 self.runner.close()
                 answer = self._run(task)
         except (DownloadRefused, DownloadFailed, PartitionUnfit, Refused, RunnerFailed) as error:
-            starts = (one.updated for one in self.record.closed)
-            gone = any(start and start in str(error) for start in starts)
+            start = digest_of(self.record.get_offer(task).parameters)
+            failed = isinstance(error, DownloadRefused | DownloadFailed)
+            gone = failed and self.fetcher.held(start, sys.maxsize) is None
             self.unseen.append(NOT_SERVED if gone else f"tasks that could not be computed here: {error}")
             return None
         if blob_digest(answer) != task.root:

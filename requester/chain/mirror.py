@@ -16,8 +16,9 @@ from requester.chain.chain_context import ChainContext
 from requester.chain.chain_jobs import opened_in
 from requester.store import jobs
 from requester.store.accounts import accounts_of
+from requester.store.locks import lock_row
 from requester.store.tables import Account, Job
-from requester.store.work import Work
+from requester.store.work import Work, listeners_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,12 @@ def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
     now, refunded = chain.ledger.job(chain_job), events.all_refunded(chain.ledger, chain_job, first)
     accounts = {worker: _fetch_chain_figures(chain, row, worker) for worker in workers}
     with chain.begin() as work:
-        _copy_job(work.get_one(Job, job_id), now, refunded)
+        job = lock_row(work, Job, job_id)
+        before = min(job.deposited, job.budget)
+        _copy_job(job, now, refunded)
+        if (added := min(job.deposited, job.budget) - before) > 0:  # what others give beyond the budget dates nothing
+            for listener in listeners_of(work):
+                listener.topped_up(work, job, Units(added), chain.clock())
         _copy_accounts(work, job_id, accounts)
 
 

@@ -14,7 +14,7 @@ from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Batch, Job, Transaction
-from requester.store.work import RowReader, Work, listeners_of
+from requester.store.work import RowReader, Work
 
 
 def store_replacement(work: Work, row_id: int, signed: Signed, offer: dict[str, Any], replaced: Sequence[str]) -> None:
@@ -50,11 +50,6 @@ def record_outcome(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, ha
                 job = lock_row(work, Job, row.job_id)
                 for event in events.opened(ledger, receipt):
                     record_escrow_opening(work, job, event, now)
-            if row.kind == TransactionKind.TOP_UP and row.job_id is not None:
-                job = lock_row(work, Job, row.job_id)
-                for added in events.deposited(ledger, receipt):
-                    for listener in listeners_of(work):
-                        listener.topped_up(work, job, added.amount, now)
         case Reverted(name, receipt):
             _store_receipt(row, TransactionState.REVERTED, receipt)
             row.error = name
