@@ -25,6 +25,7 @@ from requester.store.progress import chain_trouble
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.onchain import NewKey
+from tests.patience import wait_until
 
 SOMEONE = Address("0x" + "5e" * 20)
 
@@ -53,8 +54,12 @@ def test_nonces_follow_each_other_before_anything_is_sent(rich: ChainFixture) ->
     assert [row.nonce for row in rows] == [0, 1, 2]
     assert rich.ledger.nonce(rich.chain.sender) == 0
     sender.send_pending_transactions(rich.chain)
-    assert sender.record_known_outcomes(rich.chain) == {""}
-    assert {row.state for row in rich.all(Transaction)} == {TransactionState.MINED}
+    touched = set[str]()
+    wait_until(
+        lambda: {row.state for row in rich.all(Transaction)} == {TransactionState.MINED},
+        meanwhile=lambda: touched.update(sender.record_known_outcomes(rich.chain)),
+    )
+    assert touched == {""}
     assert rich.ledger.nonce(rich.chain.sender) == 3
 
 
