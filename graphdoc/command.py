@@ -21,6 +21,7 @@ from graphdoc.runner import DocumentRunner, RunnerSettings
 from graphdoc.values import check_labels
 
 MIB: Final = 2**20
+LONGEST_S = 1_000_000
 LEAST_MEMORY: Final = 256
 """MiB in which a child has room for torch's own."""
 
@@ -66,7 +67,7 @@ def _parser() -> ArgumentParser:
         command.add_argument("document", type=Path, help="a graph document, canonical JSON")
         command.add_argument("--arithmetic", choices=get_args(Arithmetic), help="other than the document's own")
         command.add_argument("--memory", type=_memory, default=4096, help="MiB that a pass may take (4096)")
-        command.add_argument("--seconds", type=_count, default=120, help="wall time of a run (120)")
+        command.add_argument("--seconds", type=_seconds, default=120, help="wall time of a run (120)")
     export = commands.add_parser("export", help="a torch.nn.Module as documents, compared with it bit by bit")
     export.add_argument("module", help="FILE.py:NAME, a module or what makes one when called; FILE.py is executed here")
     export.add_argument("--data", type=Path, required=True, help="two rows or more, as safetensors; y is the target")
@@ -80,6 +81,12 @@ def _parser() -> ArgumentParser:
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 2**31):
         raise ArgumentTypeError(f"{text[:40]} is no whole number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    if _count(text) > LONGEST_S:
+        raise ArgumentTypeError(f"a run takes {LONGEST_S} seconds or fewer")
     return int(text)
 
 
@@ -135,6 +142,8 @@ def run_document(given: Namespace) -> Iterator[str]:
 
 def _read_document(given: Namespace) -> bytes:
     data = bytes(given.document.read_bytes())
+    if not data:
+        raise Refused(f"{given.document} is empty: it has no document")
     return data if given.arithmetic is None else set_arithmetic(data, given.arithmetic)
 
 

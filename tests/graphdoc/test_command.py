@@ -77,6 +77,7 @@ WITHOUT_A_CHILD = {
     "check none.json": "none.json: No such file or directory",
     "run linear.json --inputs linear.json": "linear.json: the header is longer than the file or the limit",
     "export none.py:Net --data rows.safetensors --loss mse_loss --out net": "there is no file none.py",
+    "check /dev/null": "/dev/null is empty: it has no document",
     "export Net --data rows.safetensors --loss mse_loss --out net": "Net names no module: write FILE.py:NAME",
     "export bad.py:Net --data rows.safetensors --loss mse_loss --out net": "bad.py does not import: ValueError: no",
     "export net.py:Nil --data rows.safetensors --loss mse_loss --out net": "net.py has no torch.nn.Module Nil",
@@ -126,7 +127,14 @@ def test_the_program_itself(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    ["check linear.json --rows 0", "check linear.json --memory 1", "run linear.json --inputs x --seed 12", "", "fly"],
+    [
+        "check linear.json --rows 0",
+        "check linear.json --memory 1",
+        "check linear.json --seconds 2147484",
+        "run linear.json --inputs x --seed 12",
+        "",
+        "fly",
+    ],
 )
 def test_what_no_command_takes_is_told_with_the_usage(
     folder: Path, capsys: pytest.CaptureFixture[str], asked: str
