@@ -43,6 +43,11 @@ class AuditReport:
         return replayed and all(counts.values())
 
     @property
+    def missed_claim(self) -> bool:
+        """Whether a round was to be claimed, and was not."""
+        return any(result.rule is Clause.CLAIMS and result.unseen for result in self.results)
+
+    @property
     def sound(self) -> bool:
         return not any(result.faults for result in self.results)
 

@@ -17,7 +17,7 @@ from gradmarket.public_audit.recomputation import Recomputation
 from graphdoc.encoding import Bytes
 
 CONFLICT: Final = 409
-TAKEN: Final = "the own claim: all claims of the round are answered"
+TAKEN: Final = "the own claim: other auditors have made all of the round; claim another round"
 
 
 class ClaimDesk(Protocol):
@@ -37,7 +37,9 @@ def claim_round(desk: ClaimDesk, job: JobId, again: Recomputation, number: int, 
     for item in shown.items:
         if why := _find_claim_fault(again, number, item, payloads):
             faults.append(ClauseFinding(Clause.CLAIMS, f"claim {item.number} of round {number}", why))
-    things = f"claims of round {number}; the own is of {address_of(key)}"
+    own = address_of(key)
+    mine = f"the own is of {own}" if any(item.auditor == own for item in shown.items) else "none is the own"
+    things = f"claims of round {number}; {mine}"
     return ClauseResult(Clause.CLAIMS, len(shown.items), things, tuple(faults), tuple(unseen))
 
 
