@@ -24,12 +24,14 @@ MAY_IMPORT: Final = {
     "client": MARKET | {"client", "network"},
     "pages": MARKET | {"pages"},
     "terminal": MARKET | {"terminal"},
+    "output_files": MARKET | {"output_files"},
     "contracts": MARKET | {"contracts", "network"},
     "runner": MARKET | {"runner"},
     "compute": MARKET | {"compute", "runner", "network"},
     "migrations": {"migrations", "requester"},
     "requester": MARKET | {"requester", "migrations", "pages", "terminal", "runner", "contracts", "network"},
-    "worker": MARKET | {"worker", "client", "compute", "pages", "terminal", "runner", "contracts", "network"},
+    "worker": MARKET
+    | {"worker", "client", "compute", "pages", "terminal", "output_files", "runner", "contracts", "network"},
 }
 """Package, or folder of `gradmarket` -> the others it imports. Other folders of `gradmarket` may import all of them."""
 

@@ -7,10 +7,11 @@ from typing import Annotated, Final
 
 import typer
 
-from gradmarket.commands.edge import JsonOption, check_writable, say_json
+from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
 from gradmarket.network.environment import is_address
+from gradmarket.output_files import check_writable
 from gradmarket.public_audit.archive import INDEX
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
@@ -43,7 +44,7 @@ def audit(
 ) -> None:
     """Check a whole job by what is public: every signature, vote, draw, round and payment; and compute gradients again.
 
-    Ends with 1 where a rule does not hold, and with 3 where --all could not compute all. Audits jobs that have ended.
+    Ends with 1 where a rule does not hold, and with 3 where --all or --round could not. Audits jobs that have ended.
     """
     try:
         device_name(device)
@@ -61,7 +62,8 @@ def audit(
         say_json(done.as_json())
     else:
         echo_text("\n".join(done.as_lines()))
-    raise typer.Exit(1 if not done.sound else 0 if done.complete or not whole else INCOMPLETE)
+    missed = done.missed_claim or (whole and not done.complete)
+    raise typer.Exit(1 if not done.sound else INCOMPLETE if missed else 0)
 
 
 def archive(

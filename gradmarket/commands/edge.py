@@ -8,7 +8,7 @@ import typer
 from pydantic import BaseModel
 
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.errors import MarketError
 from gradmarket.terminal import echo_json
 
 COMPLETED: Final = 200
@@ -40,16 +40,6 @@ def _job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=_job_ids)]
-
-
-def check_writable(path: Path) -> Path:
-    """Returns the path if a file can be written there. Raises Refused, so that no work is done in vain."""
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise Refused(f"{path} cannot be written: there is no folder {folder}", "make the folder, or name another file")
-    if path.is_dir():
-        raise Refused(f"{path} is a folder", "name a file")
-    return path
 
 
 def say_json(value: Any) -> None:

@@ -18,7 +18,6 @@ from gradmarket.commands.edge import (
     JsonOption,
     MarketOption,
     TokenOption,
-    check_writable,
     say_json,
 )
 from gradmarket.commands.following import JobPaused, describe_outage, follow_job, refuse_pause
@@ -33,6 +32,7 @@ from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
+from gradmarket.output_files import check_writable
 from gradmarket.terminal import ShownConsole, echo_text
 
 LISTED: Final = ("rounds done", "accepted", "rejected", "paid")

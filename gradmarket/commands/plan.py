@@ -13,7 +13,7 @@ from rich.table import Table
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands import printed
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, check_writable, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.commands.job_file import read_job_in
 from gradmarket.commands.needs import Resources, Speed, estimate_large_model, list_resource_lines
 from gradmarket.commands.resources import describe_limits, estimate_resources
@@ -30,6 +30,7 @@ from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
+from gradmarket.output_files import check_writable
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gradmarket.commands.edge import JsonOption, check_writable, say_json
+from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.commands.skewed import play_skewed
 from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market.errors import Refused
+from gradmarket.output_files import check_writable
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario

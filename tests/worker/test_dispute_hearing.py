@@ -6,22 +6,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from random import Random
 
 import httpx
 import pytest
 from eth_keys.datatypes import PrivateKey
+from typer.testing import CliRunner
 
 from gradmarket.market.disputes.careful_side import CarefulSide
 from gradmarket.market.disputes.questions import digest_said
 from gradmarket.market.disputes.referee import Referee
 from gradmarket.market.disputes.side import Side
+from gradmarket.market.errors import Refused
 from gradmarket.market.model.traced.course import PlanCourse, redo_operation
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
+from worker.features.disputes import dispute_commands
 from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, SignedRuling
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
@@ -172,3 +176,23 @@ def test_a_ruling_that_the_referee_did_not_sign_is_not_believed() -> None:
         transport = connect_to_referee(url, lambda _seconds: False)
         assert stand(url, replace(side, referee=Address(ask_referee(transport).referee))).wrong
         transport.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["answer", "J", "T", "--referee", "nonsense"], "is not the address of a referee"),
+        (["answer", "J", "T", "--referee", "http://127.0.0.1:1"], "no referee answers at"),
+        (["judge", "J", "T", "--to", "/proc/none/ruling.json"], "there is no folder /proc/none"),
+    ],
+)
+def test_what_would_be_found_after_hours_is_refused_before(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispute_commands, "COMMAND_WAIT_S", 0.0)
+    done = CliRunner().invoke(
+        dispute_commands.app, [*arguments, "--market", "http://127.0.0.1:1", "--data", str(tmp_path)]
+    )
+    assert isinstance(done.exception, Refused)
+    assert said in str(done.exception)
+    assert done.exception.remedy

@@ -1,5 +1,6 @@
 """A small service of the worker's own in a thread: its page, or a hearing."""
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ def serve_in_thread(
         try:
             listening.bind((host, port))
         except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                raise Conflict(f"{host} is no address of this machine", "name one that is with --host") from None
             raise Conflict(f"port {port} is not free: {error.strerror}", f"name another one with {option}") from error
         listening.listen()
         server = uvicorn.Server(

@@ -10,13 +10,16 @@ from typing import Annotated, Final
 
 import typer
 
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.market.disputes.careful_side import CarefulSide
 from gradmarket.market.disputes.referee import Referee, Terms
 from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
 from gradmarket.market.signing import checksum_address, signer_of
-from gradmarket.market.terms import Hash, JobId
+from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.poll import digest_of, hash_of
+from gradmarket.network.environment import is_address
+from gradmarket.output_files import check_writable
 from worker import wallet
 from worker.features.disputes.dispute_messages import SignedRuling
 from worker.features.disputes.disputed_task import DisputedTask, fetch_disputed_task
@@ -96,10 +99,14 @@ def judge_command(
     Ends with 1 where no side is: it could not tell.
     """
     journal = Journal(as_json)
+    if to is not None:
+        check_writable(to)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     with _open_task(settings, job, task) as opened, open_course(settings, opened.market, opened.task) as course:
         named, disputed = [checksum_address(each) for each in side or ()], opened.task
         sides = disputed.choose_sides(named)
+        if opened.key.address in sides:
+            raise Refused("a side is no referee of its own dispute", "take another wallet with --data")
         disputed.check_class(course.runner.determinism_class(), sides)
         roots = hash_of(disputed.root_of(sides[0])), hash_of(disputed.root_of(sides[1]))
         most = memory_of(settings) // SHARE
@@ -139,6 +146,7 @@ def answer_command(
     """
     journal = Journal(as_json)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
+    named = _find_referee(referee, referee_key)
     with _open_task(settings, job, task) as opened, open_course(settings, opened.market, opened.task) as course:
         disputed, me = opened.task, opened.key.address
         disputed.check_class(course.runner.determinism_class(), [me])
@@ -148,14 +156,29 @@ def answer_command(
             raise Refused(f"{here}: there is nothing to stand by")
         transport = connect_to_referee(referee, lambda seconds: seconds < ANSWER_S)
         try:
-            heard = checksum_address(referee_key or ask_referee(transport, wait_s=0.0).referee)
             own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show)
-            side = CarefulSide(disputed.domain, disputed.name, root, own, course, heard)
+            side = CarefulSide(disputed.domain, disputed.name, root, own, course, named)
             ruling = answer_until_ruled(transport, side, lambda text: journal.say("asked", text))
         finally:
             transport.close()
         _say_ruling(journal, ruling)
     raise typer.Exit(1 if me in ruling.wrong else 0)
+
+
+def _find_referee(url: str, key: str | None) -> Address:
+    """Returns the referee's address on the chain, before the task is traced. Raises Refused where none answers."""
+    if not is_address(url):
+        raise Refused(f"{url[:200]!r} is not the address of a referee", "write it like http://192.0.2.1:8790")
+    transport = connect_to_referee(url, lambda seconds: seconds < COMMAND_WAIT_S)
+    try:
+        heard = checksum_address(ask_referee(transport, wait_s=0.0).referee)
+    except (ServiceUnreachable, ServiceProblem) as error:
+        raise Refused(f"no referee answers at {url}: {error}", "ask for its address, and whether it hears") from None
+    finally:
+        transport.close()
+    if key is not None and heard.lower() != key.lower():
+        raise Refused(f"the referee at {url} is {heard}, and not {key[:80]}", "ask whom you trust for --referee-key")
+    return heard
 
 
 def _say_ruling(journal: Journal, ruling: SignedRuling) -> None:

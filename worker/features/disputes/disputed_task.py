@@ -47,8 +47,11 @@ class DisputedTask:
         """
         first = {root: side for side, root in reversed(list(self.answers.items()))}
         sides = tuple(named) or tuple(reversed(first.values()))
+        if named and len(set(named)) != 2:
+            raise Refused(f"a dispute has two sides, and {len(set(named))} are named", "give --side twice, one each")
         if len(sides) != 2:
-            raise Refused(f"a dispute has two sides, and the task has answers of {len(first)}: name two with --side")
+            what = f"the task has {len(first)} different answer{'s' * (len(first) != 1)}"
+            raise Refused(f"a dispute has two sides, and {what}", "name two sides with --side")
         if self.root_of(sides[0]) == self.root_of(sides[1]):
             raise Refused("both sides gave the same answer: there is no dispute")
         if len({self.classes[side] for side in sides if side in self.classes}) > 1:
