@@ -30,7 +30,7 @@ CONTEXT_BYTES: Final = 10**9
 MARGIN: Final = 1.25
 """Factor on the bound for operators' workspaces and fragmentation, which the bound does not count."""
 MILLION: Final = 10**6
-START_S: Final = (14.0, 0.34)
+START_S: Final = (8.1, 0.387)
 """Seconds from a job's posting to its first round: of a small model, and more for each million parameters. From
 benchmarks/results/newcomer.json (newcomer.container.job_s) and large.json (large.round_s.r1)."""
 ROUND_S: Final = {
