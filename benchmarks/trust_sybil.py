@@ -1,18 +1,18 @@
 """What free identities gain under the proposed rules of identities, and under a plain majority vote (`trust.sybil.*`).
 
-Played in simulation (benchmarks.simulations.identities): wrong gradients at the end, pay, unpaid honest seats and
+Played in simulation (gradmarket.trust.free_identities): wrong gradients at the end, pay, unpaid honest seats and
 computations, in jobs of 200 rounds. Intervals are of 95 %, by Student's t over the seeds.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import mean
 from typing import Final
 
 from benchmarks.figure import Figure
-from benchmarks.simulations.identities import (
+from benchmarks.size import sized
+from gradmarket.trust.free_identities import (
     ADVERSARIES,
     LYING,
     Market,
@@ -22,7 +22,7 @@ from benchmarks.simulations.identities import (
     play,
     play_majority,
 )
-from benchmarks.size import sized
+from gradmarket.trust.played_rings import Interval
 
 PREFIX: Final = "trust.sybil."
 ROUNDS: Final = sized(200, 4)
@@ -32,8 +32,6 @@ MARKETS: Final = sized(
 MIDDLE: Final = sized(Market(60, 8, ROUNDS), Market(12, 8, ROUNDS))
 """The market of which every adversary has a line."""
 SEEDS: Final = sized(10, 2)
-STUDENT: Final = {2: 12.706, 10: 2.262}
-"""Student's t for 95 %, by the number of seeds."""
 SHARES: Final = (0.1, 0.2, 0.3, 0.5)
 INSTANT: Final = ("instant_always", "instant_unanimous")
 AT_ONCE: Final = 2
@@ -51,25 +49,6 @@ class Cell:
     share: float
     adversary: str
     voted: bool = False
-
-
-@dataclass(frozen=True)
-class Estimate:
-    mean: float
-    half: float
-    """Half of the interval."""
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Estimate":
-        return cls(mean(values), STUDENT[len(values)] * stdev(values) / math.sqrt(len(values)))
-
-    @property
-    def most(self) -> float:
-        return self.mean + self.half
-
-    @property
-    def least(self) -> float:
-        return self.mean - self.half
 
 
 Results = dict[Cell, list[Outcome]]
@@ -100,12 +79,12 @@ def _play_cell(cell: Cell) -> list[Outcome]:
     return [play(cell.market, cell.share, adversary, Rules(), seed) for seed in range(SEEDS)]
 
 
-def _wrong(outcomes: Sequence[Outcome]) -> Estimate:
-    return Estimate.of([100 * each.wrong_share for each in outcomes])
+def _wrong(outcomes: Sequence[Outcome]) -> Interval:
+    return Interval.of([100 * each.wrong_share for each in outcomes])
 
 
-def _pay(outcomes: Sequence[Outcome]) -> Estimate:
-    return Estimate.of([each.pay for each in outcomes])
+def _pay(outcomes: Sequence[Outcome]) -> Interval:
+    return Interval.of([each.pay for each in outcomes])
 
 
 def _measure_market(found: Results, market: Market) -> Iterator[Figure]:
@@ -152,6 +131,7 @@ def _measure_adversaries(found: Results) -> Iterator[Figure]:
         note = "±{:.2f}, vote ±{:.2f}; pay a seat {:.2f}, vote {:.2f}".format(wrong.half, voted.half, *seat)
         ratio = wrong.mean / voted.mean if voted.mean else None
         yield Figure(f"{PREFIX}ring.{lie}", wrong.mean, "% wrong", peer=VOTE, ratio=ratio, note=note)
+        yield Figure(f"{PREFIX}ring.{lie}.half", wrong.half, "% wrong", note="half of the interval of 95 %")
         yield Figure(f"{PREFIX}vote.{lie}", voted.mean, "% wrong", note=f"±{voted.half:.2f}")
     unpaid = 100 * mean(each.unpaid_share for each in found[Cell(MIDDLE, 0.3, "quorum", voted=True)])
     yield Figure(f"{PREFIX}vote.quorum.honest_unpaid", unpaid, "% of honest seats")

@@ -34,6 +34,7 @@ from gradmarket.output_files import check_writable
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
+from gradmarket.trust.played_rings import RINGS, Interval, PlayedRings
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
 AuditOption = Annotated[
@@ -47,7 +48,8 @@ SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.
 LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
 GAINS: Final = (
     "For each share of colluders: tasks wrong at the end; its pay in prices for each gradient that it computes, where "
-    "it is honest and computes once for its seats of a task (no vote or audit sees it); and where it computes nothing "
+    "it is honest and computes once for its seats of a task (no vote or audit sees it), R f for 1 - (1 - f)^R with R "
+    "votes; and where it computes nothing "
     "in tasks that it decides, and a caught one comes back under another identity, which is free (`proven` has it work "
     "alone first, so that its pay is at most this). Shares are of seats: who answers at once, or asks under many "
     "identities, has more of them than of the workers, but under `proven`."
@@ -258,6 +260,9 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
     printed.print_table(table)
     printed.print_table(_build_gains_table(expected))
     echo_text(GAINS)
+    if expected.played is not None:
+        printed.print_table(_build_played_table(expected, expected.played))
+        echo_text(_describe_played(expected.played))
     if expected.returning is not None:
         echo_text(
             "Newcomers work alone and are audited for certain, so this job's figures are those of a ring that is all "
@@ -281,6 +286,26 @@ def _build_gains_table(expected: Forecast) -> Table:
     for name, rows in (("this job", expected.rows), *((other.plan, other.rows) for other in expected.others)):
         table.add_row(name, f"{rows[0].compute:.2f}", *map(_describe_gain, rows))
     return table
+
+
+def _build_played_table(expected: Forecast, played: PlayedRings) -> Table:
+    """Returns a table of the tasks that rings left wrong, a line for each kind of ring."""
+    table = Table("ring of proven workers", *(f"{row.colluding:.0%}: wrong" for row in expected.rows))
+    for ring in played.rings:
+        table.add_row(RINGS[ring.ring], *map(_describe_interval, ring.wrong))
+    return table
+
+
+def _describe_interval(wrong: Interval) -> str:
+    return f"{100 * wrong.mean:.2f} ± {100 * wrong.half:.2f} %"
+
+
+def _describe_played(played: PlayedRings) -> str:
+    return (
+        f"Played {played.plays} times with {played.workers} workers, {played.rounds} rounds and {played.tasks} tasks a "
+        "round; ± is the interval of 95 % of the mean. The ring sees a whole task before it answers, and whoever is "
+        "caught comes back at once under another identity."
+    )
 
 
 def _describe_gain(row: Row) -> str:

@@ -19,6 +19,7 @@ from gradmarket.market.rules.collusion import (
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
+from gradmarket.trust.played_rings import PlayedRings, play_rings
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,8 @@ class Forecast:
     spent: tuple[float, ...] = ()
     """For each share of colluders, the share of the job's tasks that they leave wrong if all were proven before, until
     convictions have spent them. Empty where newcomers vote."""
+    played: PlayedRings | None = None
+    """What rings leave wrong that are patient, late, quick or a flood, with intervals."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -187,7 +190,8 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
         returning = identities.compute_final_wrong(plan.audit, plan.first_wave, spec.proof)
         spent = tuple(_compute_spent(plan, spec.rounds, float(share)) for share in assumed.shares)
     rows = build_rows(plan, seen, repeated)
-    return Forecast(plan, tasks, rows, deterrence, alarm, windows, others, returning, spent)
+    played = play_rings(spec, plan, [float(share) for share in assumed.shares], assumed.workers)
+    return Forecast(plan, tasks, rows, deterrence, alarm, windows, others, returning, spent, played)
 
 
 def _compute_spent(plan: Plan, rounds: int, share: float) -> float:

@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from benchmarks.simulations.identities import (
+from gradmarket.trust.free_identities import (
     ADVERSARIES,
     Adversary,
     Market,

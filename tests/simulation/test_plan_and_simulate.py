@@ -63,6 +63,27 @@ def test_a_plan_says_what_a_ring_gains_under_it_and_under_others(voted: str) -> 
     assert "another identity, which is free" in told
 
 
+def test_a_plan_plays_patient_late_quick_and_flooding_rings_with_intervals(voted: str) -> None:
+    """The oracle of the vote: two of three among 18 of 60 are (C(18,2) 42 + C(18,3)) / C(60,3) = 21.2 % of tasks."""
+    asked = ("--trust", "--json", "--colluders", "0.3")
+    rings = {}
+    for name, file in (("proven", EXAMPLE), ("vote", voted)):
+        played = said("job", "plan", file, *asked)["trust"]["played"]
+        assert (played["workers"], played["plays"]) == (60, 10)
+        rings[name] = {ring["ring"]: ring["wrong"][0] for ring in played["rings"]}
+        assert rings[name].keys() >= {"patient", "late", "late_two", "instant_unanimous", "flood"}
+    vote, proven = rings["vote"]["quorum"], rings["proven"]
+    assert abs(vote["mean"] - 0.212) <= vote["half"]
+    assert rings["vote"]["flood"]["mean"] > 0.7
+    assert all(wrong["mean"] - wrong["half"] <= 0.01 for wrong in proven.values())
+    assert proven["late_two"]["mean"] == 0.0, "all of the last two rounds is audited"
+    assert said("job", "plan", voted, *asked, "--audit", "0.1")["trust"]["played"] is None
+    told = " ".join(RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--trust", "--colluders", "0.3"]).output.split())
+    assert "the same in the last 20 rounds" in told
+    assert "± is the interval of 95 % of the mean" in told
+    assert "R f for 1 - (1 - f)^R" in told
+
+
 def test_a_plan_of_proven_workers_says_its_audits_and_when_a_newcomer_is_paid(tmp_path: Path) -> None:
     """The example has rounds of 4 tasks: a turn of a newcomer comes in every second round."""
     job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "proven"}, "tasks_per_round": 4}

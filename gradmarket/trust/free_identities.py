@@ -21,6 +21,7 @@ from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address
 
 RENEWED: Final = identity_rules.TERM
+MAJORITY: Final = fixed.plan(fixed.Settings())
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Outcome:
         return (self.seats + self.audits + self.again) / max(1, self.tasks - self.wrong)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Identity:
     ring: bool
     evidence: int
@@ -212,10 +213,12 @@ def _round(game: _Play, number: int) -> None:
     for one in game.everybody:
         if (number + one.offset) % RENEWED == 0:
             one.place = game.random.random()
-    present = [one for one in game.everybody if not _pauses(game.adversary, one, number)]
+    present = game.everybody
+    if game.adversary.rotates:
+        present = [one for one in present if not _pauses(game.adversary, one, number)]
     proven = [one for one in present if one.evidence >= rules.evidence]
     fresh = [one for one in present if one.evidence < rules.evidence]
-    alone = _count_newcomer_tasks(rules, tasks, len(proven), len(fresh))
+    alone = _count_newcomer_tasks(game, number, len(proven), len(fresh))
     for one in _choose_newcomers(game, fresh, alone):
         _answer_alone(game, one)
     game.spent = 0
@@ -230,14 +233,16 @@ def _round(game: _Play, number: int) -> None:
 
 
 def _pauses(adversary: Adversary, one: _Identity, number: int) -> bool:
-    return bool(adversary.rotates) and one.ring and (one.slot + number // adversary.rotates) % 2 == 1
+    return one.ring and (one.slot + number // adversary.rotates) % 2 == 1
 
 
-def _count_newcomer_tasks(rules: Rules, tasks: int, proven: int, fresh: int) -> int:
+def _count_newcomer_tasks(game: _Play, number: int, proven: int, fresh: int) -> int:
+    """Counted over all rounds, as rules.identities.count_newcomers_tasks does."""
+    rules, tasks = game.rules, game.market.tasks
     if proven < rules.replicas:
         return tasks
-    most = tasks // 2 if proven < 2 * rules.replicas else max(1, int(rules.newcomers * tasks))
-    return min(most, fresh)
+    share = 0.5 if proven < 2 * rules.replicas else rules.newcomers
+    return min(int((number + 1) * tasks * share) - int(number * tasks * share), fresh)
 
 
 def _choose_newcomers(game: _Play, fresh: list[_Identity], count: int) -> Iterator[_Identity]:
@@ -363,14 +368,14 @@ def _replace(game: _Play, one: _Identity) -> None:
             return
 
 
-def play_majority(market: Market, share: float, adversary: Adversary, seed: int) -> Outcome:
-    """Returns what a job of a plain majority vote comes to: three to five replicas, no audits, newcomers vote at once.
+def play_majority(market: Market, share: float, adversary: Adversary, seed: int, plan: Plan = MAJORITY) -> Outcome:
+    """Returns what a job of a plain majority vote comes to by `plan`: no audits, and newcomers vote at once.
 
     Replicas are drawn among those that ask. Honest workers take one task in each wave of a round; who answers at once
     asks again before the others can, and its own word of its capacity counts.
     """
     random, out = np.random.default_rng(seed), Outcome()
-    honest, plan = market.workers - round(share * market.workers), fixed.plan(fixed.Settings())
+    honest = market.workers - round(share * market.workers)
     ring = market.workers - honest + adversary.flood * honest
     for number in range(market.rounds):
         spent, idle = 0, (honest, ring)
