@@ -16,6 +16,8 @@ MUTANTS ?= 200
 LANE ?=
 DURATIONS ?=
 export ORDER ?=
+# A run starts some hundred processes: without bytecode, which images and CI often forbid, each compiles us again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 INSTALLED := .venv/installed

@@ -68,6 +68,7 @@ def bits(module: nn.Module) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in module.state_dict().items()}
 
 
+@FULL
 def test_the_lines_that_a_jobs_page_shows_do_what_they_say(
     market: Market, served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from requester import logs
 from requester.context import Context
 from requester.engine import ready_rows, run_once, stages_with
 from requester.features import FEATURES
-from requester.features.many_machines.broker import PromptAMQP
+from requester.features.many_machines.broker import RETRY, PromptAMQP
 from requester.moves.probing import look_after
 from requester.part_troubles import BROKER, note_recovery
 from requester.settings import RequesterSettings
@@ -79,7 +79,8 @@ def celery_of(settings: RequesterSettings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         beat_scheduler=Sweeps,
-        broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0},
+        # who sends does not wait out kombu's six seconds for a broker that is away: the next sweep finds the row
+        broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0, "max_retries": 1} | RETRY,
         beat_schedule={f"sweep {topic}": _build_schedule_entry(settings.sweep_s, topic) for topic in STAGES},
         beat_max_loop_interval=settings.sweep_s,
     )

@@ -85,7 +85,7 @@ def test_a_broker_that_is_away_is_one_line_and_one_when_it_is_back(
     app = celery_of(settings)
     with capture_logs(processors=[part_troubles.told_once]) as lines:
         redis.kill()
-        for topic in sorted(STAGES)[:2]:  # Redis's own client tries each for some seconds
+        for topic in sorted(STAGES)[:2]:
             send_message(app, SWEEP, topic)
         (gone,) = lines
         assert (gone["part"], gone["event"]) == ("broker", "a message is lost")
