@@ -78,7 +78,7 @@ class ModelRunner:
         self._step_memory = step_memory
         self._lock = threading.RLock()
         self._in_order: dict[str, None] = {}
-        self._held_out: tuple[tuple[Digest, str, Expected], dict[str, np.ndarray]] | None = None
+        self._held_out: tuple[str, dict[str, np.ndarray]] | None = None
 
     def close(self) -> None:
         with self._lock:
@@ -184,7 +184,7 @@ class ModelRunner:
         """
         rows = min(partition.rows, publication.spec.step.pass_rows)
         with self._lock:
-            arrays = self._runner.read(partition.format, blobs.read(partition.digest), manifest.batch(partition.rows))
+            arrays = self._runner.read_partition(manifest, partition, blobs.read(partition.digest))
             self._runner.turn(publication.digest)
             document = self._runner.load(blobs.read(publication.document))
             if self._runner.bound_evaluation(blobs.read(publication.document), rows).operations > most:
@@ -207,9 +207,9 @@ class ModelRunner:
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""
         with self._lock:
-            key = (partition.digest, partition.format, manifest.batch(partition.rows))
+            key = manifest.key(partition)
             if self._held_out is None or self._held_out[0] != key:
-                arrays = self._runner.read(partition.format, blobs.read(partition.digest), key[-1])
+                arrays = self._runner.read_partition(manifest, partition, blobs.read(partition.digest))
                 self._held_out = (key, arrays)
             return self._held_out[1]
 
@@ -225,11 +225,10 @@ class ModelRunner:
 
         Raises Refused where its arrays are not what the manifest declares.
         """
-        expected = manifest.batch(partition.rows)
-        key = repr((partition.digest, partition.format, sorted(expected.items()), sorted(ranges.items())))
+        key = f"{manifest.key(partition)} {sorted(ranges.items())}"
         if key in self._in_order:
             return None
-        value = self._runner.check(partition.format, blobs.read(partition.digest), expected, ranges)
+        value = self._runner.check_partition(manifest, partition, blobs.read(partition.digest), ranges)
         if value is None:
             self._in_order[key] = None
             while len(self._in_order) > IN_ORDER:

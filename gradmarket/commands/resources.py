@@ -96,7 +96,7 @@ def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, ma
     ):
         return ""
     document = _fetch_blob(market, spec.model.evaluation or spec.model.document)
-    arrays = runner.read(first.format, _fetch_blob(market, first.digest), manifest.batch(first.rows))
+    arrays = runner.read_partition(manifest, first, _fetch_blob(market, first.digest))
     state = tensors.unpack_tensors(_fetch_blob(market, spec.model.parameters), parse_document(document).state)
 
     def measured(rows: Sequence[int]) -> tuple[float, None]:

@@ -70,9 +70,7 @@ class OwnRows:
         self._check_kind(spec, spec.private)
         for partition in self.manifest.partitions:
             ranges = {name: (Range(0, one.classes, None),) for name, one in spec.private.inputs.items() if one.classes}
-            bad = runner.check(
-                partition.format, self._load_partition_bytes(partition), self.manifest.batch(partition.rows), ranges
-            )
+            bad = runner.check_partition(self.manifest, partition, self._load_partition_bytes(partition), ranges)
             if bad is not None:
                 raise Refused(f"{partition.file}: {bad.said()}")
 
@@ -109,9 +107,7 @@ class OwnRows:
     def read(self, partition: Partition, runner: Runner) -> Arrays:
         """Reads a partition in the runner's child. Raises PartitionUnfit."""
         try:
-            return runner.read(
-                partition.format, self._load_partition_bytes(partition), self.manifest.batch(partition.rows)
-            )
+            return runner.read_partition(self.manifest, partition, self._load_partition_bytes(partition))
         except MarketError as error:
             raise PartitionUnfit(partition.name, error) from error
 

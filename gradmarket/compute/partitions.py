@@ -83,7 +83,7 @@ class Partitions:
         return {name: np.concatenate([parts[place][name] for place in range(len(taken))]) for name in parts[0]}
 
     def _load_own_partition(self, partition: Partition) -> Arrays:
-        return self._kept.take(partition.digest, lambda: self.own.read(partition, self._runner))
+        return self._kept.take(self.own.manifest.key(partition), lambda: self.own.read(partition, self._runner))
 
     def of_task(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
         """Returns the partition that holds the task's rows, and its arrays."""
@@ -94,7 +94,7 @@ class Partitions:
         if not list_training_partitions(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, spec.place(round_number, task))
-        return partition, self._kept.take(partition.digest, lambda: self._fetch_partition(manifest, partition))
+        return partition, self._kept.take(manifest.key(partition), lambda: self._fetch_partition(manifest, partition))
 
     @property
     def own(self) -> OwnRows:
@@ -122,13 +122,13 @@ class Partitions:
             return
         manifest = self.manifest(publication.manifest)
         partition = partition_of(manifest, publication.spec, place)
-        self._kept.expect(partition.digest, lambda: self._fetch_partition(manifest, partition))
+        self._kept.expect(manifest.key(partition), lambda: self._fetch_partition(manifest, partition))
 
     def _fetch_partition(self, manifest: Manifest, partition: Partition) -> Arrays:
         """Downloads a partition and reads it in the runner's child. Raises PartitionUnfit."""
         try:
             data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
-            return self._runner.read(partition.format, data, manifest.batch(partition.rows))
+            return self._runner.read_partition(manifest, partition, data)
         except MarketError as error:
             raise PartitionUnfit(partition.name, error) from error
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -16,8 +17,10 @@ from gradmarket.market.terms import Digest
 from graphdoc import formats
 from graphdoc.encoding import canonical
 from graphdoc.formats import format_of
+from graphdoc.shifted_arrays import Shifted, join_shifted_arrays
 
 HELD_OUT: Final = "test"
+SHIFTED: Final[Shifted] = MappingProxyType({"y": "x"})
 BLOBS: Final = "/v1/blobs/"
 
 
@@ -61,8 +64,9 @@ def pack_dataset(
 ) -> Packed:
     """The rows, shuffled by the seed, in partitions of nearly one size; the manifest keeps the `encoding`.
 
-    `measured` are rows of the same inputs that become the partition `test`, in place of a fraction. Raises Refused,
-    naming the row where a value is one that no worker could compute with.
+    `measured` are rows of the same inputs that become the partition `test`, in place of a fraction. Of text the tokens
+    are stored once, and the manifest has y be x moved on by one. Raises Refused, naming the row where a value is one
+    that no worker could compute with.
     """
     if not 0 <= cut.held_out < 1 or cut.rows < 1:
         raise Refused("a partition has at least one row, and what is held out is a fraction below 1")
@@ -71,14 +75,22 @@ def pack_dataset(
     if measured is not None:
         check_values(measured, cut.classes)
         known = {**arrays, "y": np.concatenate([arrays["y"], measured["y"]])}
+    shifted = SHIFTED if isinstance(encoding, TextEncoding) and _moves_on(arrays) and _moves_on(measured) else {}
     kind, files, partitions = format_of(cut.format), {}, []
     for name, rows in _cut_rows(arrays, cut, measured):
-        data = kind.write({key: np.ascontiguousarray(array) for key, array in rows.items()})
+        stored = join_shifted_arrays(rows, shifted)
+        data = kind.write({key: np.ascontiguousarray(array) for key, array in stored.items()})
         files[name] = data
         partitions.append(_build_partition(name, data, len(next(iter(rows.values()))), cut))
     inputs = columns_of(known, cut.classes)
     text, table = (encoding, None) if isinstance(encoding, TextEncoding) else (None, encoding)
-    return Packed(Manifest(inputs=inputs, partitions=tuple(partitions), encoding=table, text=text), files)
+    manifest = Manifest(inputs=inputs, partitions=tuple(partitions), encoding=table, text=text, shifted=dict(shifted))
+    return Packed(manifest, files)
+
+
+def _moves_on(arrays: Mapping[str, np.ndarray] | None) -> bool:
+    """Returns whether each y is the token after x; validation rows of one's own may be others."""
+    return arrays is None or bool((arrays["x"][:, 1:] == arrays["y"][:, :-1]).all())
 
 
 def write_dataset(packed: Packed, folder: Path) -> None:

@@ -54,12 +54,13 @@ class TextRows:
     encoding: TextEncoding
 
 
-def load_text_rows(text: Text) -> TextRows:
-    """Raises NotFound, or Refused for too little text, tokens out of range, and what is no tokenizer."""
+def load_text_rows(text: Text, trained: TextEncoding | None = None) -> TextRows:
+    """Raises NotFound, or Refused for too little text, tokens out of range, and a tokenizer that is none, or another
+    than the one `trained` with."""
     if isinstance(text.length, bool) or not isinstance(text.length, int) or text.length < 1:
         raise Refused(f"a row of text has a whole number of tokens from 1 on, such as length=64, not {text.length!r}")
     encoding = describe_tokenizer(text.tokenizer, text.length)
-    tokens = encode_text(_read_source(text.source), text.tokenizer, encoding)
+    tokens = encode_text(_read_source(text.source), text.tokenizer, trained or encoding)
     rows = (len(tokens) - 1) // text.length
     if rows < 2:
         raise Refused(

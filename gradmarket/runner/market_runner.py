@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from gradmarket.market.data.manifest import Labelled
+from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.model.corrections import CORRECTION
@@ -17,11 +17,13 @@ from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.window_state import MEMORY, by_step, own_names
 from gradmarket.market.step import Step, WindowStep
 from graphdoc.document.graph import Document, Precision, answer_of
-from graphdoc.figures import Published
+from graphdoc.encoding import Bytes
+from graphdoc.figures import Published, Ranges
 from graphdoc.runner.arena import Described, describe_arrays
 from graphdoc.runner.document_runner import Arrays, DocumentRunner
 from graphdoc.runner.settings import RunnerSettings
 from graphdoc.tensors import unpack_tensors
+from graphdoc.values import Outside
 
 COMPUTING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.step_child")
 PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
@@ -97,6 +99,14 @@ class Runner(DocumentRunner):
                 raise RunnerCrashed("it published more than it wrote")
             document, evaluation, measured, parameters = arena.read_bytes(answer)
         return Published(document, evaluation, unpack_tensors(parameters), measured or None)
+
+    def read_partition(self, manifest: Manifest, partition: Partition, data: Bytes) -> dict[str, np.ndarray]:
+        """Returns a row's inputs as the manifest declares them, over all rows of the partition's file; see Reader."""
+        return self.reader.read(partition.format, data, manifest.batch(partition.rows), manifest.shifted)
+
+    def check_partition(self, manifest: Manifest, partition: Partition, data: Bytes, ranges: Ranges) -> Outside | None:
+        """Returns the first value of a partition that is outside its range; see Reader."""
+        return self.reader.check(partition.format, data, manifest.batch(partition.rows), ranges, manifest.shifted)
 
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         """Computes a step of the current document: the arrays of market.model.compute, in its layout's order.

@@ -19,7 +19,7 @@ from gradmarket.commands.following import OVER, describe_outage, follow_job, rec
 from gradmarket.data.image_folders import FOLDER, encode_pictures
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.tables import encode_table, list_known_inputs, table_of
-from gradmarket.data.token_rows import encode_text
+from gradmarket.data.token_rows import Text, encode_text, load_text_rows
 from gradmarket.json_input import check_input
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import MarketError, Refused
@@ -180,14 +180,17 @@ class TrainingJob:
 
     def encode(self, dataset: Any, tokenizer: Any = None) -> dict[str, np.ndarray]:
         """Returns a data frame's or table's rows as the model's inputs, converted as the training rows were, and `y`
-        where its column is there; of a job of text a str as `x`, int64[1, tokens]; of one of pictures the Path of a
-        file or of a folder of them as `x`. Raises Refused for a job of other data, a missing column, and a new class
-        of y. `tokenizer`: the one of the training, unless that was by bytes.
+        where its column is there; of a job of text a str as `x`, int64[1, tokens], or Text as rows of x and y, the
+        tokens after; of one of pictures the Path of a file or of a folder of them as `x`. Raises Refused for a job of
+        other data, a missing column, and a new class of y. `tokenizer`: the one of the training, unless that was by
+        bytes.
         """
         manifest = parse_manifest(self._client.blob(self._client.publication(self.id).manifest))
         if manifest.text is not None:
+            if isinstance(dataset, Text):
+                return load_text_rows(dataset, manifest.text).arrays
             if not isinstance(dataset, str):
-                raise Refused(f"job {self.id} trains on text: encode takes a str")
+                raise Refused(f"job {self.id} trains on text: encode takes a str, or Text")
             return {"x": encode_text(dataset, tokenizer, manifest.text)[None]}
         if manifest.encoding is not None and FOLDER in manifest.encoding.categories:
             return {"x": encode_pictures(dataset, manifest.inputs["x"])}

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from graphdoc.document.graph import Document, answer_of
 from graphdoc.document.schema import parse_document
-from graphdoc.encoding import Bytes, digest_of
+from graphdoc.encoding import digest_of
 from graphdoc.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
-from graphdoc.figures import Bound, Metrics, Range, Ranges
+from graphdoc.figures import Bound, Metrics, Range
 from graphdoc.runner.arena import Described, encode_placements, end_of, plan_placements
 from graphdoc.runner.children import JobChildren, Warm
 from graphdoc.runner.confine import MEASURES
@@ -22,8 +22,6 @@ from graphdoc.runner.documents import KnownDocument, write_inputs
 from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.reader import Reader
 from graphdoc.runner.settings import RunnerSettings
-from graphdoc.tensors import Expected
-from graphdoc.values import Outside
 
 Arrays = Mapping[str, np.ndarray]
 Answer = TypeVar("Answer")
@@ -50,7 +48,8 @@ class DocumentRunner:
         self.children = JobChildren()
         self._documents: dict[str, KnownDocument] = {}
         self._current = ""
-        self._reader = Reader(replace(self.settings, device="cpu"))
+        self.reader = Reader(replace(self.settings, device="cpu"))
+        """Reads partitions in a separate child, while another one computes."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +75,7 @@ class DocumentRunner:
             running.child.kill()
         with self.lock:
             self.children.close()
-        self._reader.close()
+        self.reader.close()
 
     @property
     def pid(self) -> int | None:
@@ -166,14 +165,6 @@ class DocumentRunner:
             sent = write_inputs(self.running().arena, needed, state, batch)
             limits = self.children.limits(needed.digest, self.settings)
             return self.ask({"do": "measure", "limits": limits, **sent.request}, _MEASURED, seconds)
-
-    def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
-        """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""
-        return self._reader.read(kind, data, expected)
-
-    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Ranges) -> Outside | None:
-        """Returns the first value of a partition that is outside its range; see Reader."""
-        return self._reader.check(kind, data, expected, ranges)
 
     def current_document(self) -> Document:
         """Returns the document loaded last; the current child has it then. Raises Refused if there is none."""

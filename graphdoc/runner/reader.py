@@ -3,7 +3,7 @@
 import sys
 import threading
 from dataclasses import asdict
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 import numpy as np
@@ -16,10 +16,12 @@ from graphdoc.formats import format_of
 from graphdoc.runner.arena import Arena, Placements, encode_placements, end_of, plan_placements
 from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.settings import RunnerSettings
+from graphdoc.shifted_arrays import Shifted
 from graphdoc.tensors import Expected, check_truths
 from graphdoc.values import Outside
 
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.reading")
+NONE_SHIFTED: Final[Shifted] = MappingProxyType({})
 _OUTSIDE: Final[TypeAdapter[Outside | None]] = TypeAdapter(Outside | None)
 
 
@@ -39,8 +41,10 @@ class Reader:
     ) -> None:
         self.close()
 
-    def read(self, kind: str, data: Bytes, expected: Expected) -> dict[str, np.ndarray]:
-        """Returns the expected arrays of a file of this format, by name.
+    def read(
+        self, kind: str, data: Bytes, expected: Expected, shifted: Shifted = NONE_SHIFTED
+    ) -> dict[str, np.ndarray]:
+        """Returns the expected arrays of a file of this format, by name; those of `shifted` are made of stored ones.
 
         Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused if there is no such format.
         """
@@ -50,15 +54,18 @@ class Reader:
         if needed > self.settings.memory_bytes:
             raise TensorsRefused(f"file and arrays take {needed} bytes of {self.settings.memory_bytes}")
         with self._lock:
-            return self._read_in_child(kind, data, places, needed)
+            return self._read_in_child(kind, data, places, needed, shifted)
 
-    def check(self, kind: str, data: Bytes, expected: Expected, ranges: Ranges) -> Outside | None:
+    def check(
+        self, kind: str, data: Bytes, expected: Expected, ranges: Ranges, shifted: Shifted = NONE_SHIFTED
+    ) -> Outside | None:
         """Returns the first value of the file that is outside its range; the file must hold the expected arrays.
 
         The arrays stay in the child. Raises as `read` does.
         """
         format_of(kind)
-        request = {"format": kind, "length": len(data), "expected": {name: list(one) for name, one in expected.items()}}
+        request = {"format": kind, "length": len(data), "shifted": dict(shifted)}
+        request |= {"expected": {name: list(one) for name, one in expected.items()}}
         with self._lock:
             child = self._running()
             child.arena.reserve(len(data))
@@ -84,12 +91,15 @@ class Reader:
         child = self._child
         return None if child is None else child.pid
 
-    def _read_in_child(self, kind: str, data: Bytes, places: Placements, needed: int) -> dict[str, np.ndarray]:
+    def _read_in_child(
+        self, kind: str, data: Bytes, places: Placements, needed: int, shifted: Shifted
+    ) -> dict[str, np.ndarray]:
         child = self._running()
         child.arena.reserve(needed)
         child.arena.write_bytes([data])
         try:
-            child.ask({"do": "read", "format": kind, "length": len(data), "result": encode_placements(places)})
+            request = {"format": kind, "length": len(data), "shifted": dict(shifted)}
+            child.ask({"do": "read", "result": encode_placements(places), **request})
         except (RunnerCrashed, RunnerTimeout):
             self._end_child()
             raise

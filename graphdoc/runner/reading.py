@@ -6,12 +6,15 @@ process.py runs it as `python -I -m graphdoc.runner.reading <configuration as JS
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from graphdoc.figures import Range
 from graphdoc.formats import format_of, list_format_names
 from graphdoc.runner import serving
 from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.serving import Request
-from graphdoc.tensors import check_truths
+from graphdoc.shifted_arrays import list_stored_arrays, split_stored_arrays
+from graphdoc.tensors import Expected, check_truths
 from graphdoc.values import find_misfit
 
 
@@ -25,18 +28,22 @@ class Reading:
     def read(self, request: Request) -> None:
         places = decode_placements(request["result"])
         expected = {placement.name: (placement.shape, placement.dtype) for placement in places}
-        (data,) = self._arena.read_bytes([request["length"]])
-        self._arena.write(places, self._formats[request["format"]].read(data, expected))
+        self._arena.write(places, self._load_arrays(request, expected))
 
     def check(self, request: Request) -> dict[str, Any] | None:
         """Returns the first value that is outside its range, by its input and row."""
         expected = {name: (tuple(shape), dtype) for name, (shape, dtype) in request["expected"].items()}
-        (data,) = self._arena.read_bytes([request["length"]])
-        arrays = self._formats[request["format"]].read(data, expected)
+        arrays = self._load_arrays(request, expected)
         for name, array in arrays.items():
             check_truths(name, array)
         bad = find_misfit(arrays, {name: [Range(**one) for one in each] for name, each in request["ranges"].items()})
         return None if bad is None else asdict(bad)
+
+    def _load_arrays(self, request: Request, expected: Expected) -> dict[str, np.ndarray]:
+        """Returns the file's arrays, and those that are made of them."""
+        (data,) = self._arena.read_bytes([request["length"]])
+        stored = list_stored_arrays(expected, request["shifted"])
+        return split_stored_arrays(self._formats[request["format"]].read(data, stored), request["shifted"])
 
 
 def main() -> None:

@@ -16,8 +16,9 @@ from gradmarket.cli import app
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.data.token_rows import ByteTokenizer, Text, encode_text, load_text_rows
 from gradmarket.market.data.manifest import Labelled, parse_manifest
-from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.errors import JobRefused, NotFound, Refused
 from gradmarket.sdk.rows import load_rows
+from graphdoc.encoding import canonical
 from graphdoc.formats import format_of
 
 WRITTEN = "Ångström measured. The dog runs. " * 8
@@ -52,6 +53,39 @@ def test_a_manifest_of_text_is_what_the_ready_gpt_takes() -> None:
     twin = pack_dataset(rows.arrays, Cut(8))
     assert twin.manifest.labelled is None
     assert b"text" not in twin.body
+    assert b"shifted" not in twin.body
+
+
+def test_the_tokens_are_stored_once_and_y_is_moved_on_by_the_manifest() -> None:
+    rows = load_text_rows(Text(WRITTEN, 16))
+    packed = pack_dataset(rows.arrays, Cut(99, classes=256), rows.encoding)
+    part, manifest = packed.manifest.partitions[0], parse_manifest(packed.body)
+    assert manifest.shifted == {"y": "x"}
+    stored = format_of(part.format).read(packed.files[part.name], {"x": ((part.rows, 17), "int64")})
+    plain = pack_dataset(rows.arrays, Cut(99, classes=256))
+    both = format_of(part.format).read(plain.files[part.name], plain.manifest.batch(part.rows))
+    assert stored["x"][:, :-1].tolist() == both["x"].tolist()
+    assert stored["x"][:, 1:].tolist() == both["y"].tolist()
+    own = {"x": rows.arrays["x"], "y": rows.arrays["x"]}
+    other = pack_dataset(rows.arrays, Cut(99, classes=256), rows.encoding, own)
+    assert other.manifest.shifted == {}, "rows to measure on whose y is not x moved on"
+
+
+@pytest.mark.parametrize(
+    ("shifted", "said"),
+    [
+        ({"y": "z"}, "y moves on from z, and both are inputs"),
+        ({"y": "y"}, "and not the same one"),
+        ({"y": "w"}, "y is w moved on, so both have one type and shape"),
+        ({"v": "u"}, "v is u moved on, so both have one type and shape"),
+        ({"y": "x", "x": "y"}, "at most 1 item"),
+    ],
+)
+def test_a_manifest_whose_y_cannot_move_on_is_refused_in_a_sentence(shifted: dict[str, str], said: str) -> None:
+    tokens, one = {"dtype": "int64", "shape": [4]}, {"dtype": "int64", "shape": []}
+    inputs = {"x": tokens, "y": tokens, "w": {"dtype": "int32", "shape": [4]}, "u": one, "v": one}
+    with pytest.raises(JobRefused, match=said):
+        parse_manifest(canonical({"inputs": inputs, "partitions": [], "shifted": shifted}))
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -129,8 +163,8 @@ def test_the_command_packs_text_and_says_what_is_missing(tmp_path: Path) -> None
     manifest = parse_manifest((packed / "manifest.json").read_bytes())
     assert manifest.labelled == Labelled(dtype="int64", shape=(8,), classes=256)
     part = manifest.partitions[0]
-    arrays = format_of(part.format).read((packed / part.file).read_bytes(), manifest.batch(part.rows))
-    assert (arrays["x"][:, 1:] == arrays["y"][:, :-1]).all()
+    stored = format_of(part.format).read((packed / part.file).read_bytes(), {"x": ((part.rows, 9), "int64")})
+    assert all(bytes(row.tolist()) in WRITTEN.encode() for row in stored["x"])
     done = say(book, "--rows-per-partition", 4, "--length", 4, "--tokenizer", tmp_path / "words.json", "-o", packed)
     assert done.exit_code == 0, done.output
     assert parse_manifest((packed / "manifest.json").read_bytes()).inputs["y"].classes == 4

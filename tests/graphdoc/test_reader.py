@@ -11,6 +11,7 @@ from pyarrow import parquet as pq
 
 from graphdoc import formats
 from graphdoc.errors import OutOfMemory, Refused, RunnerCrashed, TensorsRefused
+from graphdoc.figures import Range
 from graphdoc.formats import format_of
 from graphdoc.runner import Reader, RunnerSettings, reader
 from graphdoc.tensors import Expected
@@ -30,6 +31,23 @@ def warm() -> Reader:
 def test_every_format_is_read_in_the_child(warm: Reader, kind: str) -> None:
     back = warm.read(kind, format_of(kind).write(ARRAYS), EXPECTED)
     assert all(back[name].tobytes() == ARRAYS[name].tobytes() for name in ARRAYS)
+
+
+@pytest.mark.parametrize("kind", formats.list_format_names())
+def test_an_array_that_moves_on_from_another_is_made_of_it(warm: Reader, kind: str) -> None:
+    tokens = np.arange(24, dtype=np.int64).reshape(4, 6)
+    expected: Expected = {"x": ((4, 5), "int64"), "y": ((4, 5), "int64")}
+    data, shifted = format_of(kind).write({"x": tokens}), {"y": "x"}
+    back = warm.read(kind, data, expected, shifted)
+    assert back["x"].tolist() == tokens[:, :-1].tolist()
+    assert back["y"].tolist() == tokens[:, 1:].tolist()
+    bad = warm.check(kind, data, expected, {"x": [Range(0, 23, None)], "y": [Range(0, 23, None)]}, shifted)
+    assert bad is not None
+    assert (bad.input, bad.row, bad.value) == ("y", 3, 23)
+    with pytest.raises(TensorsRefused):
+        warm.read(kind, data, expected)
+    with pytest.raises(TensorsRefused):
+        warm.read(kind, format_of(kind).write({"x": tokens, "y": tokens}), expected, shifted)
 
 
 def test_what_parses_is_another_process_without_torch(warm: Reader) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gradmarket import Market, TrainingJob
+from gradmarket import Market, Text, TrainingJob
 from gradmarket.cli import app
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import Refused
@@ -16,6 +16,14 @@ from tests.lanes import FULL
 from tests.town import ALONE
 
 WRITTEN = "the cat sat on the mat and the dog sat on the log. " * 60
+
+
+class Words:
+    def encode(self, text: str) -> list[int]:
+        return [len(word) % 9 for word in text.split()]
+
+    def __len__(self) -> int:
+        return 9
 
 
 @FULL
@@ -54,5 +62,12 @@ def test_a_job_file_trains_the_ready_gpt_on_text(market: Market, served: Service
     assert made.reason == f"perplexity reached {history[-1]['perplexity']:.6g}"
     assert len(history) < 20
     assert made.encode("the cat")["x"].tolist() == [list(b"the cat")]
+    later = made.encode(Text("the cat sat", 5))
+    assert (later["x"].tolist(), later["y"].tolist()) == (
+        [list(b"the c"), list(b"at sa")],
+        [list(b"he ca"), list(b"t sat")],
+    )
+    with pytest.raises(Refused, match="was trained with the tokenizer bytes of 256 tokens"):
+        made.encode(Text("the cat", 2, Words()))
     with pytest.raises(Refused, match="trains on text: encode takes a str"):
         made.encode({"x": [1]})

@@ -86,6 +86,20 @@ class Manifest(Part):
     text: TextEncoding | None = Field(default=None, exclude_if=lambda value: value is None)
     """Of a dataset that was text; omitted where it was none."""
 
+    shifted: dict[InputName, InputName] = Field(default={}, max_length=1, exclude_if=lambda value: not value)
+    """{"y": "x"}: no partition stores y, which is x moved on by one; x is stored with one element more in a row's first
+    dimension, the last of y. Omitted where all inputs are stored."""
+
+    @model_validator(mode="after")
+    def _moves_on_like_inputs(self) -> "Manifest":
+        for name, source in self.shifted.items():
+            one, other = self.inputs.get(name), self.inputs.get(source)
+            if one is None or other is None or name == source:
+                raise ValueError(f"shifted: {name} moves on from {source}, and both are inputs, and not the same one")
+            if (one.dtype, one.shape) != (other.dtype, other.shape) or not one.shape:
+                raise ValueError(f"shifted: {name} is {source} moved on, so both have one type and shape in a row")
+        return self
+
     @model_validator(mode="after")
     def _names(self) -> "Manifest":
         names = [partition.name for partition in self.partitions]
@@ -110,6 +124,11 @@ class Manifest(Part):
     def batch(self, rows: int) -> Expected:
         """Returns shape and element type of each input over this many rows."""
         return {name: ((rows, *column.shape), column.dtype) for name, column in self.inputs.items()}
+
+    def key(self, partition: Partition) -> str:
+        """Returns a name of the partition's arrays: those of one file differ by what manifests declare of it."""
+        declared = sorted(self.batch(partition.rows).items()), sorted(self.shifted.items())
+        return f"{partition.digest} {partition.format} {declared}"
 
 
 def parse_manifest(data: bytes) -> Manifest:
