@@ -21,7 +21,6 @@ from requester.api import (
     event_tail,
     fund_routes,
     health_routes,
-    holder_routes,
     hot_route,
     job_routes,
     long_poll,
@@ -56,7 +55,6 @@ ROUTERS: Final = tuple(
         *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
         *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
         *(token_routes, chain_routes, metric_routes),
-        holder_routes,
     )
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""

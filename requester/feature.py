@@ -24,6 +24,7 @@ from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
+from requester.store.answer_kind import AnswerKind
 from requester.store.in_hand import TaskInHand
 from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
@@ -35,7 +36,10 @@ class MergeWatch:
     """What a feature does about one merge, beside it."""
 
     def measure(self, context: Context, inputs: MergeInputs) -> None:
-        """Called once the round is merged, within no transaction; may read the answers, and be called again."""
+        """Called once the round is merged, within no transaction; may read the answers, and be called again.
+
+        May pay for them, in a transaction of its own.
+        """
 
     def close(self, work: Work, job: Job, row: Round, now: float) -> None:
         """Called in the closing transaction, which holds the draw and the job; before any blob is locked.
@@ -71,6 +75,7 @@ class Feature:
     routers: ClassVar[tuple[APIRouter, ...]] = ()
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
+    answer_kind: ClassVar[AnswerKind | None] = None
     audit_kind: ClassVar[AuditKind | None] = None
     lateness: ClassVar[Lateness | None] = None
     elsewhere: ClassVar[OwnerElsewhere | None] = None

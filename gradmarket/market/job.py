@@ -160,6 +160,11 @@ class JobSpec(JobFields):
         return self.data if isinstance(self.data, PrivateData) else None
 
     @property
+    def repeatable(self) -> bool:
+        """Whether anybody can compute its answers again: rows that stay with their holders let nobody else."""
+        return self.private is None
+
+    @property
     def by_worth(self) -> worth.Settings | None:
         """How answers are paid by what they are worth, where they are."""
         return settings if isinstance(settings := self.price.settings, worth.Settings) else None

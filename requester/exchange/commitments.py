@@ -156,7 +156,7 @@ def give_up(context: Context, work: Work, own: ReplicaInHand, said: LeaseReturn)
     replica, task = own.replica, own.hand.task
     if replica.state != ReplicaState.LEASED:
         return False
-    alone = jobs.load_spec(own.hand.job).private is not None  # one holder's word must not stop the job
+    alone = not jobs.load_spec(own.hand.job).repeatable  # one holder's word must not stop the job
     if said.failed and said.fault is not None and not alone:
         work.move(replica, ReplicaState.ERROR, reason=faults.describe_fault(said.fault))
         record_fault(context, work, own.hand, replica, said.fault)

@@ -77,7 +77,7 @@ def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: Inco
 
 def _store_payload(context: Context, want: UploadGrant, incoming: Incoming) -> None:
     """Stores it. A holder's answer is let go before that: if nobody books it, it is served to nobody and dropped."""
-    if want.spec.private:
+    if not want.spec.repeatable:
         with context.begin() as work:
             unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())
     context.blobs.keep(incoming)
@@ -85,7 +85,7 @@ def _store_payload(context: Context, want: UploadGrant, incoming: Incoming) -> N
 
 def _inspect_payload(want: UploadGrant, arrival: IncomingUpload) -> Found:
     finding = arrival.found()
-    if want.spec.private and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
+    if not want.spec.repeatable and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
         return PayloadRefused(f"it is not within the job's bounds: {finding.unmeasured}")
     if want.sketch is None:
         return finding

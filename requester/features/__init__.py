@@ -19,6 +19,7 @@ from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
 from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
+from requester.features.private import PrivateFeature
 from requester.features.secure_sums import SecureSumsFeature
 from requester.features.spending import SpendingFeature
 from requester.features.stakes import StakesFeature
@@ -27,6 +28,7 @@ from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
+    PrivateFeature(),
     DriftFeature(),
     PartMergesFeature(),
     ToleranceFeature(),

@@ -58,6 +58,7 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
         "loss_change": ("verifier", spec.verifier.scored),
         "tolerance": ("verifier", spec.verifier.sketched),
         "late": ("min_tasks", spec.leaves_tasks),
+        "private": ("data.holders", spec.private is not None),
         "secure_sums": ("data.secure_aggregation", spec.secure is not None),
         "stakes": ("stake", spec.stake is not None),
         "claims": ("audit.claims", spec.audit is not None and spec.audit.claims > 0),

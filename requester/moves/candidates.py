@@ -40,7 +40,7 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     if job.determinism_class in idle or (servable is not None and job.determinism_class not in servable):
         job.determinism_class = None
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    if job.determinism_class is not None and spec.private is None:
+    if job.determinism_class is not None and spec.repeatable:
         at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
         if _find_leading_class(at_hand, spec.separation, mixable)[1] >= plan.quorum:
             return True
@@ -117,7 +117,7 @@ class CandidatePool:
         for kind in audit_kinds_of(reader):
             if (clearance := kind.find_clearance(reader, job)) is not None:
                 self._separate_uncleared(reader, job, clearance, now)
-        self._gain, self._once = jobs.load_spec(job).gain, jobs.load_spec(job).private is not None
+        self._gain, self._once = jobs.load_spec(job).gain, not jobs.load_spec(job).repeatable
         self._given: set[Address] = set()
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:

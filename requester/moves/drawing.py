@@ -15,7 +15,8 @@ from requester.feature import lateness_in
 from requester.moves.candidates import CandidatePool, is_asking, settle_class
 from requester.moves.seating import SeatPool
 from requester.notifier import worker_topic
-from requester.store import audited_classes, ballots, holders, jobs, newcomers, progress, seats, tasks, workers
+from requester.store import audited_classes, ballots, jobs, newcomers, progress, seats, tasks, workers
+from requester.store.answer_kind import answer_kind_of
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.tasks import replicas_of
@@ -91,10 +92,8 @@ def _deal_tasks(
 ) -> tuple[list[Deal], float]:
     """Draws workers for one task after the other; returns the deals and the seconds that the other tasks wait."""
     deals, wait = [], context.settings.sweep_s
-    tried, busy = (
-        replicas_of(reader, tasks),
-        holders.list_unavailable_by_round(reader, job, tasks),
-    )
+    tried = replicas_of(reader, tasks)
+    busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, tasks)
     for task in tasks:
         free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
         if not free:

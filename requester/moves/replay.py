@@ -32,7 +32,8 @@ from gradmarket.market.wire.poll import hash_of
 from requester.blobs import Blobs
 from requester.context import Context
 from requester.live_states import Image, LiveState, Version, load_live_state
-from requester.store import holders, jobs, merges
+from requester.store import jobs, merges
+from requester.store.answer_kind import answer_kind_of
 from requester.store.facts import facts_of, layout_of
 from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader
@@ -94,7 +95,7 @@ def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | No
         recipe=replace(build_recipe(spec, job), noise=noise),
         counters=facts_of(job).counters,
         answers=answers,
-        scales=holders.compute_merge_weights(reader, job, tasks),
+        scales=answer_kind_of(reader, job).compute_merge_weights(reader, job, tasks),
     )
 
 

@@ -52,7 +52,7 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
     model brings about diverges for the others too, and pauses the job then.
     """
     job, task, spec = hand.job, hand.task, jobs.load_spec(hand.job)
-    if spec.plan().first_wave == 1 or spec.private is not None or set_aside.were_others_asked(work, task):
+    if spec.plan().first_wave == 1 or not spec.repeatable or set_aside.were_others_asked(work, task):
         return False
     opening = progress.opening_for(job, task, hand.replicas, frozenset())
     classes = None if task.determinism_class is None else (task.determinism_class,)

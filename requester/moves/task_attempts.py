@@ -54,7 +54,7 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
     Attempts that a worker left unanswered do not count, nor do those in which an audit found no answer right: silent
-    workers and liars pause no job. Nor do those of a private job, whose holders are refused once each (store.holders).
+    workers and liars pause no job. Nor do those of a private job, whose holders are refused once each.
     A task of an earlier round begins anew from the parameters of the round that merges it, with which it opens if it is
     not open yet.
     """
@@ -67,7 +67,7 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     attempt = failed.attempt + 1
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
-    alone = jobs.load_spec(job).private is not None  # who is refused there is drawn no more, so others come to an end
+    alone = not jobs.load_spec(job).repeatable  # who is refused there is drawn no more, so others come to an end
     blameless = (
         alone or hand.in_state(*lifecycle.SILENT) or (failed.plan.referred and work.get(Audit, failed.id) is not None)
     )

@@ -24,7 +24,6 @@ from requester.moves import (
     next_round,
     replay,
     snapshots,
-    worth_pay,
 )
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import jobs, merges
@@ -170,9 +169,6 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
     metrics, unfit = evaluation.evaluate_if_due(
         context, inputs.spec, inputs.number, closing.publication, merged.parameters
     )
-    if inputs.spec.by_worth is not None:
-        worths = worth_pay.measure_worth(context, job_id, inputs, closing.publication)
-        worth_pay.pay_by_worth(context, job_id, inputs.number, worths, context.clock())
     for watch in closing.watches:
         watch.measure(context, inputs)
     now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number

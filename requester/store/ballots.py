@@ -106,7 +106,7 @@ def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable:
     bits are compared otherwise, none may.
     """
     spec = jobs.load_spec(job)
-    if spec.verifier.scored or spec.private:
+    if spec.verifier.scored or not spec.repeatable:
         return ALL
     if spec.unaudited_plan is not None:
         there = audited_classes.list_servable_classes(reader, job, now) or frozenset()

@@ -14,7 +14,8 @@ from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from requester.store import ballots, holders, jobs, joining, lead_candidates, progress, tasks, workers
+from requester.store import ballots, jobs, joining, lead_candidates, progress, tasks, workers
+from requester.store.answer_kind import answer_kind_of
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
@@ -171,12 +172,12 @@ _IDLE: Final = workers.PRESENT.where(
 
 
 def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[Task, assignment.Opening, int]]:
-    """Returns open tasks with the number of places that nobody holds, and who may not take them (store.holders)."""
+    """Returns open tasks with the number of places that nobody holds, and who may not take them (store.answer_kind)."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
     rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
     replicas, busy = (
         tasks.replicas_of(reader, rows),
-        holders.list_unavailable_by_round(reader, job, rows),
+        answer_kind_of(reader, job).list_unavailable_by_round(reader, job, rows),
     )
     return [
         (
@@ -205,14 +206,14 @@ def count_places_left(
     for number in range(0 if newest is None else newest.number + 1, spec.rounds):
         if to_come >= most:
             break
-        to_come += 1 if spec.private is not None else len(spec.tasks_of(number))
+        to_come += len(spec.tasks_of(number)) if spec.repeatable else 1
     openings = _list_openings(reader, job, ballots.list_mixable_classes(reader, job, now))
     return {worker: PlacesLeft(_count_open_to(spec, openings, worker), to_come) for worker in asked}
 
 
 def _count_open_to(spec: JobSpec, openings: Iterable[tuple[Task, assignment.Opening, int]], worker: str) -> int:
     untried = [task for task, opening, places in openings if places > 0 and worker not in opening.tried]
-    return len({task.round for task in untried}) if spec.private is not None else len(untried)
+    return len(untried) if spec.repeatable else len({task.round for task in untried})
 
 
 def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:

@@ -16,8 +16,9 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.store import audited_classes, audits, ballots, holders, jobs, joining, seats, strikes, tasks, workers
+from requester.store import audited_classes, audits, ballots, jobs, joining, seats, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
+from requester.store.answer_kind import answer_kind_of
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
 
@@ -76,9 +77,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     if unserved and (unchecked := _describe_unchecked(reader, job, open_task, present, now)):
         return unchecked
     least = _count_least_workers(spec, unserved, job.determinism_class is not None)
-    if have < least and spec.private is not None:
-        joined = f"{holders.count_holders(reader, job)} of {len(spec.private.holders)} holders have joined"
-        return f"no holder's worker is here, {joined}: `gradmarket worker run --dataset FOLDER --for {job.id}`"
+    if have < least and (absence := answer_kind_of(reader, job).describe_absence(reader, job)):
+        return absence
     if have < least:
         kinds = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
         here = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
@@ -91,7 +91,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
             )
         )
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
-    busy = holders.list_unavailable_by_round(reader, job, [open_task])[open_task.round]
+    busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [open_task])[open_task.round]
     opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
     alive = workers.list_live_workers(reader, now, LOOKED_AT)
     candidates = candidates_of(reader, job, alive, now)
@@ -227,7 +227,7 @@ def opening_for(
     mixable: assignment.Mixable,
     busy: frozenset[Address] = frozenset(),
 ) -> Opening:
-    """Returns what a candidate for the task's open places is compared with; `busy` as store.holders.
+    """Returns what a candidate for the task's open places is compared with; `busy` as store.answer_kind.
 
     Where audits settle what is accepted, a task that somebody has begun is of one class.
     """
@@ -256,7 +256,7 @@ def admit_returners(
 ) -> Opening:
     """Returns the opening for those too that may try a second time, where nobody else is left to be asked."""
     again = second_leases.find_returners([(row.worker, row.state, _load_fault(row)) for row in replicas]) - busy
-    if not again or jobs.load_spec(job).private is not None:
+    if not again or not jobs.load_spec(job).repeatable:
         return opening
     alive = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
     if any(assignment.why_not(candidate, opening) in assignment.SOON for candidate in alive):
@@ -287,7 +287,7 @@ def why_no_lease(reader: RowReader, address: str, now: float) -> str:
             return f"{jobs.load_spec(job).name}: {stuck}"
         (candidate,) = candidates_of(reader, job, [worker], now)
         replicas = tasks.replicas_of(reader, [task])[task.id]
-        busy = holders.list_unavailable_by_round(reader, job, [task])[task.round]
+        busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [task])[task.round]
         mixable = ballots.list_mixable_classes(reader, job, now)
         opening = opening_for(job, task, replicas, mixable, busy)
         opening = admit_returners(reader, job, opening, replicas, now, busy)

@@ -74,7 +74,7 @@ def list_restricted_blobs(reader: RowReader, digests: Collection[Digest]) -> set
 
 
 def _is_private(reader: RowReader, digest: Digest) -> bool:
-    return any(jobs.load_spec(job).private for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
+    return any(not jobs.load_spec(job).repeatable for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
 
 
 def _build_parameters_condition(of: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, ReplicaState, Units
-from requester.store import holders, jobs, reputations, strikes
+from requester.store import jobs, reputations, strikes
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
 from requester.store.work import RowReader
@@ -57,6 +57,9 @@ _NAMED_JOBS: Final = cast(Worker.jobs, String)
 PRICE: Final = bindparam("price", type_=BigInteger)
 _ITS_LEAST: Final = Worker.least_prices[bindparam("job_key", type_=JSON.JSONStrIndexType())].as_float()
 _TAKES_PART: Final = exists().where(Holder.job_id == bindparam("job"), Holder.worker == Worker.address)
+_TAKING_PART: Final = select(Holder.worker).where(
+    Holder.job_id == bindparam("job"), is_in_bound_list(Holder.worker, "workers")
+)
 CONTENT: Final = (
     or_(bindparam("anybody", type_=Boolean), _TAKES_PART),
     or_(_NAMED_JOBS == "[]", _NAMED_JOBS.contains(bindparam("job"))),
@@ -96,7 +99,7 @@ Who names other jobs, or wants more than it pays, is not there for it: it keeps 
 def asked_of(job: Job, now: float, classes: Collection[str] | None = None) -> dict[str, Any]:
     """Returns the parameters of all these conditions; `classes` None: workers of any class count."""
     about = {"job": job.id, "job_key": job.id, "price": job.price, "now": now}
-    about |= {"anybody": jobs.load_spec(job).private is None}
+    about |= {"anybody": jobs.load_spec(job).repeatable}
     return about | {"any_class": classes is None, "classes": classes or ()}
 
 
@@ -227,7 +230,9 @@ def build_candidates(
     accounts = _accounts_of(reader, job, named)
     money = {row.worker: _build_standing(job, row, row.stake) for row in accounts}
     resting = {row.worker for row in accounts if row.rests_until > now}
-    nothing, taking_part = AccountStanding(Units(0), Units(0), Units(0)), holders.among_workers(reader, job, named)
+    nothing, taking_part = AccountStanding(Units(0), Units(0), Units(0)), None
+    if not jobs.load_spec(job).repeatable:
+        taking_part = set(reader.session.scalars(_TAKING_PART, {"job": job.id, "workers": named}))
     later = jobs.compute_reserve_per_gradient(job) - job.price
     return [
         Candidate(

@@ -25,6 +25,7 @@ SPEC: dict[str, Any] = {
 LOCAL = {"kind": "local", "rows": 8, "steps": 8, "optimizer": {"name": "sgd", "lr": 0.1}, "window": 2}
 STAKE = {"validators": ["0x" + "11" * 20], "threshold": 1, "bond": "7"}
 TWO = {"name": "fixed", "replicas": 2, "max_replicas": 2}
+HELD = {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["0x" + "11" * 20], "least_rows": 8}
 FIELDS: dict[str, dict[str, Any]] = {
     "windows": {"step": LOCAL, "audit": {"probability": 0.5}},
     "loss_change": {
@@ -35,6 +36,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "claims": {"audit": {"probability": 0.5, "claims": 1}},
     "planted": {"audit": {"probability": 0.5, "planted": 0.5}},
     "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
+    "private": {"data": HELD},
 }
 
 

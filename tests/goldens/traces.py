@@ -15,11 +15,11 @@ from sqlalchemy import Connection, event
 
 from requester.store.work import Work
 from tests.databases import new_sqlite
+from tests.features.private.test_private_jobs import holder, listed
 from tests.kit.behaviour import NOISE
 from tests.kit.unchained import unchained
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.test_private_jobs import holder, listed
 
 _COLUMNS: Final = re.compile(r"^SELECT (?:DISTINCT )?[\w.\"]+(?: AS \w+)?(?:, [\w.\"]+(?: AS \w+)?)+ (?=FROM)")
 _LISTS: Final = re.compile(r"\(\?(?:, \?)+\)")

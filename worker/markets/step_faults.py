@@ -52,7 +52,7 @@ def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFaul
 def on_own_rows(context: WorkerContext, lease: Lease) -> bool:
     """Whether the task is computed on rows of this machine's own, of which the market hears nothing."""
     spec = context.spec(lease.job)
-    return spec is not None and spec.private is not None
+    return spec is not None and not spec.repeatable
 
 
 def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:

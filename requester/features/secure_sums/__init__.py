@@ -45,6 +45,7 @@ _SURVIVORS: Final = select(SecureSum.survivors).where(
 
 class SecureSumsFeature(Feature):
     name = "secure_sums"
+    needs = ("private",)
     stages = (unmask,)
     routers = (secure_routes.router,)
     round_sum = MaskedSum()

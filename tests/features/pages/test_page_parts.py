@@ -29,9 +29,9 @@ from requester.features.pages.story_page import build_story_page
 from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
+from tests.features.private.test_private_jobs import holder, listed
+from tests.features.private.test_worth_pay import floor_of
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.test_private_jobs import holder, listed
-from tests.requester.test_worth_pay import floor_of
 
 TOKEN = TokenUnit("GRAD", 18)
 EXAMPLE = job_form.EXAMPLE % TOKEN.symbol

@@ -14,8 +14,8 @@ from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
 from gradmarket.market.wire.sum_messages import RevealedShare, SharesMessage
 from graphdoc import tensors
 from requester.exchange.commitments import TooEarly, TooLate
+from requester.features.private import holder_rows
 from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
-from requester.store import holders
 from requester.store.round_sum import count_noised_rounds
 from tests.features.secure_sums.secure_holders import SecureHolder, Staller, mean_of
 from tests.lanes import FULL, leave_to_full
@@ -40,7 +40,7 @@ def spec(count: int = COUNT, drop: int = DROP, **more: Any) -> dict[str, Any]:
 def take_part(market: MarketFixture, kind: type[SecureHolder] = SecureHolder) -> SecureHolder:
     made: Any = market.worker(kind=kind)
     with market.context.begin() as work:
-        holders.record_holder(work, market.job, made.address, None, market.clock())
+        holder_rows.record_holder(work, market.job, made.address, None, market.clock())
     return made  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,6 @@
 """Who takes part in private jobs with rows of its own, and who may take no further task there (rules.private_jobs)."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import and_, bindparam, or_, select
@@ -8,7 +8,7 @@ from sqlalchemy import and_, bindparam, or_, select
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
-from requester.store import jobs, set_aside
+from requester.store import jobs
 from requester.store.among import is_in_bound_list
 from requester.store.round_sum import find_round_sum
 from requester.store.tables import Holder, Job, Replica, Task
@@ -27,33 +27,23 @@ def record_holder(work: Work, job_id: str, worker: Address, rows: int | None, no
     return known.rows, False
 
 
-def among_workers(reader: RowReader, job: Job, workers: Collection[str]) -> set[str] | None:
-    """Returns those of the workers that take part in the job; None where it is not private, so that anybody may."""
-    if jobs.load_spec(job).private is None:
-        return None
-    return set(reader.session.scalars(_AMONG, {"job": job.id, "workers": list(workers)}))
-
-
 _OF_JOB: Final = Holder.job_id == bindparam("job")
-_AMONG: Final = select(Holder.worker).where(_OF_JOB, is_in_bound_list(Holder.worker, "workers"))
 
 
-def count_holders(reader: RowReader, job: Job) -> int:
-    """How many take part in a private job."""
-    return len(reader.session.scalars(select(Holder.worker).where(_OF_JOB), {"job": job.id}).all())
+def describe_absence(reader: RowReader, job: Job) -> str:
+    """Returns how many of a private job's holders have joined, and how another does."""
+    joined = len(reader.session.scalars(select(Holder.worker).where(_OF_JOB), {"job": job.id}).all())
+    listed = "" if (data := jobs.load_spec(job).private) is None else f"{joined} of {len(data.holders)} holders"
+    return f"no holder's worker is here, {listed} have joined: `gradmarket worker run --dataset FOLDER --for {job.id}`"
 
 
 def list_unavailable_by_round(reader: RowReader, job: Job, tasks: Sequence[Task]) -> dict[int, frozenset[Address]]:
     """Returns by the tasks' rounds the workers that get no further task there.
 
     Each answers once in a round of a private job, and one whose answer was refused gets none in any round: an honest
-    one is within the bounds. In other jobs those get none that are set aside (store.set_aside).
+    one is within the bounds.
     """
     rounds = {task.round for task in tasks}
-    if jobs.load_spec(job).private is None:
-        again = {task.round for task in tasks if task.attempt}
-        aside = set_aside.list_set_aside(reader, job, again) if again else {}
-        return dict.fromkeys(rounds, frozenset[Address]()) | aside
     rows = reader.session.execute(_BUSY, {"job": job.id, "rounds": list(rounds)}).all()
     refused = {worker for worker, _, state in rows if state == ReplicaState.REJECTED}
     if (summed := find_round_sum(reader, jobs.load_spec(job))) is not None:

@@ -17,9 +17,10 @@ from gradmarket.market.wire.poll import Answer, LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from graphdoc import tensors
 from requester.exchange import payload_upload
+from requester.features.private import holder_rows
 from requester.moves import named_blobs, replay
 from requester.stages import collect
-from requester.store import holders, newcomers, progress, visibility
+from requester.store import newcomers, progress, visibility
 from requester.store.tables import Audit, Job, Round, Task, UnneededBlob
 from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
 from tests.requester.books import check_books
@@ -36,7 +37,7 @@ def listed(count: int, **more: Any) -> dict[str, Any]:
 
 def join(market: MarketFixture, worker: SimWorker, rows: int | None = None) -> SimWorker:
     with market.context.begin() as work:
-        holders.record_holder(work, market.job, worker.address, rows, market.clock())
+        holder_rows.record_holder(work, market.job, worker.address, rows, market.clock())
     return worker
 
 
@@ -238,7 +239,7 @@ def test_what_a_holder_told_first_stands(new_floor) -> None:  # type: ignore[no-
     market = new_floor(data=listed(1))
     one = holder(market, rows=10)
     with market.context.begin() as work:
-        assert holders.record_holder(work, market.job, one.address, 1000, market.clock()) == (10, False)
+        assert holder_rows.record_holder(work, market.job, one.address, 1000, market.clock()) == (10, False)
 
 
 def test_weighted_rounds_are_merged_again_after_a_crash(new_floor) -> None:  # type: ignore[no-untyped-def]

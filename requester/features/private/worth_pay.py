@@ -22,9 +22,10 @@ from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
+from requester.features.private import holder_rows
 from requester.moves import evaluation
 from requester.moves.replay import MergeInputs
-from requester.store import earned_rows, holders, jobs, merges
+from requester.store import earned_rows, jobs, merges
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Replica, Round
@@ -93,7 +94,7 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
             return
         replicas = [work.get_one(Replica, task.uploader or "") for task in tasks]
         accounts = earned_rows.lock_accounts(work, [(job_id, replica.worker) for replica in replicas])
-        amounts, weight = dict[str, str](), holders.compute_pot_weight(work, job, tasks)
+        amounts, weight = dict[str, str](), holder_rows.compute_pot_weight(work, job, tasks)
         for task, replica, share in zip(tasks, replicas, shares, strict=True):
             account = accounts[job_id, replica.worker]
             worth = shapley.compute_worth_pay(share, weight, Units(job.price), ceiling)

@@ -16,13 +16,14 @@ from graphdoc import tensors
 from graphdoc.export import export_module
 from graphdoc.figures import Published
 from requester.features.drift.drift_watch import DriftWatch
-from requester.store import earned_rows, holders, jobs, workers
+from requester.features.private import holder_rows
+from requester.store import earned_rows, jobs, workers
 from requester.store.tables import Task
+from tests.features.private.test_private_jobs import holder, listed
 from tests.kit.behaviour import HONEST, SIGN_FLIP, Behaviour, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.test_private_jobs import holder, listed
 
 FLOOR, CEILING = 4, 1004
 WORTH = {"name": "worth", "floor": str(FLOOR), "ceiling": str(CEILING), "draws": 2}
@@ -112,7 +113,7 @@ def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_floo
     enough, short = (market.worker(reserved=units) for units in (CEILING, CEILING - 1))
     for one in (enough, short):
         with market.context.begin() as work:
-            holders.record_holder(work, market.job, one.address, None, market.clock())
+            holder_rows.record_holder(work, market.job, one.address, None, market.clock())
     market.gather()
     assert market.replicas(enough)
     assert not market.replicas(short), "the floor alone would be covered"

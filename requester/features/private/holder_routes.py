@@ -9,7 +9,8 @@ from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.store import holders, jobs
+from requester.features.private import holder_rows
+from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import Job
@@ -35,7 +36,7 @@ def hold(context: Here, worker: Worker, job_id: JobPath, said: Holding) -> Holdi
     if said.rows is not None and said.rows < data.least_rows:
         raise Refused(f"the job takes holders of {data.least_rows} rows or more, not of {said.rows}")
     with context.begin() as work:
-        rows, new = holders.record_holder(work, job_id, worker, said.rows, context.clock())
+        rows, new = holder_rows.record_holder(work, job_id, worker, said.rows, context.clock())
         if new:
             record_event(work, job_id, "holder_joined", context.clock(), worker=worker)
             work.notify("assign", "settle")

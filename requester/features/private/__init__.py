@@ -1,0 +1,52 @@
+"""Private jobs: rows stay with their holders, which are drawn once a round, and weighed and paid by what they bring."""
+
+from collections.abc import Sequence
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import Address
+from requester.context import Context
+from requester.feature import Feature, MergeWatch
+from requester.features.private import holder_routes, holder_rows, worth_pay
+from requester.moves.replay import MergeInputs
+from requester.store import jobs
+from requester.store.answer_kind import AnswerKind
+from requester.store.tables import Job, Task
+from requester.store.work import RowReader
+
+
+class HoldersAnswers(AnswerKind):
+    """Nobody else can compute such an answer again."""
+
+    def takes(self, spec: JobSpec) -> bool:
+        return spec.private is not None
+
+    def list_unavailable_by_round(
+        self, reader: RowReader, job: Job, tasks: Sequence[Task]
+    ) -> dict[int, frozenset[Address]]:
+        return holder_rows.list_unavailable_by_round(reader, job, tasks)
+
+    def compute_merge_weights(self, reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
+        return holder_rows.compute_merge_weights(reader, job, tasks)
+
+    def describe_absence(self, reader: RowReader, job: Job) -> str:
+        return holder_rows.describe_absence(reader, job)
+
+
+class WorthWatch(MergeWatch):
+    """Pays the answers of a job that is paid by worth, before the round closes."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._publication = job.id, jobs.load_publication(job)
+
+    def measure(self, context: Context, inputs: MergeInputs) -> None:
+        worths = worth_pay.measure_worth(context, self._job, inputs, self._publication)
+        worth_pay.pay_by_worth(context, self._job, inputs.number, worths, context.clock())
+
+
+class PrivateFeature(Feature):
+    name = "private"
+    routers = (holder_routes.router,)
+    answer_kind = HoldersAnswers()
+
+    def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
+        return None if jobs.load_spec(job).by_worth is None else WorthWatch(job)
