@@ -15,8 +15,8 @@ from benchmarks.size import sized
 from gradmarket.trust.free_identities import (
     ADVERSARIES,
     LYING,
-    Market,
-    Outcome,
+    RingMarket,
+    RingOutcome,
     Rules,
     count_rounds_until_paid,
     play,
@@ -27,9 +27,10 @@ from gradmarket.trust.played_rings import Interval
 PREFIX: Final = "trust.sybil."
 ROUNDS: Final = sized(200, 4)
 MARKETS: Final = sized(
-    tuple(Market(workers, tasks, ROUNDS) for tasks in (8, 40) for workers in (12, 60, 300)), (Market(12, 8, ROUNDS),)
+    tuple(RingMarket(workers, tasks, ROUNDS) for tasks in (8, 40) for workers in (12, 60, 300)),
+    (RingMarket(12, 8, ROUNDS),),
 )
-MIDDLE: Final = sized(Market(60, 8, ROUNDS), Market(12, 8, ROUNDS))
+MIDDLE: Final = sized(RingMarket(60, 8, ROUNDS), RingMarket(12, 8, ROUNDS))
 """The market of which every adversary has a line."""
 SEEDS: Final = sized(10, 2)
 SHARES: Final = (0.1, 0.2, 0.3, 0.5)
@@ -45,13 +46,13 @@ NETWORKS: Final = 3
 class Cell:
     """One adversary in one market, with this share of its identities; `voted`: under a plain majority vote."""
 
-    market: Market
+    market: RingMarket
     share: float
     adversary: str
     voted: bool = False
 
 
-Results = dict[Cell, list[Outcome]]
+Results = dict[Cell, list[RingOutcome]]
 
 
 def measure() -> Iterator[Figure]:
@@ -72,22 +73,22 @@ def _play_all() -> Results:
         return dict(zip(cells, pool.map(_play_cell, cells, chunksize=4), strict=True))
 
 
-def _play_cell(cell: Cell) -> list[Outcome]:
+def _play_cell(cell: Cell) -> list[RingOutcome]:
     adversary = ADVERSARIES[cell.adversary]
     if cell.voted:
         return [play_majority(cell.market, cell.share, adversary, seed) for seed in range(SEEDS)]
     return [play(cell.market, cell.share, adversary, Rules(), seed) for seed in range(SEEDS)]
 
 
-def _wrong(outcomes: Sequence[Outcome]) -> Interval:
+def _wrong(outcomes: Sequence[RingOutcome]) -> Interval:
     return Interval.of([100 * each.wrong_share for each in outcomes])
 
 
-def _pay(outcomes: Sequence[Outcome]) -> Interval:
+def _pay(outcomes: Sequence[RingOutcome]) -> Interval:
     return Interval.of([each.pay for each in outcomes])
 
 
-def _measure_market(found: Results, market: Market) -> Iterator[Figure]:
+def _measure_market(found: Results, market: RingMarket) -> Iterator[Figure]:
     """Each figure is of the adversary that does worst, which its note names."""
     name = f"{PREFIX}{market.workers}x{market.tasks}"
     lies = {lie: found[Cell(market, 0.3, lie)] for lie in LYING}
@@ -147,7 +148,7 @@ def _measure_sharing(found: Results) -> Iterator[Figure]:
 
 def _measure_joining() -> Iterator[Figure]:
     """Rounds until the first pay of honest newcomers: as many as there are places, and one beside a flood."""
-    for market in dict.fromkeys((MIDDLE, Market(MIDDLE.workers, sized(40, 8), ROUNDS))):
+    for market in dict.fromkeys((MIDDLE, RingMarket(MIDDLE.workers, sized(40, 8), ROUNDS))):
         places = max(1, int(Rules().newcomers * market.tasks))
         name = f"{PREFIX}joining.{market.tasks}"
         alone = [max(count_rounds_until_paid(market, Rules(), places, 0, 1, seed)) for seed in range(SEEDS)]

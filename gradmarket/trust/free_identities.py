@@ -42,7 +42,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class RingMarket:
     workers: int
     tasks: int
     rounds: int = 200
@@ -106,7 +106,7 @@ LYING: Final = tuple(name for name in ADVERSARIES if name != "honest")
 
 
 @dataclass(slots=True)
-class Outcome:
+class RingOutcome:
     """Sums over a job, in gradients."""
 
     tasks: int = 0
@@ -174,11 +174,11 @@ class _Voted:
 
 @dataclass
 class _Play:
-    market: Market
+    market: RingMarket
     rules: Rules
     adversary: Adversary
     random: np.random.Generator
-    out: Outcome = field(default_factory=Outcome)
+    out: RingOutcome = field(default_factory=RingOutcome)
     everybody: list[_Identity] = field(default_factory=list)
     recent: deque[list[_Voted]] = field(default_factory=lambda: deque(maxlen=2))
     turns: int = 0
@@ -187,7 +187,7 @@ class _Play:
     """The tasks of the job when a round was last replayed."""
 
 
-def play(market: Market, share: float, adversary: Adversary, rules: Rules, seed: int) -> Outcome:
+def play(market: RingMarket, share: float, adversary: Adversary, rules: Rules, seed: int) -> RingOutcome:
     """Returns what a job under the proposed rules comes to, with this share of ring identities."""
     game = _Play(market, rules, adversary, np.random.default_rng(seed))
     ring = round(share * market.workers)
@@ -368,13 +368,15 @@ def _replace(game: _Play, one: _Identity) -> None:
             return
 
 
-def play_majority(market: Market, share: float, adversary: Adversary, seed: int, plan: Plan = MAJORITY) -> Outcome:
+def play_majority(
+    market: RingMarket, share: float, adversary: Adversary, seed: int, plan: Plan = MAJORITY
+) -> RingOutcome:
     """Returns what a job of a plain majority vote comes to by `plan`: no audits, and newcomers vote at once.
 
     Replicas are drawn among those that ask. Honest workers take one task in each wave of a round; who answers at once
     asks again before the others can, and its own word of its capacity counts.
     """
-    random, out = np.random.default_rng(seed), Outcome()
+    random, out = np.random.default_rng(seed), RingOutcome()
     honest = market.workers - round(share * market.workers)
     ring = market.workers - honest + adversary.flood * honest
     for number in range(market.rounds):
@@ -391,7 +393,9 @@ def play_majority(market: Market, share: float, adversary: Adversary, seed: int,
     return out
 
 
-def _count_majority(out: Outcome, plan: Plan, random: np.random.Generator, share: float, held: int, lies: bool) -> None:
+def _count_majority(
+    out: RingOutcome, plan: Plan, random: np.random.Generator, share: float, held: int, lies: bool
+) -> None:
     honest = plan.first_wave - held
     while lies and not plan.decides(honest + held, max(honest, held)):
         more = plan.next_wave(honest + held, max(honest, held))
@@ -415,7 +419,7 @@ def _count_majority(out: Outcome, plan: Plan, random: np.random.Generator, share
 
 
 def count_rounds_until_paid(
-    market: Market, rules: Rules, waiting: int, flood: int, networks: int, seed: int
+    market: RingMarket, rules: Rules, waiting: int, flood: int, networks: int, seed: int
 ) -> list[int]:
     """Returns the round, from 1, of the first pay of each of `waiting` honest newcomers, each of an owner of its own.
 

@@ -12,7 +12,7 @@ from typing import Final
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import identities
 from gradmarket.market.task_plan import Plan
-from gradmarket.trust.free_identities import ADVERSARIES, Market, Rules, play, play_majority
+from gradmarket.trust.free_identities import ADVERSARIES, RingMarket, Rules, play, play_majority
 
 SEEDS: Final = 10
 STUDENT: Final = {2: 12.706, 10: 2.262}
@@ -84,7 +84,7 @@ def play_rings(spec: JobSpec, plan: Plan, shares: Sequence[float], workers: int 
     if plan.first_wave < 2 or (voted and plan.audit) or not (voted or plan.audit):
         return None
     tasks = min(spec.tasks_per_round, MOST_TASKS)
-    market = Market(workers or WORKERS, tasks, min(spec.rounds, max(LEAST_ROUNDS, MOST_PLAYED // tasks)))
+    market = RingMarket(workers or WORKERS, tasks, min(spec.rounds, max(LEAST_ROUNDS, MOST_PLAYED // tasks)))
     if market.workers < 2 * plan.first_wave:
         return None
     rules = Rules(plan.first_wave, plan.audit, spec.proof or identities.PROOF)

@@ -11,8 +11,8 @@ import pytest
 from gradmarket.trust.free_identities import (
     ADVERSARIES,
     Adversary,
-    Market,
-    Outcome,
+    RingMarket,
+    RingOutcome,
     Rules,
     count_rounds_until_paid,
     play,
@@ -20,15 +20,15 @@ from gradmarket.trust.free_identities import (
 )
 from tests.lanes import leave_to_full
 
-MARKET = Market(60, 8)
+MARKET = RingMarket(60, 8)
 SEEDS = range(4)
 
 
-def played(name: str, rules: Rules = Rules(), share: float = 0.3, market: Market = MARKET) -> list[Outcome]:  # noqa: B008
+def played(name: str, rules: Rules = Rules(), share: float = 0.3, market: RingMarket = MARKET) -> list[RingOutcome]:  # noqa: B008
     return [play(market, share, ADVERSARIES[name], rules, seed) for seed in SEEDS]
 
 
-def wrong(outcomes: list[Outcome]) -> float:
+def wrong(outcomes: list[RingOutcome]) -> float:
     return 100 * mean(each.wrong_share for each in outcomes)
 
 
@@ -41,14 +41,14 @@ def test_a_plain_vote_is_wrong_as_often_as_a_ring_holds_two_of_three() -> None:
 
 def test_sharing_is_paid_as_the_formula_says() -> None:
     rare = Rules(rate=0.0, closing=0)
-    pay = mean(each.pay for each in played("honest", rare, market=Market(300, 100, 200)))
+    pay = mean(each.pay for each in played("honest", rare, market=RingMarket(300, 100, 200)))
     assert pay == pytest.approx(3 * 0.3 / (1 - 0.7**3), rel=0.03)
 
 
 def test_without_audits_a_ring_that_holds_all_three_is_always_believed() -> None:
     """f^3 of the voted tasks, seven of eight, of a crew that is drawn anew."""
     bare = Rules(rate=0.0, closing=0, newcomers=0.0)
-    outcomes = played("unanimous", bare, market=Market(60, 20, 100))
+    outcomes = played("unanimous", bare, market=RingMarket(60, 20, 100))
     assert wrong(outcomes) == pytest.approx(100 * 18 * 17 * 16 / (60 * 59 * 58), rel=0.25)
 
 
@@ -79,9 +79,9 @@ def test_the_table_of_the_proposal_is_found_again(name: str, most: float, comput
 
 
 def test_honest_work_is_always_paid_and_what_is_not_lied_about_is_right() -> None:
-    outcomes = [outcome for name in ADVERSARIES for outcome in played(name, market=Market(12, 8, 40))[:1]]
+    outcomes = [outcome for name in ADVERSARIES for outcome in played(name, market=RingMarket(12, 8, 40))[:1]]
     assert {each.honest_unpaid for each in outcomes} == {0}
-    honest = played("honest", market=Market(12, 8, 40))
+    honest = played("honest", market=RingMarket(12, 8, 40))
     assert [(each.wrong, each.seat_pay, each.again) for each in honest] == [(0, 1.0, 0)] * len(honest)
 
 
@@ -93,5 +93,5 @@ def test_a_lone_wrong_answer_bars_nobody() -> None:
 
 
 def test_newcomers_are_paid_in_the_first_round_while_there_are_places() -> None:
-    assert max(count_rounds_until_paid(Market(60, 40), Rules(), 5, 0, 1, 0)) == 1
+    assert max(count_rounds_until_paid(RingMarket(60, 40), Rules(), 5, 0, 1, 0)) == 1
     assert max(count_rounds_until_paid(MARKET, Rules(), 5, 0, 1, 0)) > 1
