@@ -9,8 +9,9 @@ from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.replication import BEST, STRANGER
+from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Hash, JobId, Units
+from gradmarket.market.terms import Address, Hash
 from requester.moves.candidates import CandidatePool
 from requester.store import jobs, joining, seats, workers
 from requester.store.tables import Job, Replica, Task
@@ -88,6 +89,16 @@ class SeatPool(CandidatePool):
         super().lease(candidate, task)
         self._seated.add(candidate.party.operator)
 
+    def explain_no_seat(self, party: Party, task: Task, replicas: Sequence[Replica], opening: Opening) -> Idle | None:
+        """Returns why one that could take the task gets no seat of it; None where chance alone decided."""
+        if party.worker not in self.candidates:
+            return Idle.SEATED if party.operator in self._seated else Idle.NEXT_TURN
+        if not self._is_proven(party.worker):
+            return None
+        if party.operator in self._seated:
+            return Idle.OPERATOR_SEATED
+        return None if party.worker in self._choose_crew(task, replicas, opening) else Idle.NOT_IN_CREW
+
     @cached_property
     def _may_try_unknown(self) -> bool:
         left_at = seats.load_last_left(self._reader, self._job)
@@ -116,12 +127,7 @@ class SeatPool(CandidatePool):
 
     def _count_proven(self) -> dict[str, int]:
         """Returns how many separate proven ones of each class are present, up to twice the votes of a task."""
-        nothing = Opening(JobId(self._job.id), frozenset(), (), "", Units(0), self._spec.separation)
-        most = 2 * self._spec.replication.replicas
-        return {
-            name: len(newcomers.choose_filling_parties(parties, nothing, most))
-            for name, parties in self._present.items()
-        }
+        return seats.count_separate(self._job, self._present, 2 * self._spec.replication.replicas)
 
     def _count_left(self, task: Task, proven: int) -> int:
         """Returns how many further tasks of the round newcomers may have."""

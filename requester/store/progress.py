@@ -10,13 +10,13 @@ from sqlalchemy import bindparam, func, select
 
 from contracts.gas_price import WAITS
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, classes, identities, newcomers, second_leases
+from gradmarket.market.rules import assignment, classes, newcomers, second_leases
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.rules.shortage import ASKS_NOTHING, describe_shortage, in_words
+from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.store import audited_classes, audits, ballots, jobs, joining, seats, strikes, tasks, workers
+from requester.store import audited_classes, audits, ballots, jobs, seats, strikes, tasks, workers
 from requester.store.among import is_in_bound_list
 from requester.store.answer_kind import answer_kind_of
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
@@ -56,6 +56,13 @@ def list_running_jobs(reader: RowReader) -> Sequence[Job]:
     return reader.session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
 
 
+def count_held_up_jobs(reader: RowReader) -> tuple[int, int]:
+    """Returns how many jobs are paused, and how many have no deposit yet."""
+    held = (JobState.PAUSED, JobState.AWAITING_FUNDS)
+    states = reader.session.scalars(select(Job.state).where(Job.state.in_(held))).all()
+    return states.count(held[0]), states.count(held[1])
+
+
 def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     """Returns why the job waits; empty while it makes progress (or has ended without a reason)."""
     if job.state in (JobState.RUNNING, JobState.AWAITING_FUNDS) and (trouble := chain_trouble(reader)):
@@ -67,29 +74,9 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
         return job.reason or _describe_unaudited(reader, job, now)
-    spec = jobs.load_spec(job)
-    counted = workers.list_deciding_workers if job.determinism_class is None else workers.list_present_workers
-    present = [(row.determinism_class, workers.build_party(row)) for row in counted(reader, job, now)]
     mixable = ballots.list_mixable_classes(reader, job, now)
-    leading = assignment.leading_class(present, spec.separation, mixable)
-    have = leading[1] if leading else 0
-    unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
-    if unserved and (unchecked := _describe_unchecked(reader, job, open_task, present, now)):
-        return unchecked
-    least = _count_least_workers(spec, unserved, job.determinism_class is not None)
-    if have < least and (absence := answer_kind_of(reader, job).describe_absence(reader, job)):
-        return absence
-    if have < least:
-        kinds = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
-        here = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
-        lead = leading[0] if leading else _commonest_class(here)
-        nobody = Opening(JobId(job.id), frozenset(), (), lead, open_task.offer.price, spec.separation, (), mixable)
-        return "; ".join(
-            filter(
-                None,
-                (f"needs {least} separate workers of {kinds}, has {have}", describe_shortage(here, nobody, mixable)),
-            )
-        )
+    if lack := describe_lack(reader, job, open_task, mixable, now):
+        return lack
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
     busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [open_task])[open_task.round]
     opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
@@ -103,12 +90,40 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         at_work = tasks.any_in_flight(reader, [worker.address for worker in alive])
         idle = now - tasks.load_last_answer(reader, open_task) > IDLE_S and not at_work
         asking = [
-            ASKS_NOTHING if reason is Reason.AT_CAPACITY else text for reason, text in zip(reasons, texts, strict=True)
+            Idle.ASKS_NOTHING if reason is Reason.AT_CAPACITY else text
+            for reason, text in zip(reasons, texts, strict=True)
         ]
         return job.reason or (_describe_commonest_reason(asking) if idle else "")
     commonest = _describe_commonest_reason(texts)
-    locked = _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _describe_stalled(reader, job)
+    locked = describe_locked_money(reader, job, alive)
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
+
+
+def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.Mixable, now: float) -> str:
+    """Returns which workers or auditor an open task lacks, and why those here do not do; empty where it lacks none."""
+    spec = jobs.load_spec(job)
+    counted = workers.list_deciding_workers if job.determinism_class is None else workers.list_present_workers
+    present = [(row.determinism_class, workers.build_party(row)) for row in counted(reader, job, now)]
+    leading = assignment.leading_class(present, spec.separation, mixable)
+    have = leading[1] if leading else 0
+    unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
+    if unserved and (unchecked := _describe_unchecked(reader, job, task, present, now)):
+        return unchecked
+    least = _count_least_workers(spec, unserved, job.determinism_class is not None)
+    if have < least and (absence := answer_kind_of(reader, job).describe_absence(reader, job)):
+        return absence
+    if have < least:
+        kinds = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
+        here = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
+        lead = leading[0] if leading else _commonest_class(here)
+        nobody = Opening(JobId(job.id), frozenset(), (), lead, task.offer.price, spec.separation, (), mixable)
+        return "; ".join(
+            filter(
+                None,
+                (f"needs {least} separate workers of {kinds}, has {have}", describe_shortage(here, nobody, mixable)),
+            )
+        )
+    return ""
 
 
 def _is_nobody_audited(reader: RowReader, job: Job, names: Sequence[str], now: float) -> bool:
@@ -178,17 +193,27 @@ def _describe_unaudited(reader: RowReader, job: Job, now: float) -> str:
     return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
 
 
+def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) -> str:
+    """Returns who holds the money that a further reservation lacks; empty where it lacks none."""
+    return _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _describe_stalled(reader, job)
+
+
 def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
     """Returns a text where the escrow has no free gradient left and absent workers hold reservations in it."""
     columns = (Account.worker, Account.reserved, Account.earned)
     accounts = reader.session.execute(select(*columns).where(Account.job_id == job.id)).all()
     left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
     gone = {worker: units for worker, units in left.items() if worker not in alive}
-    free = job.deposited - sum(max(reserved, earned) for _, reserved, earned in accounts)
-    if not gone or free >= jobs.compute_reserve_per_gradient(job):
+    if not gone or count_free_units(reader, job) >= jobs.compute_reserve_per_gradient(job):
         return ""
     gradients = sum(gone.values()) // jobs.compute_reserve_per_gradient(job)
     return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
+
+
+def count_free_units(reader: RowReader, job: Job) -> int:
+    """Returns the deposited units that are neither reserved nor earned."""
+    accounts = reader.session.execute(select(Account.reserved, Account.earned).where(Account.job_id == job.id)).all()
+    return job.deposited - sum(max(reserved, earned) for reserved, earned in accounts)
 
 
 def _describe_stalled(reader: RowReader, job: Job) -> str:
@@ -271,62 +296,6 @@ def _load_fault(replica: Replica) -> StepFault | None:
 def count_open_places(task: Task, replicas: Sequence[Replica]) -> int:
     """Returns the number of places of the task's wave, and of its backups, that nobody holds."""
     return task.wave_size + task.backups - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
-
-
-def why_no_lease(reader: RowReader, address: str, now: float) -> str:
-    """Returns why the worker gets no lease: no job runs, no task is open, or what stands against it."""
-    worker = reader.get_one(Worker, address)
-    active = list_running_jobs(reader)
-    if not active:
-        return "no job is running"
-    for job in active:
-        task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
-        if task is None:
-            continue
-        if job.determinism_class is None and (stuck := why_waiting(reader, job, now)):
-            return f"{jobs.load_spec(job).name}: {stuck}"
-        (candidate,) = candidates_of(reader, job, [worker], now)
-        replicas = tasks.replicas_of(reader, [task])[task.id]
-        busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [task])[task.round]
-        mixable = ballots.list_mixable_classes(reader, job, now)
-        opening = opening_for(job, task, replicas, mixable, busy)
-        opening = admit_returners(reader, job, opening, replicas, now, busy)
-        reason = assignment.why_not(candidate, opening)
-        if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
-            return trouble
-        queued = ""
-        if reason in (None, Reason.NO_RESERVATION):
-            queued = _tell_newcomer(reader, job, candidate.party.worker, mixable, now)
-        said = queued or in_words(candidate, opening) or _nobody_to_blame(opening)
-        return f"{jobs.load_spec(job).name}: {said}"
-    return "no task is open just now"
-
-
-def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: assignment.Mixable, now: float) -> str:
-    """Returns a newcomer's place in the job's queue and when it has a seat; empty where it is in none."""
-    queue = joining.list_queue(reader, job, mixable, now)
-    place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
-    if place is None:
-        return ""
-    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
-    share = joining.load_share(reader, job, mixable, now)
-    tasks_now = spec.sizes.of(row.number if row else 0)
-    rounds = identities.count_rounds_until_seat(queue, worker, tasks_now, share)
-    took = (now - job.created_at) / row.number if row and row.number else None
-    time = f", {_describe_seconds(rounds * took)} as rounds go" if took else ""
-    return (
-        f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit, counted "
-        f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
-        f"within {rounds} round{'s' * (rounds > 1)}{time}"
-    )
-
-
-def _describe_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _nobody_to_blame(opening: Opening) -> str:
-    return "others were drawn" if opening.parties else "fewer free workers just now than a task begins with"
 
 
 def count_replicas_by_state(reader: RowReader, job_id: str) -> dict[str, int]:

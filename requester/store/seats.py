@@ -48,10 +48,14 @@ def list_proven_parties(
 
 def count_proven(reader: RowReader, job: Job, mixable: Mixable, now: float, most: int) -> int:
     """Returns how many separate proven parties are present of that class of the job that has most, up to `most`."""
-    spec = jobs.load_spec(job)
-    present = list_proven_parties(reader, job, mixable, spec.proof or 0, now)
-    nothing = Opening(JobId(job.id), frozenset(), (), "", Units(0), spec.separation)
-    return max((len(choose_filling_parties(parties, nothing, most)) for parties in present.values()), default=0)
+    present = list_proven_parties(reader, job, mixable, jobs.load_spec(job).proof or 0, now)
+    return max(count_separate(job, present, most).values(), default=0)
+
+
+def count_separate(job: Job, present: Mapping[str, Iterable[Party]], most: int) -> dict[str, int]:
+    """Returns how many of the parties of each class are separate ones under the job's rule, up to `most`."""
+    nothing = Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.load_spec(job).separation)
+    return {name: len(choose_filling_parties(parties, nothing, most)) for name, parties in present.items()}
 
 
 def list_plain_voters(

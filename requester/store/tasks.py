@@ -52,6 +52,12 @@ def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
     return sorted((task for task in rows if task.state == TaskState.OPEN), key=lambda task: -task.wave)[:most]
 
 
+def list_open(reader: RowReader, job_id: str, most: int) -> Sequence[Task]:
+    """Returns up to `most` open tasks, the latest waves first."""
+    found = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
+    return reader.session.scalars(found.order_by(Task.wave.desc(), Task.round, Task.index).limit(most)).all()
+
+
 def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
     """Returns whether a task of the job is open that was made before."""
     waiting = exists().where(Task.job_id == job_id, Task.state == TaskState.OPEN, Task.created_at <= since)

@@ -15,7 +15,7 @@ from requester.api.round_routes import evidence_of
 from requester.api.round_routes import tasks as tasks_told
 from requester.moves import audit_draws
 from requester.stages import aggregate, audit
-from requester.store import progress, reputations
+from requester.store import reputations
 from requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
 from tests.kit.behaviour import NOISE, scaled
 from tests.lanes import FULL, leave_to_full
@@ -263,18 +263,14 @@ def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_pai
     check_books(market)
 
 
-def why_no_lease(market: MarketFixture, worker: SimWorker) -> str:
-    with market.reading() as reader:
-        return progress.why_no_lease(reader, worker.address, market.clock())
-
-
 def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     liars, _ = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     SimAuditor(market).work()
     sibling = market.worker(payout=liars[0].address, consent=1)
-    assert "an audit of its work, or of its operator's work, failed" in why_no_lease(market, sibling)
+    sibling.say()
+    assert "an audit of its work, or of its operator's work, failed" in sibling.waiting
     market.worker(), market.worker()
     before = len(market.replicas(liars[0]))
     SimAuditor(market).play()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.market.rules.shortage import ASKS_NOTHING
+from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import JobState
 from tests.requester.books import check_books
 
@@ -40,7 +40,7 @@ def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_p
         market.lapse(2.0)
         told.append(market.why_waiting())
     assert all(told[20:]), "a further attempt at the task is not news of its workers"
-    assert ASKS_NOTHING in told[-1]
+    assert Idle.ASKS_NOTHING in told[-1]
     market.workers.clear()  # a scripted worker asks on for what the copy does not know
     market.play(*(market.worker() for _ in range(3)))
     assert market.state() == JobState.FINISHED

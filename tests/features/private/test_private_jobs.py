@@ -20,7 +20,7 @@ from requester.exchange import payload_upload
 from requester.features.private import holder_rows
 from requester.moves import named_blobs, replay
 from requester.stages import collect
-from requester.store import newcomers, progress, visibility
+from requester.store import newcomers, visibility
 from requester.store.tables import Audit, Job, Round, Task, UnneededBlob
 from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
 from tests.requester.books import check_books
@@ -92,8 +92,7 @@ def test_a_worker_that_told_of_no_rows_is_told_why_it_waits(new_floor) -> None: 
     holder(market, IDLE)
     absent = market.worker()
     market.gather()
-    with market.reading() as reader:
-        assert "told of no rows of its own" in progress.why_no_lease(reader, absent.address, market.clock())
+    assert "told of no rows of its own" in absent.waiting
 
 
 def test_a_job_whose_holders_are_away_says_how_they_come(new_floor) -> None:  # type: ignore[no-untyped-def]

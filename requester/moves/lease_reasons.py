@@ -1,0 +1,164 @@
+"""Why a worker gets no lease just now: one reason, in words that name what would change it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.market.rules import assignment, identities
+from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reason
+from gradmarket.market.rules.shortage import Idle, in_words
+from gradmarket.market.terms import Address
+from requester.moves.candidates import CandidatePool
+from requester.moves.seating import SeatPool
+from requester.store import audited_classes, ballots, jobs, joining, progress, seats, tasks, workers
+from requester.store.answer_kind import answer_kind_of
+from requester.store.progress import admit_returners, candidates_of, chain_trouble, opening_for
+from requester.store.tables import Job, Replica, Task, Worker
+from requester.store.work import RowReader
+
+MOST_JOBS: Final = 16
+"""Most running jobs that are looked at; with more, the answer would take longer and name one of them all the same."""
+MOST_TASKS: Final = 8
+OF_ITS_OWN: Final = (Reason.NO_HOLDER, Reason.OTHER_JOB, Reason.HIGHER_PRICE, Reason.OTHER_CLASS)
+"""Reasons that are news only where no other job has a better one: the worker chose not to serve this job."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReason:
+    """`words` start with the job's name, where the reason is one of a job."""
+
+    kind: Reason | Idle
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """An open task that the worker might get."""
+
+    task: Task
+    replicas: Sequence[Replica]
+    opening: Opening
+
+
+def find_lease_reason(reader: RowReader, address: str, now: float) -> LeaseReason:
+    """Returns why the worker gets no lease: of the jobs with an open task, the first that it would serve decides."""
+    worker, found = reader.get_one(Worker, address), None
+    running = progress.list_running_jobs(reader)
+    for job in running[:MOST_JOBS]:
+        reason = _find_reason_in_job(reader, job, worker, now)
+        if reason is not None and reason.kind not in OF_ITS_OWN:
+            return reason
+        found = found or reason
+    return found or _describe_no_open_task(reader, running, now)
+
+
+def _describe_no_open_task(reader: RowReader, running: Sequence[Job], now: float) -> LeaseReason:
+    for job in running:
+        if waits := progress.why_waiting(reader, job, now):
+            return LeaseReason(Idle.WAITS, f"{jobs.load_spec(job).name}: {waits}")
+    if running:
+        return LeaseReason(Idle.NO_TASK, Idle.NO_TASK)
+    paused, unfunded = progress.count_held_up_jobs(reader)
+    if not paused + unfunded:
+        return LeaseReason(Idle.NO_JOB, Idle.NO_JOB)
+    return LeaseReason(Idle.HELD_UP, Idle.HELD_UP.format(paused, unfunded))
+
+
+def _find_reason_in_job(reader: RowReader, job: Job, worker: Worker, now: float) -> LeaseReason | None:
+    """Returns the reason in one job; None where no task of it is open."""
+    mixable = ballots.list_mixable_classes(reader, job, now)
+    (candidate,) = candidates_of(reader, job, [worker], now)
+    chance = _find_best_chance(reader, job, candidate, mixable, now)
+    if chance is None:
+        return None
+    kind, words = _explain_chance(reader, job, candidate, chance, mixable, now)
+    return LeaseReason(kind, words if kind is Idle.CHAIN else f"{jobs.load_spec(job).name}: {words}")
+
+
+def _find_best_chance(reader: RowReader, job: Job, candidate: Candidate, mixable: Mixable, now: float) -> Chance | None:
+    """Returns the open task that the worker is closest to; None where none is open."""
+    opened = tasks.list_open(reader, job.id, MOST_TASKS)
+    replicas, busy = (
+        tasks.replicas_of(reader, opened),
+        answer_kind_of(reader, job).list_unavailable_by_round(reader, job, opened),
+    )
+    chances = list[Chance]()
+    for task in opened:
+        theirs, away = replicas[task.id], busy[task.round]
+        opening = opening_for(job, task, theirs, mixable if job.determinism_class else assignment.ALL, away)
+        chances.append(Chance(task, theirs, admit_returners(reader, job, opening, theirs, now, away)))
+    return min(chances, default=None, key=lambda one: assignment.why_not(candidate, one.opening) not in assignment.SOON)
+
+
+def _explain_chance(
+    reader: RowReader, job: Job, candidate: Candidate, chance: Chance, mixable: Mixable, now: float
+) -> tuple[Reason | Idle, str]:
+    """Returns what stands against the worker at the task; else what the job lacks, and last who comes before it."""
+    reason, worker = assignment.why_not(candidate, chance.opening), candidate.party.worker
+    if reason is Reason.AT_CAPACITY and not tasks.any_in_flight(reader, [worker]):
+        return Idle.ASKS_NOTHING, Idle.ASKS_NOTHING
+    if reason not in (None, Reason.NO_RESERVATION):
+        return reason, in_words(candidate, chance.opening) or reason
+    if reason is not None and (trouble := chain_trouble(reader)):
+        return Idle.CHAIN, trouble
+    if queued := _tell_newcomer(reader, job, worker, mixable, now):
+        return Idle.QUEUED, queued
+    if lack := _describe_lack(reader, job, chance.task, mixable, now):
+        return Idle.WAITS, lack
+    if reason is not None:
+        return _explain_no_money(reader, job, reason, now)
+    before = _find_who_goes_before(reader, job, candidate, chance, mixable, now)
+    before = before or (Idle.OTHERS_DRAWN if chance.opening.parties else Idle.TOO_FEW)
+    return before, before
+
+
+def _describe_lack(reader: RowReader, job: Job, task: Task, mixable: Mixable, now: float) -> str:
+    if job.determinism_class is None:
+        return progress.why_waiting(reader, job, now)
+    return progress.describe_lack(reader, job, task, mixable, now)
+
+
+def _explain_no_money(reader: RowReader, job: Job, reason: Reason, now: float) -> tuple[Reason | Idle, str]:
+    if locked := progress.describe_locked_money(reader, job, workers.list_live_workers(reader, now)):
+        return Idle.SPENT, f"{reason}: {locked}"
+    if progress.count_free_units(reader, job) < jobs.compute_reserve_per_gradient(job):
+        return Idle.SPENT, Idle.SPENT
+    return reason, reason
+
+
+def _find_who_goes_before(
+    reader: RowReader, job: Job, candidate: Candidate, chance: Chance, mixable: Mixable, now: float
+) -> Idle | None:
+    """Returns why others are drawn where the worker could be."""
+    unaudited = audited_classes.needs_no_auditor(reader, job, now)
+    if unaudited and not seats.list_plain_voters(reader, job, [candidate], mixable, now):
+        return Idle.PROVEN_VOTE
+    if jobs.load_spec(job).proof is not None and not unaudited:
+        pool = SeatPool(reader, job, [candidate], mixable, now)
+        return pool.explain_no_seat(candidate.party, chance.task, chance.replicas, chance.opening)
+    places = progress.count_open_places(chance.task, chance.replicas)
+    pool = CandidatePool(reader, job, [candidate], mixable, now)
+    return None if pool.list_able_candidates(chance.task.secret, chance.opening, places) else Idle.NO_TRIAL
+
+
+def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixable, now: float) -> str:
+    """Returns a newcomer's place in the job's queue and when it has a seat; empty where it is in none."""
+    queue = joining.list_queue(reader, job, mixable, now)
+    place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
+    if place is None:
+        return ""
+    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
+    share = joining.load_share(reader, job, mixable, now)
+    tasks_now = spec.sizes.of(row.number if row else 0)
+    rounds = identities.count_rounds_until_seat(queue, worker, tasks_now, share)
+    took = (now - job.created_at) / row.number if row and row.number else None
+    time = f", {_describe_seconds(rounds * took)} as rounds go" if took else ""
+    return (
+        f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit, counted "
+        f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
+        f"within {rounds} round{'s' * (rounds > 1)}{time}"
+    )
+
+
+def _describe_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
