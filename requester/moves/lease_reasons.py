@@ -134,8 +134,8 @@ def _find_who_goes_before(
     if unaudited and not seats.list_plain_voters(reader, job, [candidate], mixable, now):
         return Idle.PROVEN_VOTE
     if jobs.load_spec(job).proof is not None and not unaudited:
-        pool = SeatPool(reader, job, [candidate], mixable, now)
-        return pool.explain_no_seat(candidate.party, chance.task, chance.replicas, chance.opening)
+        seating = SeatPool(reader, job, [candidate], mixable, now)
+        return seating.explain_no_seat(candidate.party, chance.task, chance.replicas, chance.opening)
     places = progress.count_open_places(chance.task, chance.replicas)
     pool = CandidatePool(reader, job, [candidate], mixable, now)
     return None if pool.list_able_candidates(chance.task.secret, chance.opening, places) else Idle.NO_TRIAL
