@@ -30,6 +30,7 @@ PLUGINS: Final = {
 ROOTS: Final = set(FEATURE_ROOTS)
 """The registry, and the composition roots that import it."""
 SHORT: Final = 40
+NO_WORDS: Final = re.compile(r"(?s:<!--.*?-->)|(?s:^```.*?^```)|`[^`\s]+::[^`\s]+`", re.MULTILINE)
 FEATURE: Final = re.compile(r"\.features\.(\w+)")
 
 
@@ -44,9 +45,14 @@ def measure() -> Iterator[Figure]:
     yield from _shape(modules, installed)
     yield Figure(f"{PREFIX}installed_lines", sum(map(count_lines, installed)), "lines", target="<= 55000")
     yield Figure(f"{PREFIX}test_lines", sum(map(count_lines, sources("tests"))), "lines", target="<= 46000")
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    words = sum(len(page.read_text().split()) for page in pages if page.name != "CHANGELOG.md")
-    yield Figure(f"{PREFIX}docs_words", words, "words", target="<= 27000")
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    words = sum(count_words(page.read_text()) for page in pages)
+    yield Figure(f"{PREFIX}docs_words", words, "words", target="<= 27000", note="of README and docs/")
+
+
+def count_words(text: str) -> int:
+    """Counts what has a letter or a digit, but for comments, code between fences and names of tests."""
+    return sum(1 for word in NO_WORDS.sub(" ", text).split() if re.search(r"\w", word))
 
 
 def _imports(modules: list[Module]) -> Iterator[Figure]:

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 from markdown_it import MarkdownIt
 
+from benchmarks.house import count_words
 from tests.source_tree import ROOT
 
 DOCS: Final = ROOT / "docs"
@@ -21,11 +22,6 @@ MADE: Final = {"docs/job.md", "docs/settings.md", "docs/errors.md", "docs/result
 LISTS: Final = re.compile(
     r"(?s:<!-- operators: begin -->.*?<!-- operators: end -->)|^- `[A-Z]+ /\S*`: .*$", re.MULTILINE
 )
-NO_WORDS: Final = re.compile(r"(?s:<!--.*?-->)|(?s:^```.*?^```)|`[^`\s]+::[^`\s]+`", re.MULTILINE)
-
-
-def count_words(text: str) -> int:
-    return sum(1 for word in NO_WORDS.sub(" ", text).split() if re.search(r"\w", word))
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - MADE))
