@@ -19,6 +19,7 @@ ALONE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 NEIGHBOURS: Final = (
     "tests/e2e/test_docs_site.py",
     "tests/e2e/test_generated_client.py",
+    "tests/public_audit/test_continued_audit.py",
     "tests/public_audit/test_public_audit.py",
     "tests/sdk/test_auditor.py",
     "tests/sdk/test_auditors_of_two_classes.py",

@@ -25,7 +25,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
 from gradmarket.market.wire.log_proofs import PublishedHead
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.public_audit.job_proof import JobRecord
+from gradmarket.public_audit.job_proof import EarlierJob, JobRecord
 from graphdoc.encoding import Bytes
 from worker import durable
 
@@ -48,6 +48,17 @@ class PublicRecords(Protocol):
     def leaves(self, job: JobId, size: int) -> Iterable[Hash]: ...
 
 
+class ArchivedEnd(BaseModel):
+    """The end of a job that the archive's one continues, as its market listed it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: ListedJob
+    rounds: tuple[PublishedRound, ...]
+    log: PublishedHead | None = None
+    leaves: tuple[HashField, ...] = ()
+
+
 class ArchiveIndex(BaseModel):
     """The file `archive.json`; `evidence` by the task's id, `blobs` are the others that an audit reads."""
 
@@ -62,6 +73,7 @@ class ArchiveIndex(BaseModel):
     payments: tuple[PublishedPayment, ...]
     log: PublishedHead | None = None
     leaves: tuple[HashField, ...] = ()
+    earlier: ArchivedEnd | None = None
     evidence: dict[str, DigestField]
     blobs: tuple[DigestField, ...]
 
@@ -77,12 +89,10 @@ class ArchiveRecords:
         return self.index.chain
 
     def job(self, job: JobId) -> ListedJob:
-        if job != self.index.job.id:
-            raise NotFound(f"the archive is of job {self.index.job.id}, not of {job}")
-        return self.index.job
+        return self._find(job).job
 
-    def rounds(self, _job: JobId) -> Iterable[PublishedRound]:
-        return self.index.rounds
+    def rounds(self, job: JobId) -> Iterable[PublishedRound]:
+        return self._find(job).rounds
 
     def tasks(self, _job: JobId) -> Iterable[PublishedTask]:
         return self.index.tasks
@@ -90,16 +100,24 @@ class ArchiveRecords:
     def fetch_payments(self, _job: JobId) -> Iterable[PublishedPayment]:
         return self.index.payments
 
-    def log(self, _job: JobId) -> PublishedHead | None:
-        return self.index.log
+    def log(self, job: JobId) -> PublishedHead | None:
+        return self._find(job).log
 
-    def leaves(self, _job: JobId, _size: int) -> Iterable[Hash]:
-        return self.index.leaves
+    def leaves(self, job: JobId, _size: int) -> Iterable[Hash]:
+        return self._find(job).leaves
 
     def task(self, _job: JobId, task: str) -> PublishedEvidence:
         if task not in self.index.evidence:
             raise NotFound(f"the archive has no evidence of task {task[:80]}")
         return PublishedEvidence.model_validate_json(bytes(self.read_blob(self.index.evidence[task])))
+
+    def _find(self, job: JobId) -> "ArchiveIndex | ArchivedEnd":
+        earlier = self.index.earlier
+        if earlier is not None and earlier.job.id == job:
+            return earlier
+        if job != self.index.job.id:
+            raise NotFound(f"the archive is of job {self.index.job.id}, not of {job}")
+        return self.index
 
 
 def parse_archive(data: bytes) -> ArchiveIndex:
@@ -146,6 +164,7 @@ def write_archive(
         payments=tuple(record.payments),
         log=record.log.head,
         leaves=tuple(record.log.leaves),
+        earlier=_archive_end(record.earlier),
         evidence=evidence,
         blobs=tuple(blobs),
     )
@@ -159,10 +178,25 @@ def _list_blobs(record: JobRecord, fetcher: Fetcher) -> Iterator[Digest]:
     yield publication.document
     yield publication.manifest
     yield publication.parameters
+    if (start := publication.spec.continue_from) is not None and start.optimizer_state is not None:
+        yield start.optimizer_state
     yield from (digest for digest in [closed[-1].updated if closed else None] if digest is not None)
     for partition in parse_manifest(bytes(fetcher.blob(publication.manifest))).partitions:
         fetcher.get(partition.link, partition.digest, partition.bytes)
         yield partition.digest
+
+
+def _archive_end(earlier: EarlierJob | str) -> ArchivedEnd | None:
+    if isinstance(earlier, str):
+        return None
+    job = ListedJob(
+        id=JobId(earlier.publication.job),
+        state=earlier.state,
+        publication=earlier.publication,
+        chain_job=earlier.opened.job,
+    )
+    log = earlier.log
+    return ArchivedEnd(job=job, rounds=tuple(earlier.rounds), log=log.head, leaves=tuple(log.leaves))
 
 
 def _store_blob(to: Path, digest: Digest, load: Callable[[], Bytes]) -> None:

@@ -27,8 +27,9 @@ from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_rec
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.mirrors import NOWHERE, MirrorSet, open_mirror
-from gradmarket.public_audit.recomputation import Recomputation, find_obstacle
+from gradmarket.public_audit.recomputation import Recomputation, find_obstacle, find_replayed_state
 from gradmarket.public_audit.round_claiming import claim_round
+from gradmarket.public_audit.start_proof import prove_start
 from worker.money.chain_view import choose_rpc, connect_to_deployment
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.signin import Credentials
@@ -83,7 +84,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     """Raises NotFound for a job that is not there; ServiceProblem, Untrusted and ChainError as a worker does."""
     began = time.monotonic()
     with open_job(plan, progress) as job:
-        results = [*prove_record(job.record), prove_log(job.record)]
+        results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
@@ -121,7 +122,7 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
     """Reads the record. A market is signed in to with a key that is made for this and forgotten: only who has signed in
     reads rows."""
     place = plan.market.rstrip("/")
-    folder = plan.folder / blob_digest(f"{place} {plan.job}".encode()).partition(":")[2][:16]
+    folder = _name_folder(plan, place, plan.job)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:
         cache = Cache(folder / "cache", ROOM)
@@ -143,6 +144,19 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
         listed = records.job(JobId(plan.job))
         record = JobSource(records, ledger, listed.id, folder, progress).fetch()
         yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
+
+
+def _name_folder(plan: AuditPlan, place: str, job: str) -> Path:
+    return plan.folder / blob_digest(f"{place} {job}".encode()).partition(":")[2][:16]
+
+
+def _prove_start(job: OpenedJob, plan: AuditPlan) -> Sequence[ClauseResult]:
+    """An earlier audit of the job that this one continues, of the same market and folder, may have merged it again."""
+    earlier, replayed = job.record.earlier, None
+    if not isinstance(earlier, str) and earlier.closed:
+        folder = _name_folder(plan, plan.market.rstrip("/"), earlier.publication.job)
+        replayed = find_replayed_state(folder, earlier.closed[-1])
+    return prove_start(job.record, replayed)
 
 
 def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:

@@ -16,6 +16,10 @@ public_audit.log_proof adds:
 8. LOG       The heads of the job's log in its batches, and the signed one, are of the listed leaves; what a batch pays
              was logged before it, with all that its verdict rests on (rules.job_log).
 
+public_audit.start_proof adds, for a job that continues another one:
+
+   START     It starts from the parameters and the optimizer's state that the other ended with, after its rounds.
+
 A recomputation (public_audit.recomputation) adds:
 
 9. GRADIENTS Tasks that are computed again have the accepted roots.
@@ -62,6 +66,7 @@ class Clause(StrEnum):
     PAYMENTS = "accepted answers and payments are the same"
     BATCHES = "the contract's batches hold exactly these payments"
     CREDITS = "the contract credits each worker with its batches"
+    START = "it starts from what the job that it continues ended with"
     LOG = "the log is the one that the batches carry, and has every record"
     GRADIENTS = "gradients computed again have the accepted roots"
     UPDATES = "rounds merged again give the published parameters"
@@ -71,7 +76,7 @@ class Clause(StrEnum):
 EXACT: Final = "exact"
 REPLAY: Final = "replay"
 MERGED: Final = frozenset({TaskState.ACCEPTED, TaskState.FINAL})
-ON_CHAIN: Final = frozenset({Clause.TERMS, Clause.BATCHES, Clause.CREDITS, Clause.LOG})
+ON_CHAIN: Final = frozenset({Clause.TERMS, Clause.BATCHES, Clause.CREDITS, Clause.LOG, Clause.START})
 """Rules that compare with the chain, and are worth what the node is that tells of it."""
 
 
@@ -105,6 +110,26 @@ class JobLog:
 
 
 @dataclass(frozen=True)
+class EarlierJob:
+    """What is public of the end of a job that another one continues."""
+
+    opened: JobOpened
+    publication: Publication
+    rounds: Sequence[PublishedRound]
+    state: JobState
+    log: JobLog
+
+    @property
+    def closed(self) -> list[PublishedRound]:
+        return list_closed(self.rounds)
+
+
+def list_closed(rounds: Iterable[PublishedRound]) -> list[PublishedRound]:
+    """Returns the merged rounds, in order."""
+    return sorted((one for one in rounds if one.state is RoundState.CLOSED), key=lambda one: one.number)
+
+
+@dataclass(frozen=True)
 class JobRecord:
     """All that is public about a job; `settled`: units that batches credited each worker with, by the contract."""
 
@@ -123,12 +148,12 @@ class JobRecord:
     state: JobState
     """Of a job that is over."""
     log: JobLog
+    earlier: EarlierJob | str = ""
+    """Of a job that continues another one: that one's end, or why it is not seen."""
 
     @property
     def closed(self) -> list[PublishedRound]:
-        """The merged rounds, in order."""
-        merged = [one for one in self.rounds if one.state is RoundState.CLOSED]
-        return sorted(merged, key=lambda one: one.number)
+        return list_closed(self.rounds)
 
     @cached_property
     def merged(self) -> Mapping[int, Sequence[PublishedTask]]:

@@ -14,13 +14,15 @@ from pydantic import ValidationError
 from contracts import events, log_heads
 from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job_parts import Continued
 from gradmarket.market.rules.task_proof import DECIDED, OVER
 from gradmarket.market.terms import Address, Hash, JobId, JobState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.archive import PublicRecords
-from gradmarket.public_audit.job_proof import BatchOnChain, JobLog, JobRecord
+from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable
 
 SHOWN: Final = DECIDED | {TaskState.FAILED, TaskState.REFERRED, TaskState.UPLOADING}
@@ -71,13 +73,28 @@ class JobSource:
             settled=self._fetch_settled(opened.job, workers | {item.worker for item in payments}),
             paid={worker: Units(units) for worker, units in paid.items()},
             state=view.state,
-            log=self._fetch_log(opened.job),
+            log=self._fetch_log(self.job, opened.job),
+            earlier=self._fetch_earlier(view.publication.spec.continue_from),
         )
 
-    def _fetch_log(self, chain_job: int) -> JobLog:
+    def _fetch_earlier(self, start: Continued | None) -> EarlierJob | str:
+        """Returns the end of the job that this one continues, or why it is not seen."""
+        if start is None:
+            return ""
+        job = JobId(start.job)
+        try:
+            view = self.market.job(job)
+            if view.chain_job is None or view.publication is None:
+                return "it has no publication that this version can read"
+            opened, rounds = events.opened_job(self.ledger, view.chain_job), list(self.market.rounds(job))
+            return EarlierJob(opened, view.publication, rounds, view.state, self._fetch_log(job, view.chain_job))
+        except (NotFound, ServiceProblem) as error:
+            return str(error)
+
+    def _fetch_log(self, job: JobId, chain_job: int) -> JobLog:
         """Returns the leaves up to the signed head, and the heads that the batches carry."""
-        head, carried = self.market.log(self.job), log_heads.fetch_heads(self.ledger, chain_job)
-        leaves = () if head is None else tuple(self.market.leaves(self.job, head.size))
+        head, carried = self.market.log(job), log_heads.fetch_heads(self.ledger, chain_job)
+        leaves = () if head is None else tuple(self.market.leaves(job, head.size))
         return JobLog(leaves, head, carried)
 
     def _fetch_money(self, chain_job: int) -> tuple[list[PublishedPayment], dict[int, BatchOnChain]]:

@@ -45,6 +45,17 @@ NOT_SERVED: Final = "tasks of rounds whose parameters nobody serves: --all merge
 PARAMETERS: Final = "parameters.safetensors"
 
 
+def find_replayed_state(folder: Path, last: PublishedRound) -> Digest | None:
+    """Returns the digest of the optimizer's state after this round as an audit in the folder came to it; None where
+    none came so far, or to other parameters."""
+    try:
+        told = json.loads((folder / STATE).read_bytes())
+        parameters, memory = told["digests"]
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    return Digest(memory) if (told["done"], parameters) == (last.number, last.updated) else None
+
+
 def find_obstacle(spec: JobSpec) -> str:
     """Returns why nobody else can compute the job's answers again; empty where anybody can."""
     return "every answer: the rows stay with their holders" if spec.private is not None else ""

@@ -188,6 +188,7 @@ class RoundView(BaseModel):
     """The price of each of its gradients."""
     parameters: str
     updated: str | None
+    optimizer_state: str | None
     loss: float | None
     metrics: dict[str, float] | None
     drift: DriftView | None

@@ -23,6 +23,8 @@ class PublishedRound(PublishedView):
     state: RoundState
     parameters: DigestField
     updated: DigestField | None = None
+    optimizer_state: DigestField | None = None
+    """The optimizer's state after it, where that is kept: of a finished job's last round."""
 
 
 class PublishedTask(PublishedView):

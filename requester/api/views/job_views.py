@@ -143,6 +143,7 @@ def round_view(reader: RowReader, row: Round, unit: str) -> RoundView:
         price=format_amount(row.price, unit),
         parameters=row.parameters,
         updated=row.updated,
+        optimizer_state=row.optimizer_state or None,
         loss=row.loss,
         metrics=row.metrics,
         opened_at=format_time(row.opened_at),

@@ -1,0 +1,95 @@
+"""The clause of a job that continues another one: it starts from what that one ended with. Pure.
+
+The other's end is what its contract, its publication and its signed log say. The optimizer's state after its last round
+is in no log: the market's word is compared, and the digest that this machine came to, where it merged that job again.
+"""
+
+from collections.abc import Iterator
+
+from gradmarket.market.job_parts import Continued
+from gradmarket.market.merkle import hash_leaf
+from gradmarket.market.rules import job_log
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.terms import Digest, Hash, JobState
+from gradmarket.market.wire.evidence import PublishedRound
+from gradmarket.market.wire.poll import hash_of
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, EarlierJob, JobRecord
+
+
+def prove_start(record: JobRecord, replayed: Digest | None = None) -> list[ClauseResult]:
+    """Returns the result of the clause; none for a job that continues no other.
+
+    `replayed`: the optimizer's state after the other job's last round, as this machine merged it.
+    """
+    start, earlier = record.publication.spec.continue_from, record.earlier
+    if start is None:
+        return []
+    said, unseen, checked = list(_find_own_faults(record, start)), list[str](), 0
+    if isinstance(earlier, str):
+        unseen.append(f"the end of job {start.job}, which it continues: {earlier or 'nobody serves its records'}")
+    elif not earlier.closed:
+        said.append(f"job {start.job}, which it continues, has no merged round")
+    else:
+        last = earlier.closed[-1]
+        said += [*_find_end_faults(earlier, start, last), *_find_log_faults(record, earlier)]
+        if replayed is not None and replayed != start.optimizer_state:
+            said.append(f"job {start.job} merged again ends with the optimizer's state {replayed}")
+        unseen += _list_unseen(earlier, start, last, replayed)
+        checked = int(_is_logged(earlier, last))
+    faults = tuple(ClauseFinding(Clause.START, "the start", why) for why in said)
+    return [ClauseResult(Clause.START, checked, "start", faults, tuple(unseen))]
+
+
+def _find_own_faults(record: JobRecord, start: Continued) -> Iterator[str]:
+    if start.parameters is None or start.optimizer_state is None:
+        yield f"it names no parameters or no optimizer's state of job {start.job}"
+    elif record.publication.parameters != start.parameters:
+        yield f"it begins with {record.publication.parameters}, and names {start.parameters} as the end of {start.job}"
+
+
+def _find_end_faults(earlier: EarlierJob, start: Continued, last: PublishedRound) -> Iterator[str]:
+    spec, done = earlier.publication.spec, last.number + 1
+    told, opened = hash_of(earlier.publication.digest), earlier.opened.spec_digest
+    if earlier.publication.job != start.job or told != opened:
+        yield f"what is published as job {start.job} is not what the contract opened for it"
+    if earlier.state is not JobState.FINISHED:
+        yield f"job {start.job} is {earlier.state}, and not finished"
+    if last.updated != start.parameters:
+        yield f"it begins with {start.parameters}, and job {start.job} ended with {last.updated}"
+    if last.optimizer_state and last.optimizer_state != start.optimizer_state:
+        ended = f"job {start.job} ended with {last.optimizer_state}"
+        yield f"it begins with the optimizer's state {start.optimizer_state}, and {ended}"
+    if start.rounds != spec.rounds_before + done:
+        yield f"it counts {start.rounds} rounds before its own, and there were {spec.rounds_before + done}"
+    tasks = spec.tasks_before + spec.sizes.before(done)
+    if not spec.leaves_tasks and start.tasks != tasks:
+        yield f"it counts {start.tasks} tasks before its own, and there were {tasks}"
+
+
+def _find_log_faults(record: JobRecord, earlier: EarlierJob) -> Iterator[str]:
+    head, job = earlier.log.head, earlier.publication.job
+    if head is None:
+        return
+    if not is_signed_by(record.domain, head.struct(), head.signature, earlier.opened.signer):
+        yield f"the head of job {job}'s log is not signed by its signer"
+    for why in job_log.find_head_faults(earlier.log.leaves, [head.struct()]):
+        yield f"job {job}: {why}"
+
+
+def _is_logged(earlier: EarlierJob, last: PublishedRound) -> bool:
+    """Returns whether the log says with which parameters the last round ended."""
+    if last.updated is None or earlier.log.head is None:
+        return False
+    leaf = job_log.encode_round(last.number, last.parameters, last.updated)
+    return Hash(hash_leaf(leaf)) in earlier.log.leaves
+
+
+def _list_unseen(earlier: EarlierJob, start: Continued, last: PublishedRound, replayed: Digest | None) -> Iterator[str]:
+    if not _is_logged(earlier, last):
+        yield f"the parameters after job {start.job}'s last round, of which its log has no leaf"
+    if not last.optimizer_state:
+        yield f"the optimizer's state after job {start.job}'s last round, which is not told any more"
+    if replayed is None:
+        yield f"whether job {start.job} came to that end: audit it with --all and the same --folder, and this one again"
+    if earlier.publication.spec.leaves_tasks:
+        yield "how many tasks came before, since rounds left some to later ones"
