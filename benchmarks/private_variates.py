@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, SEEDS, Holders
 from examples.holders import LOCAL
-from gradmarket.compute.control_rounds import ControlRound, RoundsInMemory
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model.corrections import prefix_corrections
+from worker.features.private.control_rounds import ControlRound, RoundsInMemory
 
 PREFIX = "private.variates."
 VARIATES: Final = {**LOCAL, "control_variates": True}

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import typer
 
+from gradmarket.compute.held_rows import HeldRows
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from worker.markets.background import LeaseComputation
-from worker.markets.market_session import SessionPart, Shared
+from worker.markets.market_session import MarketEntry, SessionPart, Shared
 from worker.markets.scheduler import MarketSource
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlightFolder
@@ -39,6 +40,10 @@ class WorkerFeature:
     wallet_commands: ClassVar[Mapping[str, Callable[..., None] | typer.Typer]] = {}
     """Commands of `gradmarket wallet`, and groups of them."""
 
+    def open_rows(self, settings: WorkerSettings) -> HeldRows | None:
+        """Called when a session starts, before the folder is locked; returns rows of this machine's own."""
+        return None
+
     def run_beside(self, shared: Shared) -> AbstractContextManager[object]:
         """Entered once a session's parts are set up, before it joins a market; left when it redeemed the last voucher.
 
@@ -54,6 +59,10 @@ class WorkerFeature:
         self, settings: WorkerSettings, facts: ChainFacts, worker: Address, payout: Address
     ) -> ConsentRequest | None:
         """Called before a market is signed in to; returns the payout key's consent for this market's contract."""
+        return None
+
+    def open_entry(self, shared: Shared, context: WorkerContext) -> MarketEntry | None:
+        """Called when a market was signed in to; returns what is to be done there before it gives leases."""
         return None
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None:

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Final
 
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
@@ -12,8 +11,6 @@ from contracts.transactions import chain_id
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import kept_memory
 from gradmarket.compute.own_machine import open_runner_on_device
-from gradmarket.compute.own_rows import OwnRows
-from gradmarket.compute.row_uses import NO_BUDGET, RowBudget
 from gradmarket.market.errors import Refused
 from worker import durable, wallet
 from worker.features import FEATURES
@@ -25,13 +22,12 @@ from worker.money.session_summary import Summary, build_session_summary, log_ses
 from worker.money.so_far import SoFar
 from worker.problems import Untrusted
 from worker.protocol.own_limits import runner_settings
-from worker.protocol.round_files import RoundFiles
-from worker.protocol.row_uses import RowUsesFolder
 from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
 from worker.wallet import Wallet
 
 NEED_A_FEATURE: Final = {
+    "dataset": "rows of its own: leave --dataset out",
     "discover": "the discovery of markets: name each with --market",
     "page": "a page of its own: leave --page out",
     "consents": "consents of payout keys: leave --consent out",
@@ -73,7 +69,7 @@ def _open_shared_parts(
             raise Refused(f"this worker is built without {words}")
     if settings.discover and settings.node is None:
         raise Refused("to discover markets, name a node of your own (--rpc)")
-    own = None if settings.dataset is None else _own_rows(settings.dataset, settings)
+    own = next((rows for feature in FEATURES if (rows := feature.open_rows(settings)) is not None), None)
     with ExitStack() as stack:
         stack.enter_context(durable.lock_worker_folder(settings.data))
         key = _load_or_create_key(settings, journal)
@@ -87,12 +83,6 @@ def _open_shared_parts(
         if mine.warning:
             journal.say("card", mine.warning, why=mine.why)
         yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own, FEATURES)
-
-
-def _own_rows(dataset: Path, settings: WorkerSettings) -> OwnRows:
-    budget = NO_BUDGET if settings.row_epsilon is None else RowBudget(settings.row_epsilon, settings.row_delta)
-    uses, rounds = RowUsesFolder(settings.data / "row-uses"), RoundFiles(settings.data / "rounds")
-    return OwnRows.opened(dataset, uses, rounds, budget)
 
 
 def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import HttpUrl
 
-from gradmarket.compute.task_run import Arrays, Compute
+from gradmarket.compute.task_run import Compute
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.step import Step
 from worker.journal import Journal
 from worker.run import run_worker

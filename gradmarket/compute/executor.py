@@ -10,14 +10,14 @@ import numpy as np
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.held_rows import HeldRows
 from gradmarket.compute.machine import Effort, MachineLimits, Unfit, find_device_unfit, too_heavy
-from gradmarket.compute.own_rows import OwnRows
 from gradmarket.compute.partitions import Partitions, select_rows
 from gradmarket.compute.prefetch import Prefetch
 from gradmarket.compute.published import fetch_parameters
-from gradmarket.compute.task_run import Answered, Arrays, Compute, TaskRun, Windowed, layout_of, payload_of
+from gradmarket.compute.task_run import Answered, Compute, TaskRun, Windowed, layout_of, payload_of
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.arrays import Tensors
+from gradmarket.market.gradient.arrays import Arrays, Tensors
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.projection import Sketch
@@ -55,7 +55,7 @@ class Executor:
         limits: MachineLimits,
         compute: Compute | None = None,
         window_states: Cache | None = None,
-        own: OwnRows | None = None,
+        own: HeldRows | None = None,
     ) -> None:
         self._runner = runner
         self._fetcher = fetcher

@@ -1,17 +1,16 @@
 """The rows of tasks: partitions, fetched and read ahead of the tasks that need them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from gradmarket.compute.control_rounds import ControlRound, control_round
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.compute.own_rows import OwnRows
+from gradmarket.compute.held_rows import HeldRows, StepCorrection, Taken
 from gradmarket.compute.prefetch import Prefetch
-from gradmarket.compute.row_uses import Taken
 from gradmarket.market.data.manifest import Manifest, Partition, list_training_partitions, parse_manifest, partition_of
 from gradmarket.market.errors import JobRefused, MarketError, Refused
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.drawn_rows import build_drawn_counts
@@ -20,7 +19,6 @@ from gradmarket.market.terms import Digest
 from gradmarket.network.download_errors import PartitionUnfit
 from gradmarket.runner import Runner
 
-Arrays = Mapping[str, np.ndarray]
 PARTITIONS_KEPT: Final = 4
 """Kept unpacked, those prefetched included."""
 
@@ -28,7 +26,7 @@ PARTITIONS_KEPT: Final = 4
 class Partitions:
     """Reads partitions in the runner's child; the newest stay in memory."""
 
-    def __init__(self, runner: Runner, fetcher: Fetcher, own: OwnRows | None = None) -> None:
+    def __init__(self, runner: Runner, fetcher: Fetcher, own: HeldRows | None = None) -> None:
         self._runner, self._fetcher, self._own = runner, fetcher, own
         self._kept: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
@@ -42,7 +40,7 @@ class Partitions:
 
     def rows(self, publication: Publication, round_number: int, task: int) -> list[int]:
         """Returns the numbers of the task's rows in its partition."""
-        if publication.spec.private:
+        if not publication.spec.repeatable:
             return self.own.rows(publication.spec, round_number)
         return task_rows(self.manifest(publication.manifest), publication.spec, round_number, task)
 
@@ -57,21 +55,20 @@ class Partitions:
         what is computed stays here. Raises Refused where they are spent.
         """
         if publication.spec.step.by_row:
-            counted = self.own.counted
-            steps = counted.take(publication) if counts else counted.peek(publication)
+            steps = self.own.take(publication, counts)
             drawn = build_drawn_counts([step.drawn for step in steps]) if publication.spec.step.by_chance else {}
             return self._join_own_rows([piece for step in steps for piece in step.pieces]), drawn
         _partition, arrays = self.of_task(publication, round_number, task)
         return select_rows(arrays, self.rows(publication, round_number, task)), {}
 
-    def control(self, publication: Publication, number: int) -> ControlRound | None:
-        """Returns the round of this holder's control variates, where the job has any."""
-        return control_round(self.own.rounds, publication, number) if publication.spec.private else None
+    def control(self, publication: Publication, number: int) -> StepCorrection | None:
+        """Returns what corrects the steps of a job on this machine's own rows, where it has them corrected."""
+        return None if publication.spec.repeatable else self.own.open_correction(publication, number)
 
     def afford(self, publication: Publication) -> None:
         """Raises Refused where a task would tell more of this machine's own rows than the job may."""
         if publication.spec.step.by_row:
-            self.own.counted.afford(publication)
+            self.own.check_budget(publication)
 
     def _join_own_rows(self, taken: Sequence[Taken]) -> dict[str, np.ndarray]:
         """Returns these rows of this machine's own partitions, one after the other; each partition is read once."""
@@ -88,7 +85,7 @@ class Partitions:
     def of_task(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
         """Returns the partition that holds the task's rows, and its arrays."""
         spec, manifest = publication.spec, self.manifest(publication.manifest)
-        if spec.private:
+        if not spec.repeatable:
             mine = self.own.partition(round_number)
             return mine, self._load_own_partition(mine)
         if not list_training_partitions(manifest, spec):
@@ -97,7 +94,7 @@ class Partitions:
         return partition, self._kept.take(manifest.key(partition), lambda: self._fetch_partition(manifest, partition))
 
     @property
-    def own(self) -> OwnRows:
+    def own(self) -> HeldRows:
         """The rows of this machine's own, for private jobs. Raises Refused where there are none."""
         if self._own is None:
             raise Refused("the job's rows stay with their holders, and this worker has none: name a folder (--dataset)")
@@ -105,7 +102,7 @@ class Partitions:
 
     def largest(self, publication: Publication) -> int:
         """Returns the bytes of the largest partition that a task downloads. Raises Refused as `own` does."""
-        if publication.spec.private:
+        if not publication.spec.repeatable:
             self.own  # noqa: B018
         partitions = list_training_partitions(self.manifest(publication.manifest), publication.spec)
         return max((partition.bytes for partition in partitions), default=0)
@@ -118,7 +115,7 @@ class Partitions:
         self.expect(publication, place + stride)
 
     def expect(self, publication: Publication, place: int) -> None:
-        if publication.spec.private:
+        if not publication.spec.repeatable:
             return
         manifest = self.manifest(publication.manifest)
         partition = partition_of(manifest, publication.spec, place)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gradmarket.compute.executor import Executor
-from gradmarket.compute.task_run import Arrays
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.probe import move_along_gradient
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer

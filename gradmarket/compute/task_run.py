@@ -7,9 +7,10 @@ from secrets import token_bytes
 
 import numpy as np
 
-from gradmarket.compute.control_rounds import ControlRound
+from gradmarket.compute.held_rows import StepCorrection
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import Codec, load_codec
 from gradmarket.market.gradient.payload import encode_payload, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
@@ -25,7 +26,6 @@ from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.runner import DocumentInfo
 from graphdoc.encoding import Bytes
 
-Arrays = Mapping[str, np.ndarray]
 Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
 """(state, batch, seed, step) -> the arrays of market.model.compute."""
 Answered = tuple[Mapping[str, np.ndarray], Sequence[Hash]]
@@ -48,7 +48,7 @@ def layout_of(publication: Publication, info: DocumentInfo) -> Layout:
 def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray], leaves: Sequence[Hash]) -> Bytes:
     """Returns the payload of an answer; a holder's own is kept within the job's bounds. Raises Refused as `bounded`."""
     packed = load_codec(spec.uplink.codec)
-    if spec.private:
+    if not spec.repeatable:
         payload = bounded.encode_bounded_payload(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
         task.store_sent_answer(payload, packed)
         return payload
@@ -65,7 +65,7 @@ class TaskRun:
     state: Arrays
     batch: Arrays
     seed: bytes
-    control: ControlRound | None = None
+    control: StepCorrection | None = None
     drawn: Arrays = field(default_factory=dict)
     """How many rows each step drew by chance (model.drawn_rows), where they are drawn so."""
 

@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from gradmarket.compute.task_run import Arrays, Compute
+from gradmarket.compute.task_run import Compute
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.step import Step
 from worker.journal import Journal
 from worker.run import run_worker

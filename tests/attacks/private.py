@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.compute.own_rows import OwnRows
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
@@ -24,6 +23,7 @@ from tests.attacks.scene import UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.patience import wait_until
+from worker.features.private.own_rows import OwnRows
 from worker.money.chain_view import ChainView
 from worker.protocol.policy import Guard, OnChain, Proposal, RequesterStanding, WorkLimits, why_not
 

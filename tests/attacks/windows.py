@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradmarket.compute.task_run import Arrays, TaskRun
+from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model import window_state
 from gradmarket.market.model.compute import compute_step

@@ -49,7 +49,10 @@ def test_a_field_of_a_deleted_feature_is_refused_and_no_other(name: str) -> None
         check_features_serve(spec, NAMES - {name})
 
 
-@pytest.mark.parametrize("option", [{"page": 0}, {"consents": (Path("consent"),)}, {"discover": True}])
+@pytest.mark.parametrize(
+    "option",
+    [{"dataset": Path("rows"), "jobs": ("00" * 8,)}, {"page": 0}, {"consents": (Path("consent"),)}, {"discover": True}],
+)
 def test_a_worker_says_which_option_it_is_built_without(
     option: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

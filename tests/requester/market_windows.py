@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gradmarket.compute.task_run import Arrays, TaskRun
+from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.gradient import payload
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep, Step, WindowStep

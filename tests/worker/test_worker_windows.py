@@ -12,9 +12,10 @@ from gradmarket.auditor import Auditor
 from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
-from gradmarket.compute.task_run import Arrays, Compute, layout_of
+from gradmarket.compute.task_run import Compute, layout_of
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model import window_state

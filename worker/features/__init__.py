@@ -7,6 +7,7 @@ from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
 from worker.features.disputes import DisputesFeature
 from worker.features.owner_page import OwnerPageFeature
+from worker.features.private import HeldRowsFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
 from worker.features.windows import WindowStatesFeature
@@ -18,6 +19,7 @@ FEATURES: Final[tuple[WorkerFeature, ...]] = (
     DiscoveryFeature(),
     PayoutConsentsFeature(),
     WindowStatesFeature(),
+    HeldRowsFeature(),
     MaskedAnswersFeature(),
 )
 """In the order in which they are asked (worker.feature). Imported by worker.run and the commands alone."""

@@ -13,7 +13,7 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.compute.own_rows import OwnRows
+from gradmarket.compute.held_rows import HeldRows
 from gradmarket.compute.task_run import Compute
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
@@ -26,7 +26,6 @@ from worker.journal import Journal
 from worker.markets.background import LeaseComputation
 from worker.markets.expected_pay import estimate_best_prospect
 from worker.markets.loop import Loop
-from worker.markets.taking_part import ASK_S, TakingPart
 from worker.markets.upkeep import Upkeep
 from worker.markets.worker_context import WorkerContext
 from worker.money import known_chains
@@ -47,6 +46,8 @@ Wrap = Callable[[Compute], Compute]
 LAST_WORDS: Final = 3
 """The most polls made when leaving to report what is still to be reported."""
 PROBLEM_PAUSE_S: Final = 3.0
+ASK_S: Final = 5.0
+"""Longest wait of a poll, in seconds, before all is done that the market needs first."""
 
 
 class SessionPart(Protocol):
@@ -58,12 +59,24 @@ class SessionPart(Protocol):
         """Ends it; waits at most `wait_s` seconds for what it is about."""
 
 
+class MarketEntry(Protocol):
+    """What a market needs before it gives leases, such as word of a dataset."""
+
+    @property
+    def done(self) -> bool: ...
+
+    def turn(self) -> None:
+        """Does it unless it is done; logs once why it cannot."""
+
+
 class SessionHooks(Protocol):
     """What a joined market asks of each feature (worker.feature)."""
 
     def find_consent(
         self, settings: WorkerSettings, facts: ChainFacts, worker: Address, payout: Address
     ) -> ConsentRequest | None: ...
+
+    def open_entry(self, shared: "Shared", context: WorkerContext) -> MarketEntry | None: ...
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None: ...
 
@@ -82,7 +95,7 @@ class Shared:
     signals: Signals
     stack: ExitStack
     wrapper: Wrap | None = None
-    own: OwnRows | None = None
+    own: HeldRows | None = None
     features: Sequence[SessionHooks] = ()
 
     @property
@@ -138,7 +151,7 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         Redeemer(chain_view, key.key, shared.account_store, shared.journal, context.money, shared.payout),
         shared.payout,
         settings.alone,
-        TakingPart(context, shared.own, shared.runner) if shared.own else None,
+        [entry for one in shared.features if (entry := one.open_entry(shared, context)) is not None],
         shared.features,
     )
 
@@ -181,13 +194,13 @@ class MarketSession:
         redeemer: Redeemer,
         payout: Address,
         alone: bool,
-        taking_part: TakingPart | None = None,
+        entries: Sequence[MarketEntry] = (),
         features: Sequence[SessionHooks] = (),
     ) -> None:
         self.context = context
         self._redeemer = redeemer
         self._payout = payout
-        self._taking_part = taking_part
+        self._entries = entries
         self._replica_files = InFlightFolder(
             context.settings.data / "held" / f"{context.domain.instance.hex()[:16]}-{context.signer[2:]}"
         )
@@ -233,8 +246,8 @@ class MarketSession:
         context.journal.say("joining", f"{with_name}.", **facts)
         for part in self._parts:
             part.start()
-        if self._taking_part is not None:
-            self._taking_part.turn()
+        for entry in self._entries:
+            entry.turn()
         self.look()
 
     def look(self) -> None:
@@ -249,7 +262,7 @@ class MarketSession:
 
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
         """Does one poll and everything that follows from it. Raises MarketError."""
-        joined = self._taking_part is None or self._taking_part.done
+        joined = all(entry.done for entry in self._entries)
         most = self.context.settings.wait_s if wait_s is None else wait_s
         self._loop.turn(leaving, most if joined else min(most, ASK_S), room)
 
@@ -265,8 +278,8 @@ class MarketSession:
 
     def run_upkeep(self) -> None:
         self._upkeep.turn()
-        if self._taking_part is not None:
-            self._taking_part.turn()
+        for entry in self._entries:
+            entry.turn()
 
     def say_problem(self, error: MarketError) -> None:
         self.context.journal.once("problem", "; ".join(filter(None, (str(error), error.remedy))))

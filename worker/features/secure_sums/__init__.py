@@ -9,6 +9,7 @@ from worker.protocol.in_flight import InFlightFolder
 
 class MaskedAnswersFeature(WorkerFeature):
     name = "secure_sums"
+    needs = ("private",)
 
     def open_computation(self, context: WorkerContext, replica_files: InFlightFolder) -> SecureRounds:
         return SecureRounds(context, SecureFolder(replica_files.folder / "secure"))

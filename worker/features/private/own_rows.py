@@ -1,21 +1,23 @@
 """A holder's own rows for a private job: a packed dataset on this machine, checked against the job, and never sent."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
 
-from gradmarket.compute.control_rounds import RoundsInMemory, RoundStore
-from gradmarket.compute.row_uses import NO_BUDGET, CountedRows, RowBudget, RowUsesStore, UsesInMemory
-from gradmarket.compute.task_run import Arrays
+from gradmarket.compute.held_rows import StepRows
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.job import JobSpec
+from gradmarket.market.gradient.arrays import Arrays
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.model import sampling
 from gradmarket.network.download_errors import PartitionUnfit
 from gradmarket.runner import Runner
 from graphdoc.figures import Range
+from worker.features.private.control_rounds import ControlRound, RoundsInMemory, RoundStore, control_round
+from worker.features.private.row_uses import NO_BUDGET, CountedRows, RowBudget, RowUsesStore, UsesInMemory
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,16 @@ class OwnRows:
         return sampling.draw_shuffled_rows(
             self.seed, round_number, 0, self.partition(round_number).rows, step.rows, step.moves
         )
+
+    def take(self, publication: Publication, counts: bool) -> Sequence[StepRows]:
+        return self.counted.take(publication) if counts else self.counted.peek(publication)
+
+    def check_budget(self, publication: Publication) -> None:
+        self.counted.afford(publication)
+
+    def open_correction(self, publication: Publication, number: int) -> ControlRound | None:
+        """Returns the round of this holder's control variates, where the job has any."""
+        return control_round(self.rounds, publication, number)
 
     def read(self, partition: Partition, runner: Runner) -> Arrays:
         """Reads a partition in the runner's child. Raises PartitionUnfit."""

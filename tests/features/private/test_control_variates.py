@@ -9,7 +9,6 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from gradmarket.compute.control_rounds import ControlRound, RoundsInMemory
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute_step
@@ -19,7 +18,8 @@ from gradmarket.market.step import LocalStep
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
-from worker.protocol.round_files import RoundFiles
+from worker.features.private.control_rounds import ControlRound, RoundsInMemory
+from worker.features.private.holder_files import RoundFiles
 
 HOLDERS, STEPS, ROWS, LR, OUTER = 3, 4, 6, 0.2, 0.5
 LOCAL = {"kind": "local", "rows": ROWS, "steps": STEPS, "optimizer": {"name": "sgd", "lr": LR}}

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from secrets import token_bytes
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.compute.held_rows import StepRows, Taken
+from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
@@ -22,15 +23,6 @@ from gradmarket.market.rules import privacy, row_privacy, sampled_privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.rules.sampled_privacy import SampledSteps
 from gradmarket.market.terms import Digest, Hash
-
-Taken = tuple[Partition, list[int]]
-
-
-class StepRows(NamedTuple):
-    """The rows of one step, piece by piece; those after the first `drawn` fill its batch and count as zeros."""
-
-    pieces: Sequence[Taken]
-    drawn: int
 
 
 @dataclass(frozen=True)

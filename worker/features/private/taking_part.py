@@ -1,14 +1,9 @@
 """Takes part in a private job with rows of this machine's own, once the job is published and the rows fit it."""
 
-from typing import Final
-
-from gradmarket.compute.own_rows import OwnRows
 from gradmarket.market.errors import MarketError
 from gradmarket.runner import Runner
+from worker.features.private.own_rows import OwnRows
 from worker.markets.worker_context import ENDED, WorkerContext
-
-ASK_S: Final = 5.0
-"""Longest wait of a poll, in seconds, while the job is not joined: it may be published meanwhile."""
 
 
 class TakingPart:

@@ -1,12 +1,12 @@
 """A holder's control variates (rules.control_variates): what it keeps of its last round, and what it corrects by."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
 from gradmarket.market.errors import Refused, TensorsRefused
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import control_variates
 from gradmarket.market.rules.control_variates import LastRound
@@ -14,7 +14,6 @@ from gradmarket.market.step import LocalStep
 from graphdoc import tensors
 from graphdoc.encoding import Bytes
 
-Arrays = Mapping[str, np.ndarray]
 PARTS: Final = ("start", "correction", "change")
 
 

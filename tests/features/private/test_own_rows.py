@@ -10,7 +10,6 @@ import pytest
 
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
-from gradmarket.compute.own_rows import OwnRows
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
@@ -24,6 +23,7 @@ from gradmarket.market.wire.step_fault import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
+from worker.features.private.own_rows import OwnRows
 from worker.markets import step_faults
 from worker.settings import WorkerSettings
 

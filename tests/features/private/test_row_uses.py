@@ -11,8 +11,6 @@ import pytest
 
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
-from gradmarket.compute.own_rows import OwnRows
-from gradmarket.compute.row_uses import CountedRows, RowBudget, RowUses
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
@@ -24,7 +22,9 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
-from worker.protocol.row_uses import RowUsesFolder
+from worker.features.private.holder_files import RowUsesFolder
+from worker.features.private.own_rows import OwnRows
+from worker.features.private.row_uses import CountedRows, RowBudget, RowUses
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
 PER_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 2.0, "delta": 1e-5}
