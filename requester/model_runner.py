@@ -21,7 +21,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
 from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
-from graphdoc.document.schema import parse_document
+from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
 from graphdoc.values import Outside
@@ -99,7 +99,7 @@ class ModelRunner:
         parameters = blobs.put(tensors.pack_tensors(model.parameters))
         metrics = None if model.metrics is None else blobs.put(model.metrics)
         named = DocumentModel(
-            document=blobs.put(model.document),
+            document=blobs.put(set_arithmetic(model.document, spec.arithmetic)),
             evaluation=blobs.put(model.evaluation),
             metrics=metrics,
             parameters=parameters,
@@ -121,6 +121,9 @@ class ModelRunner:
         _check_finite(
             tensors.unpack_tensors(blobs.read(model.parameters), loaded.state), [e.name for e in loaded.trainable]
         )
+        if loaded.arithmetic != spec.arithmetic:
+            told = f"{spec.arithmetic}, and the document computes in {loaded.arithmetic} arithmetic"
+            raise JobRefused("arithmetic", f"{told}: set it to {loaded.arithmetic}")
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         return PublishedModel(

@@ -29,6 +29,7 @@ NEIGHBOURS: Final = (
     "tests/sdk/test_frames.py",
     "tests/sdk/test_new.py",
     "tests/sdk/test_newcomers_mistakes.py",
+    "tests/sdk/test_one_class_votes.py",
     "tests/sdk/test_private.py",
     "tests/sdk/test_secure_rounds.py",
     "tests/sdk/test_sweep.py",

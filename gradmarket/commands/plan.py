@@ -22,6 +22,7 @@ from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules import identities
+from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST
@@ -185,6 +186,7 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
             "price": str(spec.price.most),
             "at_most": str(spec.most_expensive),
         }
+        | ({"arithmetic": ONE_CLASS} if spec.reproducible else {})
         | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
         | ({"audits": _describe_audits(spec), "joining": _describe_joining(spec)} if spec.proof else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})

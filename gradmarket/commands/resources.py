@@ -13,7 +13,7 @@ from gradmarket.market.model import coupled_rows
 from gradmarket.market.model.layout import check_weighed
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors
-from graphdoc.document.schema import parse_document
+from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.figures import Bound
 from requester.dataset import OURS
 from requester.ready_data import digits
@@ -82,7 +82,7 @@ def _load_document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Se
         raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
     runner.turn("plan", publishes=True)
     model = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
-    return DocumentInfo.of(runner.load(model.document))
+    return DocumentInfo.of(runner.load(set_arithmetic(model.document, spec.arithmetic)))
 
 
 def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:

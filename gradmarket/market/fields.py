@@ -22,11 +22,20 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.patterns import DIGEST, PATTERNS
-from gradmarket.market.terms import Address, Amount, Digest, Hash
+from gradmarket.market.printable import Printable
+from gradmarket.market.terms import REPRODUCIBLE, Address, Amount, Digest, Hash
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def _check_announced_class(name: str) -> str:
+    if name == REPRODUCIBLE:
+        raise ValueError(f"{name} is no machine's own class: jobs of reproducible arithmetic give it")
+    return name
+
+
+AnnouncedClass = Annotated[Printable, AfterValidator(_check_announced_class)]
+"""The determinism class that a machine names itself."""
 _NO_AMOUNT: Final = "no amount: write it like '0.01 GRAD', '1e18 units', or '1000' of the token's smallest unit"
 
 

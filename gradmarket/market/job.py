@@ -107,6 +107,29 @@ class JobSpec(JobFields):
         return "gives odds and no proof, and a stake is lost by proof only: leave out stake" if self.stake else ""
 
     @model_validator(mode="after")
+    def _reproduces(self) -> "JobSpec":
+        if self.reproducible and (why := self._not_reproducible()):
+            raise ValueError(f"arithmetic: reproducible {why}")
+        return self
+
+    def _not_reproducible(self) -> str:
+        """Returns why answers of this job would not have the same bits on every processor, or for nothing."""
+        if self.precision != "fp32":
+            return f"kernels compute in fp32, and precision is {self.precision}: set precision to fp32"
+        if self.step.by_row:
+            return "answers compare by bits, and noise by row gives none twice: leave out step.per_row"
+        if self.private:
+            return "answers are for others to compute again, and the rows stay with their holders: leave out arithmetic"
+        if self.verifier.name != verifiers.DEFAULT:
+            return f"answers agree by bits on every processor: set verifier to {verifiers.DEFAULT}"
+        return ""
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether its answers have the same bits on every processor."""
+        return self.arithmetic == "reproducible"
+
+    @model_validator(mode="after")
     def _leaves_rows(self) -> "JobSpec":
         if self.private and (why := self._not_private(self.private)):
             raise ValueError(why)

@@ -29,7 +29,7 @@ from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
-from graphdoc.document.graph import Precision
+from graphdoc.document.graph import Arithmetic, Precision
 
 STALEST: Final = 4
 ALONE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
@@ -39,7 +39,7 @@ EDITORS: Final = "$schema"
 
 
 def _is_default(value: str | int | tuple[Growth, ...] | Part | None) -> bool:
-    return value is None or value in ("workers", "rounds", 0, (), "")
+    return value is None or value in ("workers", "rounds", "native", 0, (), "")
 
 
 class JobFields(Part):
@@ -51,6 +51,9 @@ class JobFields(Part):
     evaluation: Evaluation | None = None
     step: Step
     precision: Precision = "fp32"
+    arithmetic: Arithmetic = Field(default="native", exclude_if=_is_default)
+    """`reproducible`: on kernels whose bits depend on no x86 processor, so that any two vote exactly
+    (graphdoc.reproducible). Omitted where it is the default, as `visibility` is."""
     optimizer: Optimizer
     aggregator: Aggregator = Aggregator()
     uplink: Link = Link()

@@ -22,6 +22,8 @@ JobId = NewType("JobId", str)
 TaskId = NewType("TaskId", str)
 ReplicaId = NewType("ReplicaId", str)
 
+REPRODUCIBLE: Final = "reproducible-1"
+"""The determinism class of all x86 processors in a job of reproducible arithmetic; no machine may announce it."""
 DOUBT: Final = 0.05
 """One minus the confidence of what is concluded from samples: evidence of audits, and a test of losses."""
 

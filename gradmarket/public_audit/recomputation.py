@@ -28,6 +28,7 @@ from gradmarket.market.gradient.published_update import UpdateDraft, update_byte
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import advance_model, build_model_state
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
 from gradmarket.market.wire.poll import digest_of, hash_of
@@ -158,7 +159,7 @@ class Recomputation:
         evidence = self.record.evidence.get(task.id)
         classes = {b.determinism_class for b in evidence.committed if b.root == task.root} if evidence else set()
         own = self.runner.determinism_class()
-        if evidence is None or own not in classes:
+        if evidence is None or classes.isdisjoint(list_checked_classes(own)):
             other = ", ".join(sorted(filter(None, classes))) or "one that is not shown"
             self.unseen.append(f"tasks of class {other}: this machine is {own}")
             return None

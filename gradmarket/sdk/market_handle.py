@@ -88,8 +88,8 @@ class Market:
         `patience` once so many evaluations brought nothing better of the first metric, or else of the loss.
         `continue_from` is an earlier job of the same model. Once that is finished, this one starts from its parameters,
         in place of the module's, and its optimizer's state; `rounds` are more rounds, and other fields default to its.
-        `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
-        with what workers will compute.
+        `fields` are further fields of the job, such as `arithmetic`. Before anything is sent, the module's result is
+        compared, bit by bit, with what workers will compute natively.
 
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -40,3 +41,14 @@ def check_rows_apart(made: Published, step: Passes) -> None:
     """Raises DocumentRefused, naming the node, where a step needs each row's gradient and the model has none."""
     if step.by_row:
         compute_bound(Program(schema.parse_document(made.document)), step.pass_sizes, by_row=True)
+
+
+def set_job_arithmetic(made: Published, spec: JobSpec) -> Published:
+    """Returns the documents with the one that is trained in the job's arithmetic.
+
+    Raises DocumentRefused, naming the operator, where that has no kernel for one.
+    """
+    document = schema.set_arithmetic(made.document, spec.arithmetic)
+    if spec.reproducible:
+        compute_bound(Program(schema.parse_document(document)), spec.step.pass_sizes)
+    return replace(made, document=document)

@@ -24,7 +24,7 @@ from gradmarket.sdk.measuring import (
     list_stop_fields,
     name_metrics,
 )
-from gradmarket.sdk.model import check_rows_apart, warn_of_coupled_rows
+from gradmarket.sdk.model import check_rows_apart, set_job_arithmetic, warn_of_coupled_rows
 from gradmarket.sdk.rows import load_rows, load_validation
 from graphdoc import formats
 from graphdoc.document import schema
@@ -124,6 +124,7 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     cut = Cut(most, asked.partition_format, held_out, asked.seed or 0, classes=loaded.classes)
     packed = pack_dataset(arrays, cut, loaded.encoding, measured_rows)
     made = export_module(module, loss, arrays, spec.precision, build_metrics(metrics))
+    made = set_job_arithmetic(made, spec)
     for rows in (arrays, measured_rows):
         if rows is not None:
             check_taken(made, rows, spec.step.pass_rows)

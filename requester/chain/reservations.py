@@ -140,7 +140,11 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     if not _may_reserve(reader, job, now):
         return None
     able = _list_able_classes(reader, job, now)
-    live = [row for row in workers.list_live_earners(reader, job, now) if able is None or row.determinism_class in able]
+    live = [
+        row
+        for row in workers.list_live_earners(reader, job, now)
+        if able is None or workers.get_class(row, job) in able
+    ]
     here = [worker.address for worker in live if workers.is_serving_job(worker, job.id)]
     locked = newcomers.sum_left_units(reader, job, now)
     allowance = rules.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job))

@@ -42,7 +42,8 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.repeatable:
         at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
-        if _find_leading_class(at_hand, spec.separation, mixable)[1] >= plan.quorum:
+        parties = [(workers.get_class(worker, job), workers.build_party(worker)) for worker in at_hand]
+        if _lead(parties, spec.separation, mixable)[1] >= plan.quorum:
             return True
     for known in (True, False):
         own = partial(workers.list_deciding_workers, work, job, now, beside, known)
@@ -66,7 +67,7 @@ def _may_vote_plainly(
     It may while no worker of the servable classes can be drawn, and once a task has waited for one and none of them
     answered meanwhile; in a job that settled on a class without auditor at once.
     """
-    if any(worker.determinism_class in servable for worker in asking):
+    if any(workers.get_class(worker, job) in servable for worker in asking):
         return False
     if servable and workers.has_drawable_worker(reader, job, now, servable):
         return False
@@ -86,7 +87,7 @@ def _list_preferred_classes(reader: RowReader, job: Job, now: float) -> frozense
 def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
     """Whether a worker that may get a lease of the job delivered before, is of these classes, and content with it."""
     content = workers.is_serving_job(worker, job.id) and workers.asks_of(worker, job) <= job.price
-    return content and worker.accepted_at is not None and (beside is None or worker.determinism_class in beside)
+    return content and worker.accepted_at is not None and (beside is None or workers.get_class(worker, job) in beside)
 
 
 def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, quorum: int, mixable: Mixable) -> bool:
@@ -97,7 +98,10 @@ def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, quorum: int, m
 
 def _find_leading_class(present: Iterable[Any], separation: Sequence[str], mixable: Mixable) -> tuple[str, int]:
     """Returns the class with the most separate workers, and their number; `present` as `workers.present`."""
-    parties = ((row.determinism_class, workers.build_party(row)) for row in present)
+    return _lead([(row.determinism_class, workers.build_party(row)) for row in present], separation, mixable)
+
+
+def _lead(parties: Sequence[tuple[str, Party]], separation: Sequence[str], mixable: Mixable) -> tuple[str, int]:
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 

@@ -178,12 +178,12 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
     for deal in deals:
         task, lease_s = deal.task, jobs.load_spec(job).deadlines.lease_s
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
-        takers = [worker for worker, name in drawn if is_asking(worker, now) and worker.determinism_class == name]
+        takers = [worker for worker, name in drawn if is_asking(worker, now) and workers.get_class(worker, job) == name]
         for worker in takers:
-            _record_lease(work, task, worker, lease_s, expect(worker), now)
+            _record_lease(work, job, task, worker, lease_s, expect(worker), now)
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and (task.determinism_class is None or deal.plan is not None):
-            changes["determinism_class"] = takers[0].determinism_class
+            changes["determinism_class"] = workers.get_class(takers[0], job)
         if takers and deal.plan is not None:
             changes |= {"plan": deal.plan, "wave_size": deal.plan.first_wave}
         if len(takers) >= deal.places:
@@ -204,7 +204,9 @@ def _compute_draw_wait(task: Task, able: int, idle: int, now: float) -> float:
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
 
 
-def _record_lease(work: Work, task: Task, worker: Worker, seconds: int, expected: float | None, now: float) -> None:
+def _record_lease(
+    work: Work, job: Job, task: Task, worker: Worker, seconds: int, expected: float | None, now: float
+) -> None:
     worker.capacity -= 1
     worker.fence += 1
     work.add(
@@ -222,7 +224,7 @@ def _record_lease(work: Work, task: Task, worker: Worker, seconds: int, expected
             leased_at=now,
             lease_until=now + seconds,
             expected_at=None if expected is None else now + expected,
-            determinism_class=worker.determinism_class,
+            determinism_class=workers.get_class(worker, job),
         )
     )
     work.notify(worker_topic(worker.address))

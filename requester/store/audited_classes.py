@@ -1,12 +1,13 @@
 """The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import BindParameter, Select, bindparam, exists, func, select, update
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import classes
-from gradmarket.market.terms import AuditState
+from gradmarket.market.terms import REPRODUCIBLE, AuditState
 from requester.store import jobs
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Worker
@@ -14,12 +15,19 @@ from requester.store.work import RowReader, Work
 
 
 def record_asking_auditor(work: Work, determinism_class: str, now: float) -> None:
-    """Records that an auditor of the class asks for work; writes at most once in RECORDED_EVERY_S."""
-    row = work.get(AuditedClass, determinism_class)
-    if row is None:
-        work.add(AuditedClass(determinism_class=determinism_class, asked_at=now))
-    elif now - row.asked_at > classes.RECORDED_EVERY_S:
-        row.asked_at = now
+    """Records that an auditor that announces the class asks for work; writes at most once in RECORDED_EVERY_S."""
+    for name in classes.list_checked_classes(determinism_class):
+        row = work.get(AuditedClass, name)
+        if row is None:
+            work.add(AuditedClass(determinism_class=name, asked_at=now))
+        elif now - row.asked_at > classes.RECORDED_EVERY_S:
+            row.asked_at = now
+
+
+def _select_of_job(job: Job, names: Iterable[str]) -> frozenset[str]:
+    """Returns those of the classes that answers of the job may be of."""
+    reproducible = jobs.load_spec(job).reproducible
+    return frozenset(name for name in names if (name == REPRODUCIBLE) == reproducible)
 
 
 def renew_classes(work: Work, now: float) -> None:
@@ -56,7 +64,7 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     if not spec.audited or spec.verifier.scored:
         return None
     if spec.unaudited_plan is not None:
-        there: frozenset[str] = frozenset(reader.session.scalars(_THERE, {"now": now}))
+        there = _select_of_job(job, reader.session.scalars(_THERE, {"now": now}))
         return there - _load_unable_classes(reader, job, now)
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
         return None
@@ -153,7 +161,7 @@ def is_lately_unable(reader: RowReader, job: Job, now: float) -> bool:
 def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
     """Returns the classes that auditors asked for since the job was made, or shortly before, and were able to check."""
     since = job.created_at - classes.UNHEARD_S
-    known: frozenset[str] = frozenset(reader.session.scalars(_HEARD, {"since": since}))
+    known = _select_of_job(job, reader.session.scalars(_HEARD, {"since": since}))
     return known - _load_unable_classes(reader, job, now)
 
 

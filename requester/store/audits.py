@@ -10,7 +10,7 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import auditing, classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.auditing import Turn
-from gradmarket.market.terms import AuditState, ReplicaState, TaskState
+from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
 from requester.store import audited_classes
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
@@ -44,7 +44,8 @@ def sum_awardable_units(reader: RowReader, job_id: str) -> int:
 
 def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> Sequence[str]:
     """Returns what the audits wait for that nobody has run yet, in words."""
-    able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
+    any_cpu = Audit.determinism_class == REPRODUCIBLE
+    able = case((Audit.scored, "any class"), (any_cpu, "any x86 processor"), else_="class " + Audit.determinism_class)
     auditor = "an auditor of " + able + " (gradmarket auditor run)"
     awaited = [(condition, words) for words, condition in _list_awaited(reader, now)]
     for_what = case(*awaited, else_=auditor) if awaited else auditor
@@ -150,13 +151,13 @@ def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
 
 
 def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
-    """Returns a due audit that this class may run and nobody is running: the oldest of the job whose turn it is.
+    """Returns a due audit that a machine of this class may run and nobody runs: the oldest of the job whose turn it is.
 
     Skips rows that are locked. One that waits for something is not due yet, and one that ATTEMPTS auditors left
     unanswered is none any more (market.rules.classes). The turns are market.rules.auditing.order_turns.
     """
     ready = [~condition for _, condition in _list_awaited(work, now)]
-    able = or_(Audit.determinism_class == determinism_class, Audit.scored)
+    able = or_(Audit.determinism_class.in_(classes.list_checked_classes(determinism_class)), Audit.scored)
     due = (Audit.state == AuditState.DUE, able, _is_free(now), Audit.claims < classes.ATTEMPTS, *ready)
     of_jobs = select(Audit.job_id, Job.token, func.min(Audit.created_at)).join(Job, Job.id == Audit.job_id)
     waiting = [Turn(*row) for row in work.session.execute(of_jobs.where(*due).group_by(Audit.job_id, Job.token))]
@@ -194,7 +195,8 @@ def next_owed(work: Work, determinism_class: str, now: float) -> Audit | None:
     Skips rows that are locked.
     """
     owed = (Task.state == TaskState.UPLOADING, Task.uploader.is_(None), Task.due_at > now)
-    mine = select(Audit).join(Task, Task.id == Audit.task_id).where(*owed, Audit.determinism_class == determinism_class)
+    checked = Audit.determinism_class.in_(classes.list_checked_classes(determinism_class))
+    mine = select(Audit).join(Task, Task.id == Audit.task_id).where(*owed, checked)
     first = mine.where(_is_free(now)).order_by(Audit.created_at, Audit.task_id).limit(1)
     return work.session.scalars(first.with_for_update(of=Audit, skip_locked=True)).one_or_none()
 

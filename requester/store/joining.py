@@ -117,7 +117,7 @@ COVERED: Final = exists().where(
 )
 RECORDED: Final = exists().where(
     Reputation.operator == Worker.operator,
-    Reputation.determinism_class == Worker.determinism_class,
+    Reputation.determinism_class == workers.CLASS,
     Reputation.evidence >= bindparam("least"),
     Reputation.paid >= bindparam("least_paid"),
     Reputation.computed >= bindparam("least_computed"),
@@ -126,7 +126,8 @@ RECORDED: Final = exists().where(
 _OWN: Final = aliased(Account)
 _ASKING: Final = (
     select(
-        *(Worker.address, Worker.operator, Worker.payout, Worker.network, Worker.determinism_class, Worker.joined_at),
+        *(Worker.address, Worker.operator, Worker.payout, Worker.network, Worker.joined_at),
+        workers.CLASS.label("determinism_class"),
         (func.coalesce(_OWN.at_risk, 0) >= bindparam("deposit", type_=Integer)).label("deposit"),
         COVERED.label("covered"),
     )

@@ -231,7 +231,7 @@ def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: b
     return newcomers.in_turn(
         workers.build_party(row)
         for row in rows
-        if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof)
+        if identities.is_proven(records.get((row.operator, workers.get_class(row, job)), 0.0), proof)
     )
 
 

@@ -76,9 +76,7 @@ def list_plain_voters(
     return [one for one in candidates if identities.is_proven(standings[one.party.worker], spec.proof or 0)]
 
 
-_RECORDED: Final = exists().where(
-    Reputation.operator == Worker.operator, Reputation.determinism_class == Worker.determinism_class
-)
+_RECORDED: Final = exists().where(Reputation.operator == Worker.operator, Reputation.determinism_class == workers.CLASS)
 _JUST_OVER: Final = exists().where(
     Replica.worker == Worker.address,
     Replica.job_id == bindparam("job"),

@@ -3,14 +3,29 @@
 from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
-from sqlalchemy import JSON, BigInteger, Boolean, Integer, String, and_, bindparam, cast, exists, func, or_, select
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Integer,
+    String,
+    and_,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    or_,
+    select,
+)
 
 from gradmarket.market.rules import assignment, operators
+from gradmarket.market.rules import classes as classes_rule
 from gradmarket.market.rules.assignment import Candidate, Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
-from gradmarket.market.terms import Address, ReplicaState, Units
+from gradmarket.market.terms import REPRODUCIBLE, Address, ReplicaState, Units
 from requester.store import jobs, reputations, strikes
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
@@ -73,9 +88,17 @@ RESTS: Final = exists().where(
 )
 _FIT: Final = (~strikes.SUSPENDED, ~RESTS, ~reputations.BARRED)
 """Conditions: neither suspended nor barred, and not resting."""
+CLASS: Final = case(
+    (
+        and_(bindparam("reproducible", type_=Boolean), Worker.determinism_class.startswith(classes_rule.PROCESSORS)),
+        REPRODUCIBLE,
+    ),
+    else_=Worker.determinism_class,
+)
+"""The worker's class in the job (rules.classes.find_class_in_job)."""
 OF_CLASSES: Final = or_(
     and_(bindparam("any_class", type_=Boolean), Worker.determinism_class != ""),
-    is_in_bound_list(Worker.determinism_class, "classes"),
+    is_in_bound_list(CLASS, "classes"),
 )
 ASKS: Final = and_(Worker.asking_until > NOW, Worker.capacity > 0)
 BUSY: Final = exists().where(
@@ -87,9 +110,9 @@ COVERED: Final = exists().where(
     Account.job_id == bindparam("job"), Account.worker == Worker.address, Account.reserved - Account.earned > 0
 )
 """Condition: the job has money reserved for the worker beyond what it earned."""
-PRESENT: Final = select(Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network).where(
-    LIVE, *CONTENT, *_FIT, OF_CLASSES
-)
+PRESENT: Final = select(
+    CLASS.label("determinism_class"), Worker.address, Worker.operator, Worker.payout, Worker.network
+).where(LIVE, *CONTENT, *_FIT, OF_CLASSES)
 """Class and party of every live worker that may be drawn for the job, or of those of some classes (`asked_of`).
 
 Who names other jobs, or wants more than it pays, is not there for it: it keeps no place from anybody.
@@ -99,7 +122,8 @@ Who names other jobs, or wants more than it pays, is not there for it: it keeps 
 def asked_of(job: Job, now: float, classes: Collection[str] | None = None) -> dict[str, Any]:
     """Returns the parameters of all these conditions; `classes` None: workers of any class count."""
     about = {"job": job.id, "job_key": job.id, "price": job.price, "now": now}
-    about |= {"anybody": jobs.load_spec(job).repeatable}
+    spec = jobs.load_spec(job)
+    about |= {"anybody": spec.repeatable, "reproducible": spec.reproducible}
     return about | {"any_class": classes is None, "classes": classes or ()}
 
 
@@ -137,6 +161,11 @@ _HAS_ROOM_OR_PLACE: Final = or_(and_(HERE, Worker.capacity > 0), BUSY)
 _KNOWN: Final = PRESENT.where(KNOWN).limit(_FEW)
 _DECIDING: Final = PRESENT.where(or_(KNOWN, _HAS_ROOM_OR_PLACE)).limit(_FEW)
 _DRAWABLE: Final = PRESENT.where(_HAS_ROOM_OR_PLACE).limit(1)
+
+
+def get_class(worker: Worker, job: Job) -> str:
+    """Returns the worker's class in the job."""
+    return classes_rule.find_class_in_job(worker.determinism_class, jobs.load_spec(job).reproducible)
 
 
 def is_serving_job(worker: Worker, job_id: str) -> bool:
@@ -237,7 +266,7 @@ def build_candidates(
     return [
         Candidate(
             build_party(worker),
-            worker.determinism_class,
+            get_class(worker, job),
             Units(max(0, money.get(worker.address, nothing).uncommitted - later)),
             worker.capacity,
             asks_of(worker, job),

@@ -24,6 +24,10 @@ in which an audit passed has seen such workers, and a gap between two of them is
 three wallets of a made-up class need not only wait for the gap. In such a vote proven operators of the class decide
 alone where they are enough. Where they are not, others vote too, but not while auditors leave audits unanswered of a
 job that they were able to check: a flood of fresh identities would gain an hour of votes by whatever stops an auditor.
+
+Where a job's arithmetic is reproducible (graphdoc.reproducible), its answers have one sequence of bits on every
+x86 processor. There such a processor of any class is of the class REPRODUCIBLE: all vote together, and any auditor
+checks them. Others keep their own class; a card takes no task, for it has no such kernels.
 """
 
 from collections.abc import Iterable
@@ -32,7 +36,10 @@ from typing import Final
 from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import REPRODUCIBLE
 
+PROCESSORS: Final = "cpu/x86_64"
+"""How the class of a processor on which the bits were compared begins (graphdoc.runner.child)."""
 OPERATORS: Final = 3
 UNHEARD_S: Final = 600.0
 """After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
@@ -51,6 +58,25 @@ HELD_S: Final = 7200.0
 """So long an auditor that goes on computing keeps an audit to itself: two runs of the hour that a step has."""
 RECORDED_EVERY_S: Final = 15.0
 """How often it is written down that an auditor asks for work."""
+
+
+ONE_CLASS: Final = (
+    "reproducible: x86 processors of any vendor, width and threads vote and audit together; cards take no task; "
+    "a step takes about three times as long"
+)
+
+
+def find_class_in_job(announced: str, reproducible: bool) -> str:
+    """Returns the class in a job of reproducible arithmetic, or of another, of a machine that announces this one.
+
+    Of that class itself it is the same.
+    """
+    return REPRODUCIBLE if reproducible and announced.startswith(PROCESSORS) else announced
+
+
+def list_checked_classes(announced: str) -> tuple[str, ...]:
+    """Returns the classes whose answers a machine that announces this one can compute again, bit by bit."""
+    return tuple(dict.fromkeys((announced, find_class_in_job(announced, True))))
 
 
 def is_class_proven(confirmed: Iterable[Party]) -> bool:

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gradmarket.market.fields import DigestField, HashField
+from gradmarket.market.fields import AnnouncedClass, DigestField, HashField
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import JobId, ReplicaId, TaskId
 from gradmarket.market.wire.base import NumbersFields, Wire
@@ -25,7 +25,7 @@ class AuditRequest(Wire):
     """
 
     auditor: Printable = Field(min_length=1, max_length=100)
-    determinism_class: Printable = Field(max_length=200)
+    determinism_class: AnnouncedClass = Field(max_length=200)
     holds: TaskId | None = Field(default=None, max_length=64)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
+from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, SignatureField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
@@ -200,7 +200,7 @@ class PollRequest(Wire):
     `known`: the replica states that the worker knows of.
     """
 
-    determinism_class: Printable = Field(default="", max_length=200)
+    determinism_class: AnnouncedClass = Field(default="", max_length=200)
     capacity: int = Field(default=0, ge=0, le=64)
     commitments: tuple[CommitmentRequest, ...] = Field(default=(), max_length=256)
     reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)

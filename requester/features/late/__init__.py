@@ -10,7 +10,7 @@ from gradmarket.market.terms import ReplicaState, TaskState
 from requester.feature import Feature
 from requester.features.late import late_tasks, paces
 from requester.moves.lateness import Lateness
-from requester.store import jobs
+from requester.store import jobs, workers
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Job, Round, Worker
 from requester.store.work import RowReader, Work
@@ -27,7 +27,7 @@ class MeasuredLateness(Lateness):
         known = paces.of_job(reader, job.id, row.number)
 
         def expect(worker: Worker) -> float:
-            own, others = known.of_worker(worker.address), known.of_class(worker.determinism_class)
+            own, others = known.of_worker(worker.address), known.of_class(workers.get_class(worker, job))
             return stragglers.expected_s(own, others, spec.deadlines.lease_s)
 
         return expect

@@ -7,7 +7,7 @@ from sqlalchemy import ForeignKey, Index, exists, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import known_answers, secrets
+from gradmarket.market.rules import classes, known_answers, secrets
 from gradmarket.market.terms import Digest, JobState, TaskState
 from requester.store import jobs
 from requester.store.tables import Base, Job, Replica, Task
@@ -39,7 +39,8 @@ class PlantedAnswer(Base):
 
 def find_task_to_plant(reader: RowReader, determinism_class: str, now: float) -> Task | None:
     """Returns a planted task that nobody has answered and no auditor computes, the newest round's first; or None."""
-    running = (Job.state == JobState.RUNNING, Job.determinism_class == determinism_class)
+    checked = Job.determinism_class.in_(classes.list_checked_classes(determinism_class))
+    running = (Job.state == JobState.RUNNING, checked)
     planting = select(Job).where(*running, Job.spec["audit"]["planted"].as_float() > 0.0)
     for job in reader.session.scalars(planting.order_by(Job.created_at)):
         if (task := next(_list_planted(reader, job, jobs.load_spec(job), now), None)) is not None:

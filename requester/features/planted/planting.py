@@ -3,6 +3,7 @@
 from typing import Final
 
 from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.rules import classes
 from gradmarket.market.wire.audits import AuditAnswer
 from requester.context import Context
 from requester.features.planted import planted_rows
@@ -29,7 +30,8 @@ class PlantingAudits(AuditKind):
             if row.claimed_until is None or row.claimed_until >= now:
                 return None  # another auditor was quicker
         else:
-            fields = {"job_id": task.job_id, "determinism_class": determinism_class, "created_at": now, "claims": 0}
+            name = classes.find_class_in_job(determinism_class, jobs.spec_of(work, task).reproducible)
+            fields = {"job_id": task.job_id, "determinism_class": name, "created_at": now, "claims": 0}
             row = PlantedAnswer(task_id=task.id, **fields)
             work.add(row)
         row.auditor, row.claims, row.claimed_until = auditor, row.claims + 1, now + task.offer.lease_seconds

@@ -8,6 +8,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import proof
+from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, JobId
@@ -61,7 +62,7 @@ class DisputedTask:
     def check_class(self, own: str, sides: Sequence[Address]) -> None:
         """Raises Refused where this machine is of another class than the sides."""
         for side in sides:
-            if self.classes.get(side, own) != own:
+            if self.classes.get(side, own) not in list_checked_classes(own):
                 raise Refused(f"{side} answered in class {self.classes[side]}, and this machine is {own}: use one such")
 
 

@@ -21,6 +21,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import accusing, proof
+from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
@@ -155,7 +156,7 @@ def _build_recompute(settings: WorkerSettings, fetcher: Fetcher, ballot: Publish
 
     def run(publication: Publication, offer: Offer) -> Digest:
         with Runner(runner_settings(settings)) as runner:
-            if runner.determinism_class() != ballot.determinism_class:
+            if ballot.determinism_class not in list_checked_classes(runner.determinism_class()):
                 mine, other = runner.determinism_class(), ballot.determinism_class
                 raise Refused(
                     f"it was answered in class {other}, and this machine is {mine}: examine it on one of those"
