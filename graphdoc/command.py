@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO, get_args
 
 from graphdoc import tensors
 from graphdoc.cost import gradient_cost
-from graphdoc.document.graph import WEIGHT, Arithmetic, Document, Input
+from graphdoc.document.graph import WEIGHT, Arithmetic, Document, Input, Precision
 from graphdoc.document.inputs import check_batch
 from graphdoc.document.schema import set_arithmetic
 from graphdoc.errors import GraphdocError, Refused
@@ -72,7 +72,7 @@ def _parser() -> ArgumentParser:
     export.add_argument("module", help="FILE.py:NAME, a module or what makes one when called; FILE.py is executed here")
     export.add_argument("--data", type=Path, required=True, help="two rows or more, as safetensors; y is the target")
     export.add_argument("--loss", required=True, help="a function of FILE.py or of torch.nn.functional")
-    export.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    export.add_argument("--precision", choices=get_args(Precision), default="fp32")
     export.add_argument("--out", type=Path, required=True, help="folder to write")
     export.set_defaults(command=lambda given: import_module("graphdoc.export_command").export(given))
     return parser

@@ -135,7 +135,7 @@ def _compute_part_answer(program: Program, inputs: Tensors, part: Tensors, seed:
     """Returns the results of one microbatch, and loss and gradients by entry name."""
     names = [entry.name for entry in program.document.trainable]
     leaves = {name: inputs[name].detach().requires_grad_() for name in names}
-    with program.computing():
+    with program.computing(next(iter(part.values())).device.type):
         results: Results = program.run(inputs | leaves, part, seed)
         computed = compute_gradients(results.loss, list(leaves.values()))
     return results, {"loss": results.loss.detach(), **dict(zip(names, computed, strict=True))}

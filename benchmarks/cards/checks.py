@@ -5,13 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import torch
 
+from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
+from benchmarks.cards.paths import check_local_steps, check_optimizers, check_tf32
 from benchmarks.cards.workloads import Arrays, Workload, list_workloads
 from graphdoc.document.interpret import explain_error
 from graphdoc.errors import GraphdocError, OutOfMemory
@@ -20,22 +20,9 @@ from graphdoc.runner import DocumentRunner, RunnerSettings
 from graphdoc.runner.cards import list_cards, start_confined
 from graphdoc.runner.settings import build_child_environment
 
-SEED: Final = bytes(range(32))
-MEMORY: Final = 2**33
 ROOT: Final = Path(__file__).resolve().parents[2]
 TOLERANCE: Final = 5e-3
 """The most that `tolerance` may allow, of the largest element: docs/verifiers.md."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One check or figure: `ok` is None for a figure without a target."""
-
-    name: str
-    ok: bool | None
-    note: str = ""
-    value: float | None = None
-    unit: str = ""
 
 
 def run_checks(device: str, deadline: float) -> Iterator[Line]:
@@ -46,6 +33,9 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "number": check_number,
         "memory": check_memory_words,
         "operators": check_operators,
+        "optimizers": check_optimizers,
+        "tf32": check_tf32,
+        "local_steps": check_local_steps,
         "bits": check_bits,
     }
     for name, check in checks.items():
@@ -172,12 +162,3 @@ def _answer(runner: DocumentRunner, workload: Workload) -> Arrays:
     runner.load(workload.model.document)
     rows = len(workload.batch["y"])
     return runner.run(workload.model.parameters, workload.batch, SEED, pass_rows=rows // 2)
-
-
-def measure_distance(one: Arrays, other: Arrays) -> float:
-    """Returns the largest distance of two elements of one place, over the largest element of their array."""
-    return max(
-        float(np.abs(array.astype(np.float64) - other[name]).max() / (np.abs(other[name]).max() or 1.0))
-        for name, array in one.items()
-        if array.size
-    )

@@ -3,11 +3,11 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, get_args
 
 import torch
 
-from benchmarks.cards.checks import MEMORY, SEED, Line
+from benchmarks.cards.lines import MEMORY, SEED, Line
 from benchmarks.cards.workloads import Workload, make_gpt
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program
@@ -25,7 +25,7 @@ DOLLARS_AN_HOUR: Final = 2.5
 
 def measure_card(device: str, deadline: float) -> Iterator[Line]:
     """Yields tokens a second and the host's share of a task; the processor takes a tiny model in its place."""
-    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    precisions: tuple[Precision, ...] = get_args(Precision)
     for precision in precisions:
         if time.monotonic() > deadline - 120:
             yield Line(f"cuda.{precision}", False, "no time was left")

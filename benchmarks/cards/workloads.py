@@ -44,6 +44,7 @@ def list_workloads() -> Iterator[Workload]:
     convolutions = (nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3))
     yield _classify("mlp", nn.Sequential(*layers), rows)
     yield _classify("mlp_bf16", nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 10)), rows, "bf16")
+    yield _classify("mlp_tf32", nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 10)), rows, "tf32")
     yield _classify("cnn", nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(64, 10)), images)
     yield _classify("gru", nn.Sequential(_LastOutput(nn.GRU(12, 24, batch_first=True)), nn.Linear(24, 10)), steps)
     yield _classify("lstm", nn.Sequential(_LastOutput(nn.LSTM(12, 24, batch_first=True)), nn.Linear(24, 10)), steps)

@@ -95,12 +95,10 @@ def compute_exact_bound(
     """
     meter = Meter(limits, _count_steps(program.document), BACKWARD if training else 0)
     state, data = _meta_inputs(program.document, rows, sizes)
-    reproducible = program.document.arithmetic == "reproducible"
-    refuse_unless(
-        not (reproducible and by_row), "step.per_row: answers with noise are not compared: leave out arithmetic"
-    )
+    reproducible, native = (program.document.arithmetic == one for one in ("reproducible", "native"))
+    refuse_unless(native or not by_row, "step.per_row: answers with noise are not compared: leave out arithmetic")
     call = call_measured if reproducible else by_formula
-    with meter, torch.set_grad_enabled(training), program.computing():
+    with meter, torch.set_grad_enabled(training), program.computing("meta"):
         for tensor in (*state.values(), *data.values()):
             meter.hold(tensor)
         results = program.run(state, data, bytes(32), meter.count, Way(call, partial(by_steps, meter)))

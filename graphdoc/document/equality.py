@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from graphdoc.document.draws import HashedDraws
 from graphdoc.document.interpret import STEP_ERRORS, Program, compute_gradients
+from graphdoc.document.product_precisions import multiply_whole
 from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
@@ -42,6 +43,7 @@ def check_equal(
     have the document's names after `prefix`. Raises DocumentRefused, naming what differs or is not finite.
     """
     program = Program(parse_document(document))
+    whole = multiply_whole(program.document.precision)
     travelling = {name: _as_it_travels(tensor) for name, tensor in state.items()}
     taken = rows_taken(program, example)
     count = len(next(iter(taken.values())))
@@ -51,12 +53,15 @@ def check_equal(
             picked, perturbed = tries.pop(0)
             data = _draw_batch(program, taken, seed, picked, another or not training, perturbed)
             try:
-                expected = _module_answers(objective, program, data, prefix, training)
+                with whole:
+                    expected = _module_answers(objective, program, data, prefix, training)
             except (*STEP_ERRORS, _NotFinite) as error:
                 if not tries:
                     raise failed_on_rows(error) from None
                 continue
-            for name, digest in _document_answers(training, program, travelling, data).items():
+            with whole:
+                found = _document_answers(training, program, travelling, data)
+            for name, digest in found.items():
                 if digest != expected[name]:
                     raise DocumentRefused(f"{name} is not what the module computes: {_guess_reason(name, state)}")
             break

@@ -9,10 +9,12 @@ from typing import ClassVar, Final, Literal
 from graphdoc.document.arguments import Argument, Reference
 
 Kind = Literal["param", "buffer", "const", "data"]
-Precision = Literal["fp32", "bf16"]
-"""bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
-Arithmetic = Literal["native", "reproducible"]
-"""native: torch's own kernels, whose bits depend on the machine. reproducible: those of graphdoc.reproducible."""
+Precision = Literal["fp32", "tf32", "bf16"]
+"""Of matrix products and convolutions; parameters and answers are float32. tf32: what goes into them is rounded to 10
+bits of mantissa (document.product_precisions). bf16: they are in bfloat16, as in torch.autocast."""
+Arithmetic = Literal["native", "reproducible", "tf32"]
+"""native: torch's own kernels, whose bits depend on the machine. reproducible: those of graphdoc.reproducible. tf32:
+torch's own, with products of the precision of that name."""
 WEIGHT: Final = "weight:"
 """What the rows' weight is called beside an answer's tensors: no name of a document has a colon."""
 
@@ -129,7 +131,9 @@ class Document:
 
     @cached_property
     def precision(self) -> Precision:
-        """`bf16` where any value is converted to a 16-bit float, else `fp32`."""
+        """`tf32` where that is the arithmetic, `bf16` where any value is converted to a 16-bit float, else `fp32`."""
+        if self.arithmetic == "tf32":
+            return "tf32"
         written = (argument for node in self.written for argument in node.arguments)
         return "bf16" if any(argument in ("bfloat16", "float16") for argument in written) else "fp32"
 

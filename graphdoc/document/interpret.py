@@ -28,6 +28,7 @@ from graphdoc.document.plans import (
     without_elements,
 )
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepare_document
+from graphdoc.document.product_precisions import compute_in_tf32
 from graphdoc.document.scans import Scanned, ScanRun, every_step, run_scan_ends
 from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
 from graphdoc.reproducible.mode import compute_reproducibly
@@ -93,15 +94,21 @@ class Program:
         `seed` is the seed of random draws. All tensors are on the device of the data.
         """
         values = self._build_start_values(state, data, seed)
-        alone = values[self.prepared.device].type == "meta"
+        device = values[self.prepared.device].type
+        alone = device == "meta"
         hold = check_forms if alone else partial(hold_to, self._compute_plan(state, data))
-        with self.computing():
+        with self.computing(device):
             _Run(way, hold, watcher).perform_nodes(self.prepared, values)
         return self._build_results(values)
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Returns what has torch compute in the document's arithmetic, gradients too; it may be entered twice."""
-        return nullcontext() if self.document.arithmetic == "native" else compute_reproducibly()
+    def computing(self, device: str) -> AbstractContextManager[None]:
+        """Returns what has torch compute in the document's arithmetic, gradients too; it may be entered twice.
+
+        `device` is the type of the tensors' device.
+        """
+        if self.document.arithmetic == "native":
+            return nullcontext()
+        return compute_in_tf32(device) if self.document.arithmetic == "tf32" else compute_reproducibly()
 
     def _build_start_values(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
         """Returns the values before the first node runs."""

@@ -40,13 +40,20 @@ def json_schema() -> Json:
                 "metrics": _build_map_schema(_VALUE, schema.METRICS_LIMIT),
                 "updates": _build_map_schema(_VALUE, schema.INPUTS_LIMIT),
                 "weight": _VALUE,
-                "arithmetic": {"const": "reproducible"},
+                "arithmetic": {"enum": sorted(schema.ARITHMETICS.values())},
             },
             optional=("weight", "arithmetic"),
         ),
         "allOf": [
-            _build_format_rule([schema.WEIGHED], "weight", [schema.WEIGHED, schema.REPRODUCIBLE]),
-            _build_format_rule([schema.REPRODUCIBLE], "arithmetic", [schema.REPRODUCIBLE]),
+            _build_format_rule([schema.WEIGHED], "weight", [schema.WEIGHED, *schema.ARITHMETICS]),
+            _build_format_rule([*schema.ARITHMETICS], "arithmetic", [*schema.ARITHMETICS]),
+            *(
+                {
+                    "if": {"properties": {"format": {"const": named}}},
+                    "then": {"properties": {"arithmetic": {"const": arithmetic}}},
+                }
+                for named, arithmetic in schema.ARITHMETICS.items()
+            ),
         ],
         "$defs": {**_build_kind_schemas(), "node": _build_node_schema()},
     }

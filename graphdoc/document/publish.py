@@ -21,8 +21,9 @@ from graphdoc.document.exchanged import exchange_function
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import STEP_ERRORS, Program
 from graphdoc.document.modes import knows_its_mode, watch_mode_reads
+from graphdoc.document.product_precisions import multiply_whole
 from graphdoc.document.refusals import CTC
-from graphdoc.document.schema import parse_document
+from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.document.sequences import OneCall
 from graphdoc.document.unfit import refuse_sum, refuse_unfit
 from graphdoc.errors import DocumentRefused
@@ -127,7 +128,7 @@ class Objective(nn.Module):
     def answer(self, data: Mapping[str, Tensor]) -> Any:
         """The model's own answer, which is given its inputs in order or by name."""
         inputs = {name: tensor for name, tensor in data.items() if name != TARGET}
-        if self.precision == "fp32":
+        if self.precision != "bf16":  # tf32 is the document's arithmetic, and none of a module's
             return self._call_model(inputs)
         with torch.autocast("cpu", torch.bfloat16):
             answer = self._call_model(inputs)
@@ -165,7 +166,8 @@ def publish_metrics(
     objective = MetricsObjective(module, metrics, by_name, precision)
     with _own_modes(module):
         objective.eval()
-        return document_of(objective, data, {}, training=False)
+        document, state = document_of(objective, data, {}, training=False)
+    return _set_precision(document, precision), state
 
 
 def publish_module(
@@ -181,9 +183,10 @@ def publish_module(
     `example` is (x, y) with at least two rows like those that will be trained on. Where x is a mapping, the
     module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
     may differ from batch to batch. In `bf16` the module runs under torch.autocast, and the loss takes its answer in
-    float32. Training computes every part in the mode that it is in: a frozen BatchNorm stays frozen. Loss, metrics,
-    gradients and buffers are compared with the module's own, bit by bit: in training on rows of the example and on
-    others of its range, at two shapes, in evaluation on the example's. The module is left as it was.
+    float32; `tf32` is an arithmetic of the documents, which are compared before they have it. Training computes every
+    part in the mode that it is in: a frozen BatchNorm stays frozen. Loss, metrics, gradients and buffers are compared
+    with the module's own, bit by bit: in training on rows of the example and on others of its range, at two shapes, in
+    evaluation on the example's. The module is left as it was.
 
     Raises DocumentRefused.
     """
@@ -202,7 +205,11 @@ def publish_module(
             evaluation, evaluated = document, trained
     state = trained | evaluated
     parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
-    return Published(document, evaluation, parameters)
+    return Published(_set_precision(document, precision), _set_precision(evaluation, precision), parameters)
+
+
+def _set_precision(document: bytes, precision: Precision) -> bytes:
+    return set_arithmetic(document, "tf32") if precision == "tf32" else document
 
 
 def document_of(
@@ -226,7 +233,8 @@ def document_of(
 def _refuse_sum(objective: Objective, document: bytes, data: dict[str, Tensor]) -> None:
     """Raises DocumentRefused for a sum over the rows; where they have a label or index that is not taken, of others."""
     try:
-        refuse_sum(objective, data, TARGET)
+        with multiply_whole(objective.precision):
+            refuse_sum(objective, data, TARGET)
     except STEP_ERRORS:
         taken = rows_taken(Program(parse_document(document)), data)
         try:

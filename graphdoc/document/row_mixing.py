@@ -22,7 +22,7 @@ from graphdoc.document.interpret import Program, compute_gradients
 from graphdoc.document.ranges import find_input_ranges
 from graphdoc.errors import DocumentRefused, GraphdocError
 
-ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "bf16": 3e-2}
+ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 3e-2}
 """How much of what one row adds, and in bf16 of loss and gradient themselves, may depend on the other by rounding."""
 MOST_ELEMENTS: Final = 2**24
 """Models of more parameters are not run: the check may take no longer than a bound from shapes does."""

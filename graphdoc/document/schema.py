@@ -1,12 +1,12 @@
 """The graph document: reads canonical JSON into a checked `Document`. No torch; nothing in it is executed or imported.
 
     {"format": "gradgraph/1"; "gradgraph/2" if a node is a scan; "gradgraph/3" if there is a weight;
-                "gradgraph/4" if its arithmetic is reproducible
+                "gradgraph/4" if its arithmetic is reproducible; "gradgraph/5" if it is tf32
      "sizes": {name: its maximum},
      "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
      "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …], see node_schema
      "loss": value, "metrics": {name: value}, "updates": {float buffer: value}, in gradgraph/3 "weight": value,
-     in gradgraph/4 "arithmetic": "reproducible", and "weight" if there is one}
+     in gradgraph/4 "arithmetic": "reproducible", in gradgraph/5 "tf32", and "weight" if there is one}
 
 The first dimension of every data input is "rows". Another dimension may be named in `sizes` (a sequence's length); it
 has one size in one batch, at most its maximum. Everything else is fixed, so the cost follows from the rows alone.
@@ -34,7 +34,11 @@ WEIGHED: Final = "gradgraph/3"
 """The format of documents with a weight, and of no others."""
 REPRODUCIBLE: Final = "gradgraph/4"
 """The format of documents whose arithmetic is reproducible, and of no others; with a scan and a weight or without."""
-FORMATS: Final = (FORMAT, SCANNING, WEIGHED, REPRODUCIBLE)
+ROUNDED: Final = "gradgraph/5"
+"""The same of documents whose products round what goes into them to TF32."""
+FORMATS: Final = (FORMAT, SCANNING, WEIGHED, REPRODUCIBLE, ROUNDED)
+ARITHMETICS: Final[Mapping[str, Arithmetic]] = {REPRODUCIBLE: "reproducible", ROUNDED: "tf32"}
+"""The arithmetic that a format names; native of the others."""
 ROWS: Final = "rows"
 BYTES_LIMIT: Final = 4 * 2**20
 INPUTS_LIMIT: Final = 20_000
@@ -73,7 +77,7 @@ def parse_document(data: bytes) -> Document:
         metrics=_named_values(raw["metrics"], kinds),
         updates=_named_values(raw["updates"], kinds),
         weight=_tensor_value(raw["weight"], kinds) if "weight" in raw else None,
-        arithmetic="reproducible" if raw["format"] == REPRODUCIBLE else "native",
+        arithmetic=ARITHMETICS.get(raw["format"], "native"),
     )
     _check_outputs(document)
     return document
@@ -86,8 +90,9 @@ def set_arithmetic(data: bytes, arithmetic: Arithmetic) -> bytes:
         return data
     raw = json.loads(data)
     raw.pop("arithmetic", None)
-    if arithmetic == "reproducible":
-        return canonical({**raw, "format": REPRODUCIBLE, "arithmetic": arithmetic})
+    for named, own in ARITHMETICS.items():
+        if arithmetic == own:
+            return canonical({**raw, "format": named, "arithmetic": own})
     scans = any(isinstance(node, Scan) for node in document.nodes)
     return canonical({**raw, "format": WEIGHED if "weight" in raw else SCANNING if scans else FORMAT})
 
@@ -103,9 +108,9 @@ def _decode_json(data: bytes) -> dict[str, Any]:
     refuse_unless(isinstance(raw, dict) and "format" in raw, "there is no format")
     _check_format(raw["format"])
     keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
-    if raw["format"] == REPRODUCIBLE:
+    if (own := ARITHMETICS.get(raw["format"])) is not None:
         keys |= {"arithmetic"} | ({"weight"} & set(raw))
-        refuse_unless(raw.get("arithmetic") == "reproducible", f"the arithmetic of {REPRODUCIBLE} is reproducible")
+        refuse_unless(raw.get("arithmetic") == own, f"the arithmetic of {raw['format']} is {own}")
     keys |= {"weight"} if raw["format"] == WEIGHED else set()
     refuse_unless(set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
     return dict(raw)

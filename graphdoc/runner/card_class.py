@@ -1,7 +1,7 @@
 """A card's determinism class: what decides the bits of its answers, and a digest of what fixed kernels compute there.
 
 A card's market name decides nothing: an H100 and an H200 gave equal bits in all that was tried. The digest is of the
-kinds of kernels that documents call, forward and backward, in both precisions.
+kinds of kernels that documents call, forward and backward, in each precision.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ from blake3 import blake3
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphdoc.document.product_precisions import compute_in_tf32
 from graphdoc.errors import Refused, says_out_of_memory
 from graphdoc.runner.admitted import list_mapped_files
 from graphdoc.runner.driver import Driver
@@ -132,6 +133,17 @@ def _convolve(device: str) -> Iterator[Tensor]:
         yield from _differentiate(pooled, images, weights)
 
 
+def _round(compute: Callable[[str], Iterator[Tensor]]) -> Callable[[str], Iterator[Tensor]]:
+    """Returns the same kernels in TF32."""
+
+    def compute_rounded(device: str) -> Iterator[Tensor]:
+        with compute_in_tf32(torch.device(device).type):
+            results = list(compute(device))
+        yield from results
+
+    return compute_rounded
+
+
 def _normalize(device: str) -> Iterator[Tensor]:
     images = _make_values(device, 16, 8, 6, 6, seed=31)
     yield from _differentiate(functional.batch_norm(images, None, None, training=True), images)
@@ -181,7 +193,9 @@ def _reduce(device: str) -> Iterator[Tensor]:
 KERNELS: Final[Mapping[str, Callable[[str], Iterator[Tensor]]]] = {
     "multiply": _multiply(torch.float32),
     "multiply_bf16": _multiply(torch.bfloat16),
+    "multiply_tf32": _round(_multiply(torch.float32)),
     "convolve": _convolve,
+    "convolve_tf32": _round(_convolve),
     "normalize": _normalize,
     "act": _act,
     "attend": _attend(torch.float32),

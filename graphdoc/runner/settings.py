@@ -79,7 +79,6 @@ def build_child_environment(settings: RunnerSettings) -> dict[str, str]:
         "MKL_CBWR": "AVX2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        "NVIDIA_TF32_OVERRIDE": "0",
         "TORCHINDUCTOR_CACHE_DIR": os.sep,
         "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "0",
         **HEAP,

@@ -70,7 +70,7 @@ class PassOrder:
         self.document = program.document
         refuse_unless(
             self.document.arithmetic == "native",
-            "a pass in reproducible arithmetic has no trace",
+            f"a pass in {self.document.arithmetic} arithmetic has no trace",
         )
         self._unrolled = unroll_program(program)
 

@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.cards import checks
-from benchmarks.cards.checks import Line, check_operators, check_probes, measure_distance, run_checks
+from benchmarks.cards.checks import check_operators, check_probes, run_checks
+from benchmarks.cards.lines import Line, measure_distance
+from benchmarks.cards.paths import check_local_steps, check_optimizers, check_tf32
 from graphdoc.errors import RunnerCrashed
+from tests.lanes import FULL
 from tests.source_tree import ROOT
 
 
@@ -36,17 +39,31 @@ def test_operators_compute_where_no_card_raises() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.parametrize("check", [check_optimizers, check_tf32])
+def test_what_a_card_does_for_the_host_holds_on_its_twin(check: Callable[[str], Iterator[Line]]) -> None:
+    lines = list(check("cpu"))
+    assert len(lines) > 2
+    assert [line for line in lines if not line.ok] == []
+
+
+@FULL
+def test_local_steps_hold_on_the_twin() -> None:
+    (line,) = check_local_steps("cpu")
+    assert (line.ok, line.value) == (True, 0.0)
+
+
 def test_a_check_that_fails_or_has_no_time_is_a_line_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_device: str) -> Iterator[Line]:
         yield Line("before", True)
         raise RunnerCrashed("it ended")
 
-    for name in ("check_start", "check_probes", "check_number", "check_memory_words", "check_operators", "check_bits"):
+    names = [name for name in vars(checks) if name.startswith("check_")]
+    for name in names:
         monkeypatch.setattr(checks, name, fail if name == "check_start" else lambda _device: iter([Line("ran", True)]))
     lines = list(run_checks("cpu", float("inf")))
-    assert [line.ok for line in lines] == [True, False, *[True] * 5]
+    assert [line.ok for line in lines] == [True, False, *[True] * (len(names) - 1)]
     assert "it ended" in lines[1].note
-    assert [line.note for line in run_checks("cpu", float("-inf"))] == ["no time was left"] * 6
+    assert [line.note for line in run_checks("cpu", float("-inf"))] == ["no time was left"] * len(names)
 
 
 def test_the_distance_is_of_the_largest_element() -> None:

@@ -56,8 +56,8 @@ def test_a_named_size_is_at_its_maximum_until_a_batch_says_otherwise() -> None:
 
 
 def test_a_newer_format_is_refused_by_its_name() -> None:
-    newer = encoded({"format": "gradgraph/5", "something": "else"})
-    with pytest.raises(DocumentRefused, match=r"gradgraph/5, newer than gradgraph/4.*upgrade gradmarket"):
+    newer = encoded({"format": "gradgraph/6", "something": "else"})
+    with pytest.raises(DocumentRefused, match=r"gradgraph/6, newer than gradgraph/5.*upgrade gradmarket"):
         schema.parse_document(newer)
 
 

@@ -12,7 +12,7 @@ from gradmarket.market.step import Step
 
 ROWS: Final = 4
 _HALVES: Final = (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)))
-_NEAR: Final = {"fp32": 1e-3, "bf16": 3e-2}
+_NEAR: Final = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 3e-2}
 """What rounding may change of a loss, as a share of the largest of them."""
 Measured = Callable[[Sequence[int]], tuple[float, float | None]]
 """The rows' places in the data -> their mean loss in evaluation, and their weight (None: not known)."""

@@ -103,7 +103,12 @@ def read_memory_array(memory: Arrays, key: str, like: Vector) -> Vector:
 
 
 def apply_kernel(kernel: Kernel, outputs: int, *arrays: Vector) -> tuple[Vector, ...]:
-    """Applies an elementwise kernel to float32 arrays of one shape, chunk by chunk; returns `outputs` new arrays."""
+    """Applies an elementwise kernel to float32 arrays of one shape, chunk by chunk; returns `outputs` new arrays.
+
+    Arrays that are not numpy's, such as a card's (model.device_arrays), are taken whole.
+    """
+    if not isinstance(arrays[0], np.ndarray):
+        return kernel(*arrays)
     results = tuple(np.empty(arrays[0].shape, np.float32) for _ in range(outputs))
     flat = [array.reshape(-1) for array in arrays]
     for part in iterate_chunks(arrays[0].size):

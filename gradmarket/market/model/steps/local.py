@@ -6,31 +6,34 @@ pseudo-gradient <- p_0 - p_H;  loss <- mean of the H losses, weighted by their r
 
 The paper's workers keep their inner optimizer between rounds. Ours are strangers who come and go, so its memory
 starts fresh each round, and `rewarm` keeps the first steps short. It is the requester's own optimizer code, numpy on
-the CPU: its bits do not depend on the machine. With `proximal` mu the gradient is that of FedProx's local objective
-(Li et al. 2020, https://arxiv.org/abs/1812.06127, equation 2), the loss and mu / 2 |p - p_0|^2:
+the CPU: its bits do not depend on the machine. On a card an elementwise optimizer runs there, where parameters and
+memory stay for the whole task (model.device_arrays); for another one they are copied to the host and back in each inner
+step. With `proximal` mu the gradient is that of FedProx's local objective (Li et al. 2020,
+https://arxiv.org/abs/1812.06127, equation 2), the loss and mu / 2 |p - p_0|^2:
 
     g <- g + mu (p_h-1 - p_0)
 
 before it is clipped. Corrections among the arrays of the state are added to it (rules.control_variates). With `per_row`
-the gradient of each inner step is the noised one of model.row_noise. On a GPU the parameters are therefore copied to
-the host and back in each inner step.
+the gradient of each inner step is the noised one of model.row_noise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from gradmarket.market.gradient.clipping import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import corrections, window_state
+from gradmarket.market.model.device_arrays import clip_on_device, download_arrays, upload_arrays, wrap_tensors
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import LocalStep, WindowStep
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
-from graphdoc.passes import Arrays, Outcome, build_tensors, derive_part_seed, numpy_of
+from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part_seed, numpy_of
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:
@@ -64,7 +67,8 @@ def _run_inner_steps(
     names = [entry.name for entry in program.document.trainable]
     first = {name: np.asarray(state[name]) for name in names}
     own = {name: np.asarray(before[name], order="C") for name in names}
-    inner = _Inner(step, first, own, dict(memory), corrections.select_corrections(state))
+    kind = _DeviceInner if runs_on_device(step, device) else _Inner
+    inner = kind(step, first, own, dict(memory), corrections.select_corrections(state), device)
     memory.clear()
     inputs, losses, weights = build_tensors({name: state[name] for name in program.document.state}, device), [], []
     for place, number in enumerate(part):
@@ -72,43 +76,79 @@ def _run_inner_steps(
         cut = {name: array[rows] for name, array in batch.items()}
         inner_seed, counted = derive_part_seed(b"inner", number, seed), count_rows(state, step, place)
         answer, buffers = compute_step_gradient(program, inputs, cut, inner_seed, step, device, counted)
-        found = numpy_of(answer)
-        losses.append(found.pop("loss"))
-        weights.append(found.pop(WEIGHT, 1.0))
-        inputs |= build_tensors(inner.move(found, number), device) | buffers
+        losses.append(answer.pop("loss"))
+        weights.append(float(answer.pop(WEIGHT, 1.0)))
+        inputs |= inner.move(answer, number) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
-    kept = {window_state.MEMORY + key: array for key, array in inner.memory.items()}
-    by_step = {window_state.LOSSES: losses, window_state.WEIGHTS: weights}
+    parameters, after = inner.finish()
+    kept = {window_state.MEMORY + key: array for key, array in after.items()}
+    by_step = {window_state.LOSSES: torch.stack(losses).cpu().numpy(), window_state.WEIGHTS: weights}
     told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(build_layout(program.document))}
-    return {**inner.parameters, **updates, **kept, **told}
+    return {**parameters, **updates, **kept, **told}
 
 
 class _Inner:
-    """A task's own optimizer and the parameters that it updates."""
+    """A task's own optimizer and the parameters that it updates, numpy's on the host."""
 
     def __init__(
         self,
         step: LocalStep,
-        first: dict[str, Any],
+        first: Arrays,
         parameters: dict[str, Any],
         memory: dict[str, Any],
         added: dict[str, Any],
+        device: str,
     ) -> None:
-        self._first, self.parameters, self.memory, self._added = first, parameters, memory, added
-        self._step, self._chosen = step, step.optimizer
+        self._first, self._parameters, self._memory, self._added = first, parameters, memory, added
+        self._step, self._chosen, self._device = step, step.optimizer, device
         self._rule = load_optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
 
-    def move(self, gradient: dict[str, Any], number: int) -> dict[str, Any]:
-        """Returns the parameters after inner step `number` of the task, counted from 0."""
+    def move(self, gradient: Tensors, number: int) -> Tensors:
+        """Returns the parameters after inner step `number` of the task, counted from 0, from the gradient there."""
+        return build_tensors(self._take_step(numpy_of(gradient), number, clip_gradient), self._device)
+
+    def finish(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Returns parameters and the optimizer's memory."""
+        return self._parameters, self._memory
+
+    def _take_step(self, gradient: dict[str, Any], number: int, clip: Callable[..., Any]) -> dict[str, Any]:
         if self._added:
             gradient = {name: g + self._added[name] for name, g in gradient.items()}
-        gradient = pull_to_first(gradient, self.parameters, self._first, self._step.proximal)
+        gradient = pull_to_first(gradient, self._parameters, self._first, self._step.proximal)
         limit = self._chosen.clip
-        clipped = gradient if limit is None else clip_gradient(gradient, limit)
+        clipped = gradient if limit is None else clip(gradient, limit)
         lr = compute_inner_rate(self._step, number)
-        self.parameters, self.memory = self._rule.step(self.parameters, clipped, self.memory, lr, self._settings)
-        return self.parameters
+        self._parameters, self._memory = self._rule.step(self._parameters, clipped, self._memory, lr, self._settings)
+        return self._parameters
+
+
+class _DeviceInner(_Inner):
+    """The same where the parameters are computed on: nothing but losses goes to the host between inner steps."""
+
+    def __init__(
+        self,
+        step: LocalStep,
+        first: Arrays,
+        parameters: dict[str, Any],
+        memory: dict[str, Any],
+        added: dict[str, Any],
+        device: str,
+    ) -> None:
+        there = [upload_arrays(each, device) for each in (first if step.proximal else {}, parameters, memory, added)]
+        super().__init__(step, *there, device)
+
+    def move(self, gradient: Tensors, number: int) -> Tensors:
+        moved = self._take_step(wrap_tensors(gradient), number, clip_on_device)
+        return {name: array.tensor for name, array in moved.items()}
+
+    def finish(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        return download_arrays(self._parameters), download_arrays(self._memory)
+
+
+def runs_on_device(step: LocalStep, device: str) -> bool:
+    """Returns whether a task's optimizer runs where its gradients are: on a card, where its formula is elementwise."""
+    return torch.device(device).type != "cpu" and load_optimizer(step.optimizer.name).ELEMENTWISE
 
 
 def pull_to_first(

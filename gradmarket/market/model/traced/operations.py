@@ -17,7 +17,8 @@ from gradmarket.market.gradient.clipping import compute_clip_factor
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import pack_shard
-from gradmarket.market.model.steps.local import compute_inner_rate, pull_to_first
+from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays
+from gradmarket.market.model.steps.local import compute_inner_rate, pull_to_first, runs_on_device
 from gradmarket.market.model.traced.plan import Source, TaskOperation, TaskPlan
 from gradmarket.market.step import LocalStep
 from graphdoc.passes import Arrays, build_tensors
@@ -113,8 +114,12 @@ class Operations:
             dict(zip(names, arrays[start : start + len(names)], strict=False))
             for start in (0, len(names), 2 * len(names))
         )
-        pulled = pull_to_first(gradient, parameters, first, self._local.proximal)
-        norm = compute_norm(array.reshape(-1) for array in pulled.values())
+        if runs_on_device(self._local, self.device):
+            there = [upload_arrays(each, self.device) for each in (gradient, parameters, first)]
+            norm = compute_device_norm(pull_to_first(*there, self._local.proximal))
+        else:
+            pulled = pull_to_first(gradient, parameters, first, self._local.proximal)
+            norm = compute_norm(array.reshape(-1) for array in pulled.values())
         factor = compute_clip_factor(norm, float(self._local.optimizer.clip or 0.0))
         return [None if factor is None else Traced(np.array(factor))]
 
@@ -129,11 +134,17 @@ class Operations:
             if number == 0
             else {key: _needed(value).array() for key, value in zip(keys, held, strict=True)}
         )
-        if first is not None:
-            gradient = pull_to_first(gradient, own, {name: first.array()}, self._local.proximal)
+        start = {} if first is None else {name: first.array()}
+        on_device = runs_on_device(self._local, self.device)
+        if on_device:
+            own, gradient, memory, start = (upload_arrays(each, self.device) for each in (own, gradient, memory, start))
+        if start:
+            gradient = pull_to_first(gradient, own, start, self._local.proximal)
         if factor is not None:
             gradient = {name: gradient[name] * np.float32(factor.array())}
         moved, kept = rule.step(own, gradient, memory, compute_inner_rate(self._local, number), settings)
+        if on_device:
+            moved, kept = download_arrays(moved), download_arrays(kept)
         return [Traced(moved[name]), *(Traced(kept[key]) for key in keys)]
 
     def _tally(self, _about: Any, values: Sequence[Value]) -> list[Value]:

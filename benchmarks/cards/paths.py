@@ -1,0 +1,84 @@
+"""What a card does in place of the host, held against the host: optimizers, norms, TF32, local steps."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
+from benchmarks.cards.workloads import list_workloads
+from gradmarket.market.gradient import optimizers
+from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays
+from gradmarket.market.step import InnerOptimizer, LocalStep
+from gradmarket.runner import Runner
+from graphdoc import plugins
+from graphdoc.document.product_precisions import compute_in_tf32, round_to_tf32
+from graphdoc.runner import RunnerSettings
+
+SHAPES = {"a.weight": (511, 1023), "a.bias": (1023,), "scale": ()}
+TF32: float = 2e-3
+"""The farthest that a product in TF32 may be from that of operands rounded to nearest, of the largest element."""
+
+
+def check_optimizers(device: str) -> Iterator[Line]:
+    """Five steps of each elementwise optimizer there have the bits of numpy's; so has the norm."""
+    for name in plugins.list_plugin_names(optimizers.__name__):
+        rule = load_optimizer(name)
+        if rule.ELEMENTWISE:
+            same = _compare_optimizer(name, device)
+            yield Line(f"optimizers.{name}", not same, f"other bits than numpy's: {same}" if same else "")
+    gradient = _draw_arrays(5)
+    host = compute_norm(array.reshape(-1) for array in gradient.values())
+    there = compute_device_norm(upload_arrays(gradient, device))
+    yield Line("optimizers.norm", host == there, f"{host.hex()} on the host, {there.hex()} there")
+
+
+def _draw_arrays(seed: int, spread: float = 1.0) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return {name: (draw.normal(size=shape) * spread).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def _compare_optimizer(name: str, device: str) -> list[str]:
+    """Returns what has other bits there."""
+    rule = load_optimizer(name)
+    settings, parameters = rule.Settings(), _draw_arrays(1)
+    memory = rule.start(parameters, settings)
+    there, held = upload_arrays(parameters, device), upload_arrays(memory, device)
+    for number in range(5):
+        gradient = _draw_arrays(10 + number, 10.0 ** (number - 3))
+        parameters, memory = rule.step(parameters, gradient, memory, 0.01, settings)
+        there, held = rule.step(there, upload_arrays(gradient, device), held, 0.01, settings)
+    found = download_arrays(there) | download_arrays(held)
+    return [key for key, array in (parameters | memory).items() if found[key].tobytes() != array.tobytes()]
+
+
+def check_tf32(device: str) -> Iterator[Line]:
+    """A product in TF32 is not that in float32, and is near that of rounded operands; float32 is as before after it."""
+    draw = torch.Generator().manual_seed(3)
+    left, right = torch.randn(512, 768, generator=draw), torch.randn(768, 640, generator=draw)
+    exact = (round_to_tf32(left).double() @ round_to_tf32(right).double()).float()
+    there = left.to(device), right.to(device)
+    before = (there[0] @ there[1]).cpu()
+    with compute_in_tf32(torch.device(device).type):
+        rounded = (there[0] @ there[1]).cpu()
+    after = (there[0] @ there[1]).cpu()
+    far = float((rounded - exact).abs().max() / exact.abs().max())
+    yield Line("tf32.near", far <= TF32, "", far, "of the largest element, from operands rounded to nearest")
+    yield Line("tf32.used", not torch.equal(rounded, before), "a card before sm_80 has no TF32")
+    yield Line("tf32.ends", torch.equal(before, after), "float32 after it has the bits from before")
+
+
+def check_local_steps(device: str) -> Iterator[Line]:
+    """Local steps with their optimizer there have the same bits again and in another child, near the processor's."""
+    step = LocalStep(kind="local", rows=4, steps=4, optimizer=InnerOptimizer(name="adamw", lr=1e-3, clip=1.0))
+    workload = next(one for one in list_workloads() if one.name == "mlp")
+    answers = []
+    for place in (device, device, "cpu"):
+        with Runner(RunnerSettings(device=place, memory_bytes=MEMORY)) as runner:
+            runner.load(workload.model.document)
+            answers += [runner.compute(workload.model.parameters, workload.batch, SEED, step) for _ in range(2)]
+    bits = {tuple((name, array.tobytes()) for name, array in sorted(one.items())) for one in answers[:4]}
+    far = measure_distance(answers[0], answers[4])
+    yield Line("local_steps.bits", len(bits) == 1, "", far, "of the largest element, from the CPU's")
