@@ -44,7 +44,7 @@ def compute_in_tf32(device: str) -> Iterator[None]:
     elif any(isinstance(mode, _RoundedOperands) for mode in _get_current_dispatch_mode_stack()):
         yield
     else:
-        with _RoundedOperands():
+        with _RoundedOperands():  # type: ignore[no-untyped-call]
             yield
 
 
@@ -66,7 +66,7 @@ def round_to_tf32(values: Tensor) -> Tensor:
 
 def multiply_whole(precision: str) -> AbstractContextManager[object]:
     """Returns what has a bf16 module and its document, compared inside, computed by kernels that are not slow here."""
-    return _WholeProducts() if precision == "bf16" else nullcontext()
+    return _WholeProducts() if precision == "bf16" else nullcontext()  # type: ignore[no-untyped-call]
 
 
 class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -83,7 +83,7 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         raise NotImplementedError
 
 
-class _RoundedOperands(_Products):
+class _RoundedOperands(_Products):  # type: ignore[no-untyped-call]
     def multiply(self, func: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         places = OPERANDS[func]
         if args[places.start].dtype != torch.float32:
@@ -91,7 +91,7 @@ class _RoundedOperands(_Products):
         return func(*(round_to_tf32(value) if place in places else value for place, value in enumerate(args)), **named)
 
 
-class _WholeProducts(_Products):
+class _WholeProducts(_Products):  # type: ignore[no-untyped-call]
     """Computes products of 16-bit floats by float32 kernels, and rounds each result once.
 
     Kernels of AVX2 for 16-bit products take up to 40 times as long. Their last bits are others: only results that were

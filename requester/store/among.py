@@ -43,7 +43,7 @@ NOW: Final = bindparam("now", type_=Float(53))
 """The present time as a parameter, in Unix seconds."""
 
 
-def is_in_bound_list(column: InstrumentedAttribute[Any], name: str) -> ColumnElement[bool]:
+def is_in_bound_list(column: InstrumentedAttribute[Any] | ColumnElement[Any], name: str) -> ColumnElement[bool]:
     return _Among(column, bindparam(name, type_=Texts))
 
 

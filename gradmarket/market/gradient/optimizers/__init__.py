@@ -102,7 +102,7 @@ def read_memory_array(memory: Arrays, key: str, like: Vector) -> Vector:
     return array
 
 
-def apply_kernel(kernel: Kernel, outputs: int, *arrays: Vector) -> tuple[Vector, ...]:
+def apply_kernel(kernel: Kernel, outputs: int, *arrays: Any) -> tuple[Vector, ...]:
     """Applies an elementwise kernel to float32 arrays of one shape, chunk by chunk; returns `outputs` new arrays.
 
     Arrays that are not numpy's, such as a card's (model.device_arrays), are taken whole.

@@ -135,8 +135,9 @@ class _DeviceInner(_Inner):
         added: dict[str, Any],
         device: str,
     ) -> None:
-        there = [upload_arrays(each, device) for each in (first if step.proximal else {}, parameters, memory, added)]
-        super().__init__(step, *there, device)
+        held, added = upload_arrays(memory, device), upload_arrays(added, device)
+        first, parameters = upload_arrays(first if step.proximal else {}, device), upload_arrays(parameters, device)
+        super().__init__(step, first, parameters, held, added, device)
 
     def move(self, gradient: Tensors, number: int) -> Tensors:
         moved = self._take_step(wrap_tensors(gradient), number, clip_on_device)

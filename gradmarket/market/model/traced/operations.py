@@ -115,8 +115,8 @@ class Operations:
             for start in (0, len(names), 2 * len(names))
         )
         if runs_on_device(self._local, self.device):
-            there = [upload_arrays(each, self.device) for each in (gradient, parameters, first)]
-            norm = compute_device_norm(pull_to_first(*there, self._local.proximal))
+            moved, here, start = (upload_arrays(each, self.device) for each in (gradient, parameters, first))
+            norm = compute_device_norm(pull_to_first(moved, here, start, self._local.proximal))
         else:
             pulled = pull_to_first(gradient, parameters, first, self._local.proximal)
             norm = compute_norm(array.reshape(-1) for array in pulled.values())
