@@ -18,8 +18,7 @@ from worker.journal import Journal
 from worker.markets.market_session import Shared, Wrap
 from worker.markets.scheduler import Scheduler
 from worker.money import ownership
-from worker.money.session_summary import Summary, build_session_summary, log_session_summary, sum_accounts
-from worker.money.so_far import SoFar
+from worker.money.session_summary import SoFar, Summary, build_session_summary, log_session_summary, sum_accounts
 from worker.problems import Untrusted
 from worker.protocol.own_limits import runner_settings
 from worker.settings import WorkerSettings
@@ -86,21 +85,18 @@ def _open_shared_parts(
 
 
 def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:
-    """Returns the folder's key, a new one on the first start alone."""
+    """Returns the folder's key, a new one on the first start alone.
+
+    It may lie unencrypted where no node of its own is set: then the worker trusts local chains only.
+    """
     ownership.check_a_key_may_be_made(settings.data)
     new = wallet.find_key_file(settings.data) is None
-    key = wallet.load_or_create(settings.data, settings.secret, _plain_key(settings))
+    plain = settings.plain_key or settings.node is None or chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
+    key = wallet.load_or_create(settings.data, settings.secret, plain)
     first = "This is the first start: a wallet was made. " if new else ""
     backed_up = wallet.is_backed_up(settings.data)
     journal.say("wallet", first + key.describe_key_file(), address=key.address, path=str(key.path), backed_up=backed_up)
     return key
-
-
-def _plain_key(settings: WorkerSettings) -> bool:
-    """Returns whether an unencrypted key is allowed: without a node of its own, the worker trusts local chains only."""
-    if settings.plain_key or settings.node is None:
-        return True
-    return chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
 
 
 def _run_session(shared: Shared) -> Summary:

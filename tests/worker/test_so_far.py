@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gradmarket.market.money import TokenUnit
 from worker.journal import Journal
 from worker.money.account_store import JobAccount
-from worker.money.so_far import EVERY_S, SoFar
+from worker.money.session_summary import EVERY_S, SoFar
 
 GRAD = TokenUnit("GRAD", 18)
 CENT = 10**16

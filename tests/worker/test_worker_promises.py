@@ -24,11 +24,12 @@ from gradmarket.market.wire.sign_in import Session
 from tests.worker.breakers import ENDINGS, REPLIES, Breaker
 from tests.worker.fake_market import OTHER, FakeMarket, Row, Taken, other
 from worker import durable, wallet
+from worker.features.verify import self_check
 from worker.markets.leasing import Leasing
 from worker.markets.loop import Loop
 from worker.markets.sending import Sending
 from worker.markets.worker_context import WorkerContext
-from worker.money import known_chains, self_check
+from worker.money import known_chains
 from worker.protocol import records
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder

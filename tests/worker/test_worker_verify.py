@@ -29,11 +29,12 @@ from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
 from worker import durable, wallet
+from worker.features.verify import proofs, self_check
+from worker.features.verify.proofs import of_record
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
-from worker.money import known_chains, proofs, self_check
+from worker.money import known_chains
 from worker.money.ownership import open_account_store
-from worker.money.proofs import of_record
 from worker.protocol import records
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.records import ReplicaRecord

@@ -20,7 +20,6 @@ from worker.journal import Journal
 from worker.money.job_standing import list_standings
 from worker.money.ownership import check_a_key_may_be_made, open_account_store
 from worker.money.redeem_all import redeem_all
-from worker.money.self_check import SelfCheck
 from worker.money.session_summary import sum_accounts
 from worker.options import (
     DataOption,
@@ -101,23 +100,6 @@ def show(
         echo_text(job.text(token))
     for line in chain.from_iterable(more.values()):
         echo_text(line.text)
-
-
-@app.command()
-def verify(
-    rpc: RpcOption = None,
-    data: DataOption = None,
-    passphrase_file: PassphraseOption = None,
-    market: Annotated[bool, typer.Option(help="Hold what the markets publish against the records, too.")] = True,
-    as_json: JsonOption = False,
-) -> None:
-    """Prove everything anew by your own node: signatures, secrets, commitments, batches, vouchers, reservations.
-
-    Names each lie of a requester, and ends with 1 if there is one, or a chain does not answer.
-    """
-    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    sound = SelfCheck(settings, Journal(as_json), market).run()
-    raise typer.Exit(0 if sound else 1)
 
 
 @app.command()

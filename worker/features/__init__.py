@@ -10,6 +10,7 @@ from worker.features.owner_page import OwnerPageFeature
 from worker.features.private import HeldRowsFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
+from worker.features.verify import VerifyFeature
 from worker.features.windows import WindowStatesFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
@@ -19,6 +20,7 @@ FEATURES: Final[tuple[WorkerFeature, ...]] = (
     DiscoveryFeature(),
     PayoutConsentsFeature(),
     WindowStatesFeature(),
+    VerifyFeature(),
     HeldRowsFeature(),
     MaskedAnswersFeature(),
 )

@@ -3,10 +3,8 @@
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.market.views.job_views import ListedJob
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.worth import Prospect, compute_hourly_pay, compute_least_price, find_best_prospect
 
@@ -15,16 +13,26 @@ LOOKED_AT: Final = 8
 
 
 def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
-    """Logs and returns the expected pay of the best job for this machine; logs why and returns None if no job fits."""
-    prospects = []
-    for job, publication in _list_allowed_jobs(context):
+    """Logs and returns the expected pay of the best job for this machine; logs why and returns None if no job fits.
+
+    Uses the price of a job's first round: later prices are in their offers.
+    """
+    settings, prospects = context.settings, list[Prospect]()
+    allowed = [job for job in context.market.jobs() if not settings.jobs or job.id in settings.jobs]
+    for job in allowed[:LOOKED_AT]:
+        publication = context.view(job.id).publication
+        if publication is None or publication.spec.price.most < context.limits.min_price:
+            continue
         try:
-            prospects.append(_measure_job(context, job, publication))
+            effort = context.effort(job.id, publication)
         except MarketError as error:
             context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
+        else:
+            price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)
+            prospects.append(Prospect(job.id, job.name, price, effort))
     chosen = find_best_prospect(prospects, context.limits.minimum)
     if chosen is not None:
-        _log_estimate(context, chosen, _fetch_expected_hourly(context, JobId(chosen.job)))
+        _log_estimate(context, chosen)
         return chosen
     for one in prospects:
         lowest = context.money.text(compute_least_price(context.limits.minimum, one.effort))
@@ -34,36 +42,18 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
     return None
 
 
-def _measure_job(context: WorkerContext, job: ListedJob, publication: Publication) -> Prospect:
-    """Measures a job. Uses the price of its first round: later prices are in their offers."""
-    effort = context.effort(job.id, publication)
-    price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)
-    return Prospect(job.id, job.name, price, effort)
-
-
-def _list_allowed_jobs(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
-    """Returns the jobs, with their publications, that this worker's settings allow."""
-    allowed = [job for job in context.market.jobs() if not context.settings.jobs or job.id in context.settings.jobs]
-    offered = [(job, context.view(job.id).publication) for job in allowed[:LOOKED_AT]]
-    least_set = context.limits.min_price
-    return [(job, public) for job, public in offered if public is not None and public.spec.price.most >= least_set]
-
-
-def _fetch_expected_hourly(context: WorkerContext, job: JobId) -> Amount | None:
-    """Returns what the market measured that one more worker earns an hour; None where it does not say."""
-    try:
-        return context.market.pay(job).expected_hourly
-    except MarketError:
-        return None
-
-
-def _log_estimate(context: WorkerContext, chosen: Prospect, expected: Amount | None) -> None:
+def _log_estimate(context: WorkerContext, chosen: Prospect) -> None:
+    """Logs what the job pays here, and what the market measured that one more worker earns, where it says so."""
     pay = compute_hourly_pay(chosen.price, chosen.effort)
     text = (
         f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "
         f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.about(pay)} an hour, "
         "were there always a task for this worker and every gradient accepted."
     )
+    try:
+        expected = context.market.pay(JobId(chosen.job)).expected_hourly
+    except MarketError:
+        expected = None
     if expected is not None:
         text += f" By the job's newest rounds, one more worker earns {context.money.about(expected)} an hour."
     facts = {"price": str(chosen.price), "flops": chosen.effort.flops, "step_seconds": chosen.effort.seconds}

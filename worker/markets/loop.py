@@ -102,7 +102,9 @@ class Loop:
         waiting = self._waiting
         if waiting is None or not waiting.future.done():
             request = self._build_poll_request(leaving, wait_s if waiting is None else 0.0, room)
-            if waiting is None and self._only_computes(request) and first_of(self._leasing.step, within=SHORT_STEP_S):
+            speaks = request.capacity or request.leaving or request.vouchers_for or list_request_entries(request)
+            only_computes = waiting is None and not speaks and len(self._replica_files.open()) == 1
+            if only_computes and first_of(self._leasing.step, within=SHORT_STEP_S):
                 return False
             if waiting is None:
                 waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
@@ -116,12 +118,8 @@ class Loop:
         self._waiting = None
         return self._apply_poll_answer(waiting.of, waiting.future.result(), leaving)
 
-    def _only_computes(self, said: PollRequest) -> bool:
-        """Returns whether the worker has nothing to tell, and waits for nothing but its one step."""
-        speaks = said.capacity or said.leaving or said.vouchers_for or list_request_entries(said)
-        return not speaks and len(self._replica_files.open()) == 1
-
     def _apply_poll_answer(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
+        """Applies what the market has received, then what it tells."""
         changed = self._apply_confirmed_request(request, answer)
         return self._hear(answer, leaving) or changed
 
@@ -131,19 +129,15 @@ class Loop:
             self._breath, self._patience = FIRST_BREATH_S, BUSY_WAIT_S
             return
         self._patience = min(2 * self._patience, MAX_WAIT_S)
-        self._remark_on_silence()
-        if seconds < self._breath:
-            self._context.signals.pause(self._breath)
-            self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
-
-    def _remark_on_silence(self) -> None:
-        """Logs once that a replica's verdict is long overdue, so that the owner knows why no other work comes."""
-        for held in self._replica_files.open():
+        for held in self._replica_files.open():  # the owner is to know why no other work comes
             overdue = self._clock() > held.due_at
             if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
                 self._remarked.add(held.replica)
                 text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
                 self._context.journal.say("overdue", text, replica=held.replica, state=held.state)
+        if seconds < self._breath:
+            self._context.signals.pause(self._breath)
+            self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
 
     def leave_now(self) -> None:
         """Gives back the leases that are not computed yet, in one last poll without waiting."""
@@ -243,7 +237,7 @@ class Loop:
         for message in answer.verdicts[:AT_ONCE]:
             changed.append(self._verdict_log.verdict(message))
             if message.replica not in self._replica_files.held:
-                self._remark_on_twin(message)
+                self._check_twin(message)
                 self._heard[message.replica] = message.state
         changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
         changed += [self._sending.asked(request) for request in answer.uploads[:AT_ONCE]]
@@ -252,13 +246,12 @@ class Loop:
             self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)
 
-    def _remark_on_twin(self, message: SignedVerdict) -> None:
+    def _check_twin(self, message: SignedVerdict) -> None:
         """Logs that a replica was answered which this folder neither holds nor has a record of."""
-        known = message.replica in self._heard or message.state not in ANSWERED
-        if (
-            not known
-            and records.find_newest_record(self._context.settings.data, self._context.domain, message.replica) is None
-        ):
+        if message.replica in self._heard or message.state not in ANSWERED:
+            return
+        context = self._context
+        if records.find_newest_record(context.settings.data, context.domain, message.replica) is None:
             self._say_twin(message.replica)
 
     def _say_twin(self, replica: ReplicaId) -> None:

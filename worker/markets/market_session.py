@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
 
-from contracts.ledger import Ledger
 from contracts.token_moves import token_move
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
@@ -128,7 +127,9 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     )
     shared.stack.callback(fetcher.close)
     limits = limits_of(settings, TokenUnit.of(facts))
-    _say_unconfined(shared)
+    if missing := shared.runner.missing():
+        text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
+        shared.journal.once("unconfined", text, missing=list(missing))
     compute = shared.wrapper(shared.runner.compute) if shared.wrapper else None
     window_states = Cache(settings.data / "windows", settings.max_window_states)
     bench = Executor(shared.runner, fetcher, limits, compute, window_states, shared.own)
@@ -156,30 +157,18 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     )
 
 
-def _say_unconfined(shared: Shared) -> None:
-    missing = shared.runner.missing()
-    if missing:
-        text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
-        shared.journal.once("unconfined", text, missing=list(missing))
-
-
 def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Address, journal: Journal) -> ChainView:
     url = choose_rpc(settings.node, facts, market)
     if settings.node is None:
         text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
         journal.say("market_rpc", text, rpc=url)
     ledger = connect_to_deployment(url, facts)
-    _check_token(ledger, facts, me)
+    move = token_move(ledger.web3, facts.token, facts.contract, me)
+    if move is not None and move.fault:  # it takes or loses something of what it moves, as far as the chain shows
+        raise Untrusted(f"the market's token {facts.token} {move.fault}")
     chain_view = ChainView(ledger, me)
     known_chains.store_chain_facts(settings.data, facts)
     return chain_view
-
-
-def _check_token(ledger: Ledger, facts: ChainFacts, me: Address) -> None:
-    """Raises Untrusted for a token that takes or loses something of what it moves, as far as the chain shows it."""
-    move = token_move(ledger.web3, facts.token, facts.contract, me)
-    if move is not None and move.fault:
-        raise Untrusted(f"the market's token {facts.token} {move.fault}")
 
 
 class MarketSession:

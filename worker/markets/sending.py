@@ -78,13 +78,13 @@ class Sending:
             self._put.add(held.replica)
 
     def parts(self, sending: Sequence[InFlight]) -> tuple[PayloadPart, ...]:
-        return tuple(self._build_payload_part(held, held.replica in self._put) for held in sending)
-
-    def _build_payload_part(self, held: InFlight, put: bool) -> PayloadPart:
         """A payload of more than one piece comes in pieces, so that it can go on where it broke off."""
-        file = self._replica_files.payload(held.replica)
-        long = not put and file.is_file() and file.stat().st_size > framing.PIECE
-        return PayloadPart(replica=held.replica, fence=held.lease.fence, put=put, start=0 if long else None)
+        parts = list[PayloadPart]()
+        for held in sending:
+            file, put = self._replica_files.payload(held.replica), held.replica in self._put
+            start = 0 if not put and file.is_file() and file.stat().st_size > framing.PIECE else None
+            parts.append(PayloadPart(replica=held.replica, fence=held.lease.fence, put=put, start=start))
+        return tuple(parts)
 
     def payloads(self, request: PollRequest) -> list[Payload]:
         """Returns the payloads whose bytes follow the request."""

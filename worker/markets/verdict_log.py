@@ -12,7 +12,7 @@ from gradmarket.market.terms import ReplicaId, ReplicaState, Units
 from gradmarket.market.wire.poll import SignedVerdict, SignedVoucher, WaveOpened, hash_of
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
-from worker.money.account_store import JobAccount, convert_to_amount
+from worker.money.account_store import convert_to_amount
 from worker.protocol import records
 from worker.protocol.in_flight import InFlight, InFlightFolder
 from worker.protocol.records import ReplicaRecord
@@ -108,7 +108,7 @@ class VerdictLog:
         records.append_record(self._context.settings.data, self._context.domain, record)
 
     def _apply_final_verdict(self, held: InFlight, message: SignedVerdict) -> None:
-        account = self._require_job_account(held)
+        account = self._context.account_store.account(self._context.domain, held.lease.offer.job)
         if message.state in PAID:
             self._context.account_store.record_final_verdict(
                 account, held.replica, held.lease.offer.price, accepted=True
@@ -148,9 +148,6 @@ class VerdictLog:
 
     def _build_offer_scope(self, offer: Offer) -> OfferScope:
         return OfferScope(self._context.domain, self._context.signer, offer)
-
-    def _require_job_account(self, held: InFlight) -> JobAccount:
-        return self._context.account_store.account(self._context.domain, held.lease.offer.job)
 
     def _record_breach(self, breach: Fault, what: ReplicaId) -> bool:
         """Records a breach permanently, once: each counts as a gradient that this requester took unpaid."""

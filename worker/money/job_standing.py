@@ -49,16 +49,13 @@ class JobStanding:
     def text(self, money: TokenUnit) -> str:
         names = ("earned", "vouchered", "settled", "redeemed", "reserved", "at_stake")
         amounts = {name: asdict(self)[name] for name in names}
-        sums = ", ".join(f"{name.replace('_', ' ')} {_format_amount(money, units)}" for name, units in amounts.items())
+        texts = {name: "unknown" if units is None else money.text(int(units)) for name, units in amounts.items()}
+        sums = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items())
         head = f"{self.job} at {self.market or 'an unknown market'}, job {self.chain_job} of chain {self.chain_id}"
         lines = [f"{head}: {self.accepted} accepted, {self.rejected} rejected", f"  {sums}"]
         lines += [f"  the chain does not tell: {self.trouble}"] if self.trouble else []
         lines += [f"  rejected {one.replica}: {one.reason} ({one.evidence})" for one in self.rejections]
         return "\n".join(lines)
-
-
-def _format_amount(money: TokenUnit, amount: str | None) -> str:
-    return "unknown" if amount is None else money.text(int(amount))
 
 
 def list_standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, TokenUnit]]:

@@ -1,12 +1,17 @@
-"""What one session of a worker brought: the difference of its accounts, in words."""
+"""What one session of a worker brought, at its end and every minute so far: the difference of its accounts."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address
 from worker.journal import Journal
-from worker.money.account_store import JobAccount, convert_to_amount
+from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
+
+EVERY_S: Final = 60.0
+HOUR_S: Final = 3600
 
 
 @dataclass(frozen=True)
@@ -72,3 +77,33 @@ def log_session_summary(journal: Journal, done: Summary, money: TokenUnit) -> No
     if done.accused:
         text += f". ACCUSED in {done.accused} cases, which are decided on the chain: gradmarket wallet case list"
     journal.say("summary", text, **asdict(done))
+
+
+class SoFar:
+    """Says every minute in which something was earned what was since the start, and what that is an hour.
+
+    `clock` gives seconds. What is earned before the first call does not count."""
+
+    def __init__(self, store: AccountStore, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._journal, self._clock = store, journal, clock
+        self._before = self._said = sum_accounts(store.accounts)
+        self._began = self._at = clock()
+
+    def turn(self, money: TokenUnit) -> None:
+        """Says it if EVERY_S are over and more was accepted or rejected since the last time."""
+        now = self._clock()
+        if now - self._at < EVERY_S:
+            return
+        self._at, new = now, sum_accounts(self._store.accounts)
+        said, self._said = self._said, new
+        if (new.accepted, new.rejected) == (said.accepted, said.rejected):
+            return
+        accepted, earned = new.accepted - self._before.accepted, new.earned - self._before.earned
+        seconds = now - self._began
+        hourly = int(earned * HOUR_S / seconds)
+        text = (
+            f"So far: {accepted} accepted, {new.rejected - self._before.rejected} rejected, {money.text(earned)} in "
+            f"{seconds / 60:.0f} min, waiting included: {money.about(hourly)} an hour."
+        )
+        facts = {"accepted": accepted, "earned": str(earned), "seconds": round(seconds), "hourly": str(hourly)}
+        self._journal.say("so_far", text, **facts)

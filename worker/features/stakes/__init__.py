@@ -16,6 +16,7 @@ from worker.settings import WorkerSettings
 
 class StakingFeature(WorkerFeature):
     name = "stakes"
+    needs = ("verify",)
     wallet_commands = {"case": case_commands.app, "stake": stake_commands.stake, "unstake": stake_commands.unstake}
 
     def run_beside(self, shared: Shared) -> AbstractContextManager[object]:

@@ -26,8 +26,9 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from worker import durable
 from worker.features.stakes import cases
 from worker.features.stakes.cases import WalletCase
+from worker.features.verify import proofs
 from worker.journal import Journal
-from worker.money import known_chains, proofs
+from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ledger_of
 from worker.protocol import records

@@ -4,7 +4,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from contracts import events
 from contracts.ledger import Ledger
@@ -20,12 +22,14 @@ from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
+from worker.features.verify import proofs
+from worker.features.verify.proofs import ChainHistory
 from worker.journal import Journal
-from worker.money import known_chains, proofs
+from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
 from worker.money.chain_view import ChainView, ledger_of
 from worker.money.ownership import open_account_store
-from worker.money.proofs import ChainHistory
+from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.protocol import records
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import handed_over
@@ -239,3 +243,19 @@ def _prove_rejection(
         for finding in of_rejection(case, record.verdict, digest_struct(account.domain, record.offer), me, sealed):
             where = ("in the evidence of its rejection", finding.about, finding.detail)
             yield Finding(finding.fault, replica, ", ".join(filter(None, where)))
+
+
+def verify(
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    market: Annotated[bool, typer.Option(help="Hold what the markets publish against the records, too.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove everything anew by your own node: signatures, secrets, commitments, batches, vouchers, reservations.
+
+    Names each lie of a requester, and ends with 1 if there is one, or a chain does not answer.
+    """
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    sound = SelfCheck(settings, Journal(as_json), market).run()
+    raise typer.Exit(0 if sound else 1)

@@ -1,0 +1,9 @@
+"""`wallet verify`: proves everything anew that this worker received, by its records and the chain."""
+
+from worker.feature import WorkerFeature
+from worker.features.verify.self_check import verify
+
+
+class VerifyFeature(WorkerFeature):
+    name = "verify"
+    wallet_commands = {"verify": verify}
