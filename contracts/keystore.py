@@ -2,13 +2,26 @@
 
 import getpass
 import json
+import re
 import sys
 from pathlib import Path
+from typing import Final
 
 from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
+
+ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+"""Of the group of secp256k1 (SEC 2, 2.4.1): a private key is from 1 to ORDER - 1."""
+
+
+def parse_key(written: str, place: str) -> PrivateKey:
+    """Returns the key in hexadecimal. Raises Refused, in which `place` names the setting or file, where it is none."""
+    digits = written.strip().removeprefix("0x")
+    if not re.fullmatch("[0-9a-fA-F]{64}", digits) or not 0 < int(digits, 16) < ORDER:
+        raise Refused(f"{place} is no key", "it has 64 hexadecimal digits: write them, or put its copy back")
+    return PrivateKey(bytes.fromhex(digits))
 
 
 def encrypt_key(key: PrivateKey, passphrase: str) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
-from eth_utils.exceptions import ValidationError
 from pydantic import SecretStr
 
 from contracts import keystore
@@ -47,7 +46,7 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
     """
     sealed = path.with_suffix(".json")
     if given is not None:
-        return _parse_key(given.get_secret_value(), path.name)
+        return keystore.parse_key(given.get_secret_value(), f"GRADMARKET_{path.name.upper()}_KEY")
     if sealed.exists():
         if lock.passphrase is None:
             raise Refused(f"{sealed} is encrypted: give {FIX}")
@@ -58,19 +57,13 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
         raise Refused(
             f"money is real here, and {path} would be in plain text: give {FIX}, or GRADMARKET_PLAIN_KEYS=true"
         )
-    return PrivateKey(bytes.fromhex(load_or_create_secret(None, path)))
-
-
-def _parse_key(written: str, name: str) -> PrivateKey:
-    try:
-        return PrivateKey(bytes.fromhex(written.removeprefix("0x")))
-    except (ValueError, ValidationError):
-        raise Refused(f"GRADMARKET_{name.upper()}_KEY is no key", "set it to 0x and 64 hexadecimal digits") from None
+    return keystore.parse_key(load_or_create_secret(None, path), str(path))
 
 
 def _store_sealed_key(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
     """Stores a new key, or the plain one, in a keystore; deletes the plain file once the keystore can be decrypted."""
-    private = PrivateKey(bytes.fromhex(plain.read_text().strip()) if plain.exists() else secrets.token_bytes(32))
+    written = plain.read_text() if plain.exists() else secrets.token_hex(32)
+    private = keystore.parse_key(written, str(plain))
     _write_private_file(sealed, keystore.encrypt_key(private, passphrase))
     if keystore.decrypt_key(sealed.read_text(), passphrase) == private:
         plain.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ def load_wallet(folder: Path, passphrase: str | None) -> Wallet:
 
 def _load_key(path: Path, passphrase: str | None) -> PrivateKey:
     if path.name == PLAIN:
-        return PrivateKey(bytes.fromhex(path.read_text().strip()))
+        return keystore.parse_key(path.read_text(), path.name)
     if passphrase is None:
         raise Refused("it is encrypted: give GRADMARKET_WORKER_PASSPHRASE_FILE or GRADMARKET_WORKER_PASSPHRASE")
     return keystore.decrypt_key(path.read_text(), passphrase)

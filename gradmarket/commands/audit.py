@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -50,7 +51,7 @@ def audit(
         device_name(device)
     except ValueError as error:
         raise Refused(f"--device: {error}") from error
-    _check_places(market, rpc)
+    _check_places(market, rpc, mirror or ())
     if report is not None:
         check_writable(report)
     plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims)
@@ -89,7 +90,12 @@ def archive(
         echo_text(f"{told['archive']}: {told['tasks']} tasks of job {told['job']}; {digest}")
 
 
-def _check_places(market: str, rpc: str | None) -> None:
+def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:
+    for place in (market, *mirrors):
+        if Path(place).is_dir() and not (Path(place) / INDEX).is_file():
+            raise Refused(f"{place[:200]} has no {INDEX}", "name the folder that `gradmarket archive` wrote")
+    if Path(market).is_dir():
+        raise Refused(f"{market[:200]} is the folder of an archive", f"name {Path(market) / INDEX}")
     for address in (market, *([rpc] if rpc is not None else [])):
         if not is_address(address) and not (address is market and address.endswith(INDEX)):
             raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from eth_keys.datatypes import PrivateKey
 from eth_utils.address import is_address, to_checksum_address
-from eth_utils.exceptions import ValidationError
 
-from contracts import deployment
+from contracts import deployment, keystore
 from contracts.local import LocalChain, development_key
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
@@ -92,10 +91,7 @@ def _check_address(token: str | None) -> Address | None:
 def _load_deploy_key(chain: int) -> PrivateKey:
     key = os.environ.get(KEY)
     if key:
-        try:
-            return PrivateKey(bytes.fromhex(key.removeprefix("0x")))
-        except (ValueError, ValidationError):
-            raise Refused(f"{KEY} is no key", "set it to 0x and 64 hexadecimal digits") from None
+        return keystore.parse_key(key, KEY)
     if chain not in LOCAL_CHAIN_IDS:
         raise Refused(f"chain {chain} is not a local one: give the key that pays in {KEY}")
     return development_key()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Final
 
 from gradmarket.compute.card_choice import CUDA, take_card
 from gradmarket.market.errors import Refused, RunnerFailed
+from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.runner.cards import list_cards
 from graphdoc.runner.driver import Card
@@ -176,6 +177,13 @@ def _open_on_card(settings: RunnerSettings, device: str, threads: int, memory: i
         with Runner(settings) as runner:
             runner.start()
             yield Computing(runner, count_cores(), card)
+
+
+def choose_named_threads(classes: Iterable[str]) -> int | None:
+    """Returns the threads that these classes name, where this machine has as many: a market's word starts no more."""
+    named = {find_thread_count(each) for each in classes} - {None}
+    threads = named.pop() if len(named) == 1 else None
+    return threads if threads is not None and threads <= (os.cpu_count() or 1) else None
 
 
 def _choose_thread_count(there: float) -> int:

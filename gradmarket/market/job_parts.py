@@ -201,10 +201,10 @@ class AuditSpec(Part):
     `claims`: how many auditors from outside can prove that they computed a round (rules.round_claims).
     """
 
-    probability: float = Field(gt=0.0, le=1.0)
+    probability: float = Field(gt=0.0, le=1.0, strict=True)
     on_failure: OnFailure = "replay"
-    planted: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda value: value == 0.0)
-    claims: int = Field(default=0, ge=0, le=MOST_CLAIMS, exclude_if=lambda value: value == 0)
+    planted: float = Field(default=0.0, ge=0.0, le=1.0, strict=True, exclude_if=lambda value: value == 0.0)
+    claims: int = Field(default=0, ge=0, le=MOST_CLAIMS, strict=True, exclude_if=lambda value: value == 0)
 
 
 class Verifier(Part):

@@ -14,10 +14,9 @@ from gradmarket.auditor import Machine, OpenMachine, open_machine
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.compute.own_machine import AUTO
+from gradmarket.compute.own_machine import AUTO, choose_named_threads
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts
@@ -105,12 +104,6 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
         )
 
 
-def choose_thread_count(record: JobRecord) -> int | None:
-    """Returns the threads of the job's class, where this machine has as many: a market's word starts no more."""
-    named = find_thread_count(record.find_class())
-    return named if named is not None and named <= (os.cpu_count() or 1) else None
-
-
 def archive_job(plan: AuditPlan, to: Path, progress: Progress) -> tuple[OpenedJob, Digest]:
     """Writes the job's archive into the folder `to`; returns the job and the digest of the archive's index."""
     with open_job(plan, progress) as job:
@@ -170,12 +163,21 @@ def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tu
 
 
 def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
-    """Has the mirrors serve what they can of a job whose market answers: it keeps no parameters of old rounds."""
-    if mirrors.mirrors:
+    """Has the mirrors serve what they can of a job whose market answers: it keeps no parameters of old rounds.
+
+    Raises Refused where none of them has an archive of the job.
+    """
+    if not mirrors.mirrors:
+        return
+    try:
+        _, records = mirrors.read_record(job)
+    except Refused as error:
+        raise Refused(
+            f"no mirror has an archive of job {job}: {error}", "name another one, or leave --mirror"
+        ) from error
+    for digest in records.index.blobs:
         with suppress(Refused):
-            for digest in mirrors.read_record(job)[1].index.blobs:
-                with suppress(Refused):
-                    mirrors.fill(fetcher, [digest])
+            mirrors.fill(fetcher, [digest])
 
 
 def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack) -> tuple[str, PublicRecords, Fetcher]:
@@ -188,7 +190,8 @@ def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack
 
 
 def _open_own_machine(job: OpenedJob, plan: AuditPlan) -> AbstractContextManager[OpenMachine]:
-    return open_machine(Machine(job.folder, plan.device, plan.threads or choose_thread_count(job.record)))
+    threads = plan.threads or choose_named_threads([job.record.find_class()])
+    return open_machine(Machine(job.folder, plan.device, threads))
 
 
 def _claim(job: OpenedJob, plan: AuditPlan, number: int, progress: Progress) -> ClauseResult:

@@ -25,6 +25,10 @@ WORKER: Final = "worker"
 TRUSTED_S: Final = 60.0
 """Seconds for which a worker's token is cached. API tokens are not, since any process may revoke them."""
 SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
+WRONG_TOKEN: Final = (
+    "this token is not known here, or ended: `gradmarket token create` makes a requester's where the service runs, and "
+    "POST /v1/session a worker's"
+)
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
 
 
@@ -49,11 +53,12 @@ async def _require_identity(
         if identity is not None:
             await _not_too_often(request, context, identity.subject)
             return identity
-    raise token_needed()
+    raise token_needed(sent=credentials is not None)
 
 
-def token_needed() -> HTTPException:
-    return HTTPException(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})
+def token_needed(sent: bool = False) -> HTTPException:
+    """Returns the answer to a request without a token, or with a wrong one."""
+    return HTTPException(401, WRONG_TOKEN if sent else SEND_TOKEN, {"WWW-Authenticate": "Bearer"})
 
 
 class Callers:
@@ -137,7 +142,7 @@ async def worker_of(request: Request) -> Address:
     callers: Callers = request.app.state.callers
     identity = None if token is None else await callers.identify(context, token)
     if identity is None:
-        raise token_needed()
+        raise token_needed(sent=token is not None)
     await _not_too_often(request, context, identity.subject)
     return await _require_same_worker(await _require_worker(identity), request)
 

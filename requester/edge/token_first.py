@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from requester.api import problems
-from requester.api.auth_routes import SEND_TOKEN, Callers
+from requester.api.auth_routes import SEND_TOKEN, WRONG_TOKEN, Callers
 from requester.api.callers import parse_bearer_token
 from requester.context import Context
 from requester.edge.body import SHORT, STREAMED
@@ -40,7 +40,8 @@ class TokenFirst:
                     continue
         except ClientDisconnect:
             return
-        await problems.build_problem_response(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        words = SEND_TOKEN if parse_bearer_token(scope) is None else WRONG_TOKEN
+        await problems.build_problem_response(401, words, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
     async def _has_known_token(self, scope: Scope) -> bool:
         token = parse_bearer_token(scope)

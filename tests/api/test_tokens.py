@@ -87,8 +87,12 @@ def test_a_revoked_token_is_nobody_at_once(service: Service) -> None:
     client = service.client(made(service, "leaked", "admin"))
     assert client.get("/v1/tokens").status_code == 200
     assert client.delete("/v1/tokens/leaked").status_code == 204
-    assert client.get("/v1/tokens").status_code == 401
-    assert client.post("/v1/jobs", json=JOB).status_code == 401
+    for answer in (client.get("/v1/tokens"), client.post("/v1/jobs", json=JOB)):
+        assert answer.status_code == 401
+        assert "this token is not known here" in answer.json()["detail"]
+    for answer in (service.anyone.get("/v1/tokens"), service.anyone.post("/v1/jobs", json=JOB)):
+        assert answer.status_code == 401
+        assert "send `Authorization: Bearer <token>`" in answer.json()["detail"]
     assert service.requester.delete("/v1/tokens/leaked").status_code == 404
 
 

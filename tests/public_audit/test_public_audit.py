@@ -17,12 +17,12 @@ from gradmarket.cli import app
 from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.demo.service import Service
 from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.rules import job_log
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
 from gradmarket.market.wire.log_proofs import PublishedRestart
-from gradmarket.public_audit.audit_run import choose_thread_count
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
@@ -377,13 +377,13 @@ def test_a_job_that_runs_is_not_audited(town: Service, tmp_path: Path) -> None:
 
 
 def test_a_market_s_word_starts_no_more_threads_than_there_are(record: JobRecord) -> None:
-    assert choose_thread_count(record) == 1
+    assert choose_named_threads([record.find_class()]) == 1
     task = record.tasks[0]
     shown = record.evidence[task.id]
     ballots = tuple(one.model_copy(update={"determinism_class": "x/threads-200000"}) for one in shown.replicas)
     told = replace(record, tasks=[task], evidence={task.id: shown.model_copy(update={"replicas": ballots})})
     assert told.find_class() == "x/threads-200000"
-    assert choose_thread_count(told) is None
+    assert choose_named_threads([told.find_class()]) is None
 
 
 @pytest.fixture(scope="module")
@@ -488,13 +488,24 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
         (["URL", "../tokens"], "Not Found"),
         (["URL", "JOB", "--device", "abacus"], "is no device"),
         (["URL", "JOB", "--report", "/nowhere/report.json"], "there is no folder"),
+        (["ARCHIVE", "JOB"], "name ARCHIVE/archive.json"),
+        (["ARCHIVE/v1", "JOB"], "has no archive.json"),
+        (["URL", "JOB", "--mirror", "ARCHIVE/v1"], "has no archive.json"),
+        (["URL", "JOB", "--mirror", "http://127.0.0.1:9"], "no mirror has an archive of job JOB"),
+        (["URL", "JOB", "--mirror", "ARCHIVE"], "no mirror has an archive of job JOB"),
     ],
 )
 def test_mistakes_get_one_sentence(
     town: Service, plain: JobId, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
-    given = [{"URL": town.place.url, "JOB": plain}.get(word, word) for word in arguments]
-    done = CliRunner().invoke(app, ["audit", *given, "--folder", str(tmp_path)])
+    archive = tmp_path / "archive"
+    (archive / "v1").mkdir(parents=True)
+    (archive / "archive.json").write_text("{}")
+
+    def fill(text: str) -> str:
+        return text.replace("URL", town.place.url).replace("JOB", plain).replace("ARCHIVE", str(archive))
+
+    done = CliRunner().invoke(app, ["audit", *map(fill, arguments), "--folder", str(tmp_path)])
     assert done.exit_code != 0
-    assert words in done.output
+    assert fill(words) in " ".join(str(done.exception or "").split() + done.output.split())
     assert "Traceback" not in done.output

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.errors import Conflict
 from gradmarket.market.signing import digest_struct, recover_signer
 from gradmarket.market.wire.claim_messages import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from requester.api.auth_routes import ANYONE, Anyone
-from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.job_routes import JobPath, job_or_404
 from requester.api.paging import MOST
 from requester.api.problems import describe_problems
 from requester.api.state import Here
@@ -26,12 +26,13 @@ RoundPath = Annotated[int, Path(ge=0, le=MOST)]
 @router.get(
     "/{job_id}/rounds/{number}/claims",
     operation_id="list_claims",
-    responses=NO_JOB,
+    responses=describe_problems(404, 409),
     summary="Who claimed the round, and the key of the next claim",
 )
 def list_claims(context: Here, job_id: JobPath, number: RoundPath) -> RoundClaims:
     with context.reading() as reader:
-        return build_claims_view(_load_claims(reader, job_or_404(reader, job_id), number))
+        job = job_or_404(reader, job_id)
+        return build_claims_view(job, _load_claims(reader, job, number))
 
 
 @router.put(
@@ -58,28 +59,34 @@ def claim_round(context: Here, _identity: Anyone, job_id: JobPath, number: Round
         elif row.digest != said.digest:
             raise Conflict("the merged answers have another digest under this key: what was computed differs")
         else:
-            row.auditor, row.signature, row.at = auditor, said.signature, context.clock()
+            row.auditor, row.signature = auditor, said.signature
             work.flush()
-        return build_claims_view(rows)
+        return build_claims_view(job, rows)
 
 
-def build_claims_view(rows: list[RoundClaimRow]) -> RoundClaims:
+def build_claims_view(job: Job, rows: list[RoundClaimRow]) -> RoundClaims:
     """Leaves out the digests of claims that nobody has answered, and the keys of all but the first of them."""
     answered = tuple(
-        PublishedClaim(number=row.number, key=row.key, auditor=row.auditor, digest=row.digest, signature=row.signature)
+        PublishedClaim(
+            number=row.number,
+            key=claim_rows.derive_key(job, row),
+            auditor=row.auditor,
+            digest=row.digest,
+            signature=row.signature,
+        )
         for row in rows
         if row.auditor is not None and row.signature is not None
     )
     next_one = next((row for row in rows if row.auditor is None), None)
     if next_one is None:
         return RoundClaims(items=answered, open=None, key=None)
-    return RoundClaims(items=answered, open=next_one.number, key=next_one.key)
+    return RoundClaims(items=answered, open=next_one.number, key=claim_rows.derive_key(job, next_one))
 
 
 def _load_claims(reader: RowReader, job: Job, number: int) -> list[RoundClaimRow]:
     if job.ended_at is None:
-        raise NotFound(f"job {job.id} goes on: its rounds are claimed once it has ended")
+        raise Conflict(f"job {job.id} goes on: its rounds are claimed once it has ended")
     rows = list(claim_rows.list_claims(reader, job.id, number))
     if not rows:
-        raise NotFound(f'round {number} of job {job.id} has no claims: it has with "audit": {{"claims": 4}}')
+        raise Conflict(f'round {number} of job {job.id} has no claims: it has with "audit": {{"claims": 4}}')
     return rows

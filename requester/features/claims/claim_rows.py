@@ -6,6 +6,7 @@ from typing import Final
 from sqlalchemy import ForeignKey, bindparam, delete, select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.rules import round_claims
 from gradmarket.market.terms import Address, Digest, Hash
 from requester.store.tables import Base, Job
 from requester.store.work import RowReader, Work
@@ -19,18 +20,21 @@ class RoundClaimRow(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     round: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    key: Mapped[Hash]
     digest: Mapped[Digest]
     auditor: Mapped[Address | None]
     signature: Mapped[bytes | None]
-    at: Mapped[float | None]
 
 
-def store_withheld(work: Work, job: Job, number: int, withheld: Sequence[tuple[Hash, Digest]]) -> None:
-    """Stores the keys and digests of a merge, in place of those of an earlier merge of the round."""
+def store_withheld(work: Work, job: Job, number: int, withheld: Sequence[Digest]) -> None:
+    """Stores the digests of a merge, in place of those of an earlier merge of the round."""
     delete_claims(work, job.id, number, number)
-    for claim, (key, digest) in enumerate(withheld):
-        work.add(RoundClaimRow(job_id=job.id, round=number, number=claim, key=key, digest=digest))
+    for claim, digest in enumerate(withheld):
+        work.add(RoundClaimRow(job_id=job.id, round=number, number=claim, digest=digest))
+
+
+def derive_key(job: Job, row: RoundClaimRow) -> Hash:
+    """Returns the key under which the claim's digest is."""
+    return round_claims.derive_claim_key(job.secret, row.round, row.number)
 
 
 def delete_claims(work: Work, job_id: str, first: int, last: int | None = None) -> None:

@@ -12,7 +12,7 @@ from requester.moves.replay import MergeInputs
 from requester.store.tables import Job, Round
 from requester.store.work import Work
 
-NONE: Final[list[tuple[Hash, Digest]]] = []
+NONE: Final[list[Digest]] = []
 
 
 class ClaimWatch(MergeWatch):
@@ -25,7 +25,7 @@ class ClaimWatch(MergeWatch):
     def measure(self, context: Context, inputs: MergeInputs) -> None:
         with ExitStack() as stack:
             payloads = [stack.enter_context(context.blobs.mapped(blob)) for blob, _ in inputs.answers]
-            self._withheld = [(key, round_claims.digest_answers(key, payloads)) for key in self._keys]
+            self._withheld = [round_claims.digest_answers(key, payloads) for key in self._keys]
 
     def close(self, work: Work, job: Job, row: Round, now: float) -> None:
         claim_rows.store_withheld(work, job, row.number, self._withheld)

@@ -2,6 +2,11 @@
 
 from collections.abc import Mapping
 
+from starlette.datastructures import State
+
+from gradmarket.market.views.trust_views import TrustView
+from requester.api.response_cache import Recent
+from requester.context import Context
 from requester.feature import Feature
 from requester.features.planted import trust_figures, trust_routes
 from requester.features.planted.planted_rows import PlantedAnswer
@@ -16,6 +21,9 @@ class PlantedFeature(Feature):
     routers = (trust_routes.router,)
     audit_kind = PlantingAudits()
     claimed_tables = (PlantedAnswer,)
+
+    def open_caches(self, state: State, context: Context) -> None:
+        state.trust = Recent[TrustView](state.strangers_share)
 
     def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
         trust = trust_figures.load_trust(reader, job) if jobs.load_spec(job).audited else None

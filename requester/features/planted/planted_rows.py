@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy import ForeignKey, Index, exists, or_, select
+from sqlalchemy import ForeignKey, exists, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.job import JobSpec
@@ -24,17 +24,11 @@ class PlantedAnswer(Base):
     __tablename__ = "planted_answers"
 
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     determinism_class: Mapped[str]
     root: Mapped[Digest | None]
     auditor: Mapped[str]
     claims: Mapped[int] = mapped_column(default=0)
     claimed_until: Mapped[float | None]
-    seconds: Mapped[float | None]
-    """Duration of the auditor's step."""
-    created_at: Mapped[float]
-
-    __table_args__ = (Index("planted_answers_of_job", "job_id"),)
 
 
 def find_task_to_plant(reader: RowReader, determinism_class: str, now: float) -> Task | None:

@@ -31,8 +31,7 @@ class PlantingAudits(AuditKind):
                 return None  # another auditor was quicker
         else:
             name = classes.find_class_in_job(determinism_class, jobs.spec_of(work, task).reproducible)
-            fields = {"job_id": task.job_id, "determinism_class": name, "created_at": now, "claims": 0}
-            row = PlantedAnswer(task_id=task.id, **fields)
+            row = PlantedAnswer(task_id=task.id, determinism_class=name, claims=0)
             work.add(row)
         row.auditor, row.claims, row.claimed_until = auditor, row.claims + 1, now + task.offer.lease_seconds
         work.flush()
@@ -66,4 +65,4 @@ def record_planted_answer(context: Context, task_id: str, said: AuditAnswer) -> 
             raise Conflict("the planted task was claimed by another auditor: claim one")
         row.claimed_until = None
         if not planted_rows.is_answered(work, task_id):
-            row.root, row.seconds = said.root, said.seconds
+            row.root = said.root

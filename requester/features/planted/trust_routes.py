@@ -1,6 +1,8 @@
 """How well a job's checks find wrong answers, which is public, and the route for planted answers."""
 
-from fastapi import APIRouter
+from functools import partial
+
+from fastapi import APIRouter, Request
 
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audits import AuditAnswer, AuditReceipt
@@ -8,8 +10,10 @@ from requester.api.audit_routes import TaskPath
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems
+from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.features.planted import planting, trust_figures
+from requester.store import jobs
 from requester.store.retries import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["audits"])
@@ -21,9 +25,13 @@ router = APIRouter(prefix="/v1", tags=["audits"])
     responses=NO_JOB,
     summary="How well the job's checks find wrong answers",
 )
-def get_trust(context: Here, job_id: JobPath) -> TrustView:
+def get_trust(context: Here, request: Request, source: Source, job_id: JobPath) -> TrustView:
+    """For strangers cached while the job is in one state and round."""
+    kept: Recent[TrustView] = request.app.state.trust
     with context.reading() as reader:
-        return trust_figures.load_trust(reader, job_or_404(reader, job_id))
+        job, newest = job_or_404(reader, job_id), jobs.latest_closed(reader, job_id)
+        mark = f"{job.state} {newest.number if newest else -1}"
+        return kept.get(job_id, mark, source, partial(trust_figures.load_trust, reader, job))
 
 
 @router.put(

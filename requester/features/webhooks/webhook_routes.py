@@ -64,7 +64,7 @@ def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> Creat
     with context.begin() as work:
         token = work.get(ApiToken, who.token)
         if token is None:
-            raise token_needed()
+            raise token_needed(sent=True)
         row = webhook_rows.create_webhook(work, token, asked.url, told, context.clock())
         return CreatedWebhook(**_build_webhook_view(work, row).model_dump(), secret=write_secret(row.secret))
 

@@ -9,6 +9,7 @@ from eth_keys.datatypes import PrivateKey
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.job_parts import AuditSpec
@@ -127,11 +128,14 @@ def test_nothing_is_told_while_the_job_goes_on_or_of_a_round_that_is_not_there(
 ) -> None:
     market.until(lambda: market.all(RoundClaimRow))
     path = f"/v1/jobs/{market.job}/rounds/0/claims"
-    assert door.get(path).status_code == 404
-    assert claim(market, door, key_of("early"), 0, Digest("blake3:" + "0" * 64), number=0)[0] == 404
+    early = door.get(path)
+    assert (early.status_code, early.json()["type"]) == (409, "/errors#conflict")
+    assert "its rounds are claimed once it has ended" in early.json()["detail"]
+    assert claim(market, door, key_of("early"), 0, Digest("blake3:" + "0" * 64), number=0)[0] == 409
     market.play()
     assert door.get(path).status_code == 200
-    assert door.get(f"/v1/jobs/{market.job}/rounds/7/claims").status_code == 404
+    assert door.get(f"/v1/jobs/{market.job}/rounds/7/claims").status_code == 409
+    assert door.get(f"/v1/jobs/{'f' * 16}/rounds/0/claims").status_code == 404
 
 
 def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_floor: NewFloor) -> None:
@@ -148,11 +152,19 @@ def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_flo
     assert market.state() == JobState.FINISHED
     rows = [row for row in market.all(RoundClaimRow) if row.round == 0]
     assert [row.digest != lie for row in rows] == [True]
-    assert rows[0].digest == round_claims.digest_answers(rows[0].key, payloads(market, 0))
+    assert rows[0].digest == round_claims.digest_answers(
+        round_claims.derive_claim_key(market.the_job().secret, 0, 0), payloads(market, 0)
+    )
 
 
 def test_a_job_without_claims_has_the_digest_that_it_had() -> None:
     assert "claims" not in AuditSpec(probability=0.5).model_dump(mode="json")
+
+
+@pytest.mark.parametrize("said", [{"probability": "0.5"}, {"planted": "0.05"}, {"claims": "2"}, {"claims": 2.0}])
+def test_a_word_is_no_number(said: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="valid"):
+        AuditSpec.model_validate({"probability": 0.5} | said)
 
 
 KEYS = st.binary(min_size=32, max_size=32)

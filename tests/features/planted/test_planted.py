@@ -14,10 +14,15 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditSpec
 from gradmarket.market.rules import known_answers
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState
+from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audits import AuditAnswer
+from requester.api.response_cache import Share
 from requester.app import create_app
-from requester.features.planted import planting
+from requester.features import FEATURES
+from requester.features.planted import planting, trust_figures
 from requester.features.planted.planted_rows import PlantedAnswer
+from requester.store.tables import Job
+from requester.store.work import RowReader
 from tests.kit.behaviour import HONEST, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
@@ -32,6 +37,29 @@ PLANTED = {"probability": 1e-12, "planted": 1.0}
 def told(market: MarketFixture) -> dict[str, Any]:
     with TestClient(create_app(market.context, nullcontext)) as client:
         return dict(client.get(f"/v1/jobs/{market.job}/trust").json())
+
+
+def test_strangers_have_the_figures_counted_once_a_round(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, load_trust = [0.0], trust_figures.load_trust
+
+    def count(reader: RowReader, job: Job) -> TrustView:
+        seconds[0] += 1.0  # it takes a second of the share's clock
+        return load_trust(reader, job)
+
+    market = new_floor(rounds=2, audit=PLANTED)
+    workers = [market.worker() for _ in range(3)]
+    monkeypatch.setattr(trust_figures, "load_trust", count)
+    app = create_app(market.context, nullcontext)
+    app.state.strangers_share = Share(lambda: seconds[0])
+    for feature in FEATURES:
+        feature.open_caches(app.state, market.context)
+    with TestClient(app, client=("203.0.113.9", 1)) as stranger:
+        answers = [stranger.get(f"/v1/jobs/{market.job}/trust").json() for _ in range(3)]
+        assert (seconds, answers[1:]) == ([1.0], answers[:2])
+        market.until(lambda: len(market.rounds()) == 2, *workers)
+        seconds[0] += 1000.0
+        assert stranger.get(f"/v1/jobs/{market.job}/trust").status_code == 200
+    assert seconds == [1002.0]
 
 
 def planted(market: MarketFixture, auditor: SimAuditor) -> None:

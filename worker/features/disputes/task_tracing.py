@@ -1,6 +1,5 @@
 """A disputed task on this machine: its operations, its trace, and one operation, all in the confined child."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -8,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.market.disputes.referee import CourseOperation
 from gradmarket.market.errors import Refused, RunnerFailed
-from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.market.terms import Hash
 from gradmarket.runner.tracing_runner import OperationInfo, PartInfo, TaskInputs, TracingRunner
 from graphdoc.tracing.packed import digest_plain_bytes
@@ -79,7 +78,8 @@ class TracedCourse:
 @contextmanager
 def open_course(settings: WorkerSettings, market: MarketClient, task: DisputedTask) -> Iterator[TracedCourse]:
     """Fetches what the task is computed from, and starts the child of the class that its answers came from."""
-    limits = replace(runner_settings(settings), threads=settings.threads or _choose_threads(task))
+    threads = settings.threads or choose_named_threads(task.classes.values()) or 1
+    limits = replace(runner_settings(settings), threads=threads)
     fetcher = Fetcher(
         Cache(settings.downloads, settings.max_disk),
         market.origin,
@@ -94,10 +94,3 @@ def open_course(settings: WorkerSettings, market: MarketClient, task: DisputedTa
             yield TracedCourse(runner, inputs)
     finally:
         fetcher.close()
-
-
-def _choose_threads(task: DisputedTask) -> int:
-    """Returns the threads of the answers' class, where this machine has as many: a market's word starts no more."""
-    named = {find_thread_count(each) for each in task.classes.values()} - {None}
-    threads = named.pop() if len(named) == 1 else None
-    return threads if threads is not None and threads <= (os.cpu_count() or 1) else 1
