@@ -16,7 +16,9 @@ from gradmarket.market.rules.loss_change_test import (
     CLEARS,
     CONVICTS,
     LEAST,
+    PAUSE,
     RUNS,
+    Admission,
     Change,
     ChangeVerdict,
     add_score,
@@ -166,3 +168,27 @@ def test_the_probe_is_as_long_as_it_is_meant_to_be_whatever_the_gradient_s_lengt
 def test_nothing_moves_nothing() -> None:
     state = {"w": np.ones(3, np.float32)}
     assert move_along_gradient(state, {"w": np.zeros(3, np.float32)}) is state
+
+
+def play_changing_wallets(passing: float, rounds: int, places: int, seed: int) -> tuple[int, Admission]:
+    """Answers of operators that leave after four each, in `places` of each round, judged two rounds later."""
+    state, waiting, given = Admission(), list[list[bool]](), 0
+    random = np.random.default_rng(seed)
+    for number in range(rounds):
+        count = places if state.admits(number) else 0
+        given += count
+        waiting.append(list(random.random(count) < passing))
+        for passes in waiting.pop(0) if len(waiting) > 2 else []:
+            state = state.add(compute_score_weight(bool(passes), 0.9), number)
+    return given, state
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_that_changes_wallets_every_four_answers_loses_its_places(seed: int) -> None:
+    """4,000 answers in 1,000 rounds before; honest ones that leave as soon keep theirs."""
+    given, state = play_changing_wallets(loss_change_test.BLIND, 1000, 4, seed)
+    assert state.closings <= math.log2(1000 / PAUSE + 1) + 1
+    assert given <= 300, given
+    honest, state = play_changing_wallets(0.9, 1000, 4, seed)
+    assert honest >= 4000 - 4 * PAUSE * state.closings - 4
+    assert state.closings <= 1

@@ -21,6 +21,13 @@ below LEAST, scores have no weight and nobody is convicted.
 The test detects noise, zeros, a flipped sign and gradients of other rows. It does not detect gradients that do follow
 the task's rows: scaled ones, those of older parameters, those of a part of the rows, a backdoor in a few of them.
 docs/results/loss_change.md has the rates.
+
+A wallet that leaves before its test ends is never convicted. So the scores of all operators that no whole test has
+cleared are summed too, in the order of judgement, as if one had given them (Page 1954): sum = max(0, sum + weight).
+Where that reaches the bound of a conviction, cleared ones alone get places for PAUSE rounds, twice as many after each
+further time, and nobody is blamed: honest ones alone come to that once in 1 / ALPHA scores at most. Noise under any
+number of wallets has so at most log2(rounds / PAUSE + 1) + 1 turns, of log(0.99 / ALPHA) / log(3/4 / (1 - p0)) lies and
+those that are under way.
 """
 
 import math
@@ -51,6 +58,8 @@ SEVERAL: Final = 3
 """Cleared operators from which on others get a smaller part of the places."""
 FEW_CLEARED, SEVERAL_CLEARED = 2, 4
 """One place in so many goes to the others."""
+PAUSE: Final = 2
+"""Rounds in which newcomers have no places, after the first time that their scores together are those of noise."""
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
 """What passes the test, in words: it follows the task's rows."""
 _HALVINGS: Final = 40
@@ -93,6 +102,33 @@ def count_uncleared_places(places: int, cleared: int) -> int:
     wallet before its test ends is never convicted, but it spoils no more of a round than this.
     """
     return max(1, places // (FEW_CLEARED if cleared < SEVERAL else SEVERAL_CLEARED))
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a job admits operators that no whole test has cleared; `closings`: how often it ceased to."""
+
+    total: float = 0.0
+    """The sum of their scores since they were admitted last."""
+    closings: int = 0
+    until: int = 0
+    """The first round that admits them again."""
+
+    def add(self, weight: float, number: int) -> "Admission":
+        """Returns the state after a further score of theirs, judged while round `number` is the newest.
+
+        While it admits none, what was under way before counts no more.
+        """
+        if not self.admits(number):
+            return self
+        total = max(0.0, self.total + weight)
+        if total < CONVICTS:
+            return Admission(total, self.closings, self.until)
+        pause = PAUSE * 2 ** min(self.closings, 32)
+        return Admission(0.0, self.closings + 1, number + 1 + pause)
+
+    def admits(self, number: int) -> bool:
+        return number >= self.until
 
 
 def compute_rows_seed(link: Hash, offer: Hash) -> Hash:

@@ -7,7 +7,7 @@ from sqlalchemy import JSON, ForeignKey, Index, exists, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
-from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Change
+from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Admission, Change
 from requester.store.tables import Base, Replica, Task
 from requester.store.work import RowReader
 
@@ -30,6 +30,8 @@ class Score(Base):
     """At least this share of honest gradients passes, by the trusted runs until then; None where it says too little."""
     total: Mapped[float | None]
     """Sum of the operator's weights in its present test, including this one."""
+    newcomers: Mapped[list[Any] | None] = mapped_column(JSON)
+    """The Admission of uncleared operators after this score; None before it is judged, and as if none was before."""
 
     __table_args__ = (
         Index("scores_of_job", "job_id", "number"),
@@ -61,6 +63,13 @@ def find_latest_score(reader: RowReader, job_id: str, operator: str, worker: str
         if score := reader.session.scalars(theirs.limit(1)).one_or_none():
             return score
     return None
+
+
+def load_admission(reader: RowReader, job_id: str) -> Admission:
+    """Returns whether the job admits operators that no whole test has cleared."""
+    newest = select(Score.newcomers).where(Score.job_id == job_id, Score.number.is_not(None))
+    state = reader.session.scalar(newest.order_by(Score.number.desc()).limit(1))
+    return Admission(*state) if state else Admission()
 
 
 def list_newest_scores(reader: RowReader, job_id: str) -> list[Score]:

@@ -62,6 +62,8 @@ class ScoredAudits(AuditKind):
         cleared, row = scores.list_cleared_operators(reader, job.id), jobs.latest_round(reader, job.id)
 
         def count_trials(known: int) -> int:
+            if row and not scores.load_admission(reader, job.id).admits(row.number):
+                return 0
             most = loss_change_test.count_uncleared_places(jobs.count_places(reader, job), known)
             return most - (scores.count_uncleared_answers(reader, job.id, row.number, cleared) if row else 0)
 
@@ -93,13 +95,23 @@ def judge_score(work: Work, audit: Audit, now: float) -> bool:
     row = work.get_one(Score, audit.task_id)
     worker = load_accepted_replica(work, work.get_one(Task, row.task_id)).worker
     before = scores.find_latest_score(work, row.job_id, row.operator, worker)
+    cleared, admission = (
+        scores.is_operator_cleared(work, row.job_id, row.operator),
+        scores.load_admission(work, row.job_id),
+    )
     row.number = scores.count_judged_scores(work, row.job_id)
     work.flush()
     runs = scores.list_newest_scores(work, row.job_id)
     row.honest = honest_share(sum(scores.build_trusted_change(run).passes for run in runs), len(runs))
     change = scores.build_accepted_change(row)
-    row.total = add_score(before.total or 0.0 if before else 0.0, compute_score_weight(change.passes, row.honest))
+    weight = compute_score_weight(change.passes, row.honest)
+    row.total = add_score(before.total or 0.0 if before else 0.0, weight)
+    newest = jobs.latest_round(work, row.job_id)
+    after = admission if cleared else admission.add(weight, newest.number if newest else 0)
+    row.newcomers = [after.total, after.closings, after.until]
     work.flush()
+    if after.closings > admission.closings:
+        record_event(work, row.job_id, "newcomers_closed", now, until=after.until, closings=after.closings)
     conclusion = decide_change_verdict(row.total)
     if conclusion != ChangeVerdict.OPEN:
         details = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}

@@ -125,6 +125,37 @@ def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_floor: NewFloo
 
 
 @FULL
+def test_noise_that_changes_wallets_every_four_answers_is_paid_no_more(new_floor: NewFloor) -> None:
+    """No wallet's own test ends. Together they are noise, and cleared workers alone are asked for a while."""
+    market = new_floor(rounds=14, tasks_per_round=16, **scored())
+    honest = hired(market, *[HONEST] * 3)
+    auditor = Scorer(market, passing=1.0)
+    while {event["operator"] for event in market.events("scores_honest")} != {worker.address for worker in honest}:
+        auditor.play(passes=1)
+    liars: list[SimWorker] = []
+    while not market.events("newcomers_closed"):
+        if not liars or len(market.replicas(liars[-1])) >= 4:
+            liars += hired(market, NOISE)
+            market.workers.remove(liars[-1])
+        liars[-1].turn()
+        auditor.play(passes=1)
+    assert not market.events("scores_convicted")
+    assert len(liars) > 1
+    (closed,) = market.events("newcomers_closed")
+    seen, paid = market.rounds()[-1].number, {liar.address: market.earned().get(liar.address, 0) for liar in liars}
+    (late,) = hired(market, NOISE)
+    market.workers.remove(late)
+    while not market.events("finished") and market.rounds()[-1].number < closed["until"]:
+        late.turn()
+        auditor.play(passes=1)
+    assert market.rounds()[-1].number > seen + 1
+    assert late.address not in market.earned()
+    assert not [row for row in market.replicas(late) if row.committed_at is not None]
+    assert {name: market.earned().get(name, 0) for name in paid} == paid
+    check_books(market)
+
+
+@FULL
 def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
     (liar,) = hired(market, SIGN_FLIP)
