@@ -14,7 +14,7 @@ from contracts.calls.escrow import (
     top_up_with_permit,
     withdraw_free,
 )
-from contracts.calls.justice import accuse, burn, case_id, close_case, contest, decide
+from contracts.calls.justice import accuse, burn, case_id, close_case, contest, contest_for, decide
 from contracts.calls.reservations import close_job, release, release_for, reserve
 from contracts.calls.settlement import settle_packed, settle_rooted
 from contracts.calls.stake_calls import free_exposure, join_job, leave_job, quorum_of, stake, unstake
@@ -41,6 +41,7 @@ __all__ = [
     "close_job",
     "collect",
     "contest",
+    "contest_for",
     "decide",
     "free_exposure",
     "join_job",

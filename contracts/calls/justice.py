@@ -18,6 +18,14 @@ def contest(market: Address, case: Hash) -> Call:
     return to_market(market, "contest", case)
 
 
+def contest_for(market: Address, case: Hash, mandate: bytes) -> Call:
+    """Contests for the accused; sent by the watcher that its `mandate` names.
+
+    The mandate is the accused worker's signature over messages.WatchMandate.
+    """
+    return to_market(market, "contestFor", case, mandate)
+
+
 def decide(
     market: Address, case: Hash, guilty: bool, validators: Sequence[Address], threshold: int, rulings: Sequence[bytes]
 ) -> Call:

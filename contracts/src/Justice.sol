@@ -12,6 +12,7 @@ abstract contract Justice is Stake {
 
     bytes32 private constant RULING_TYPEHASH =
         keccak256("Ruling(bytes32 instance,bytes32 accusation,uint128 amount,bool guilty)");
+    bytes32 private constant WATCH_TYPEHASH = keccak256("Watch(bytes32 instance,address worker,address watcher)");
     address private constant NOBODY = 0x000000000000000000000000000000000000dEaD;
 
     uint256 public override toBurn;
@@ -36,9 +37,14 @@ abstract contract Justice is Stake {
     function contest(bytes32 caseId) external override {
         Case storage c = _caseAt(caseId, Stage.Open);
         if (msg.sender != c.worker) revert NotAccused();
-        _until(c.until);
-        (c.stage, c.until) = (Stage.Contested, uint48(block.timestamp + _jobs[c.jobId].decisionWindow));
-        emit Contested(caseId, c.until);
+        _contest(caseId, c);
+    }
+
+    function contestFor(bytes32 caseId, bytes calldata mandate) external override {
+        Case storage c = _caseAt(caseId, Stage.Open);
+        bytes32 watch = keccak256(abi.encode(WATCH_TYPEHASH, INSTANCE, c.worker, msg.sender));
+        if (_signerOf(watch, mandate) != c.worker) revert BadSignature();
+        _contest(caseId, c);
     }
 
     function decide(
@@ -91,6 +97,12 @@ abstract contract Justice is Stake {
         uint128 available = e.atRisk - e.accused;
         if (amount > available) revert Overdrawn(available);
         (e.accused, e.openCases) = (e.accused + amount, e.openCases + 1);
+    }
+
+    function _contest(bytes32 caseId, Case storage c) private {
+        _until(c.until);
+        (c.stage, c.until) = (Stage.Contested, uint48(block.timestamp + _jobs[c.jobId].decisionWindow));
+        emit Contested(caseId, c.until);
     }
 
     function _slash(bytes32 caseId, Case storage c) private {

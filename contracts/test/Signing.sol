@@ -17,6 +17,7 @@ library Signing {
         keccak256("Payout(bytes32 instance,address worker,address payout,uint64 nonce)");
     bytes32 private constant RULING_TYPEHASH =
         keccak256("Ruling(bytes32 instance,bytes32 accusation,uint128 amount,bool guilty)");
+    bytes32 private constant WATCH_TYPEHASH = keccak256("Watch(bytes32 instance,address worker,address watcher)");
     bytes32 private constant PERMIT_TYPEHASH =
         keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)");
 
@@ -59,6 +60,15 @@ library Signing {
         returns (bytes memory)
     {
         bytes memory members = abi.encode(RULING_TYPEHASH, market.INSTANCE(), caseId, amount, guilty);
+        return sign(key, digest(address(market), members));
+    }
+
+    function watch(GradMarket market, uint256 key, address worker, address watcher)
+        internal
+        view
+        returns (bytes memory)
+    {
+        bytes memory members = abi.encode(WATCH_TYPEHASH, market.INSTANCE(), worker, watcher);
         return sign(key, digest(address(market), members));
     }
 

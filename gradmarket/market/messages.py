@@ -8,6 +8,7 @@
     Voucher      requester   cumulative pay, redeemable on-chain
     Release      worker      gives back what is reserved beyond what it earned
     Payout       worker      where its earnings go
+    WatchMandate worker      lets a watcher contest accusations against it
     Ruling       validator   decides a contested accusation
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
@@ -135,6 +136,15 @@ class Payout:
     worker: Address
     payout: Address
     nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchMandate:
+    """`watcher` may contest every accusation against `worker`, and may do nothing else for it."""
+
+    TYPE: ClassVar[str] = "Watch(bytes32 instance,address worker,address watcher)"
+    worker: Address
+    watcher: Address
 
 
 @dataclass(frozen=True, slots=True)

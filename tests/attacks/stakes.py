@@ -82,7 +82,7 @@ def accused_of_an_answer_that_it_never_gave(scene: Scene) -> str:
     job.send(calls.accuse(job.market, job.id, wallet.address, AT_RISK, event))
     with TemporaryDirectory() as folder, (Path(folder) / "journal").open("w") as journal:
         known_chains.store_chain_facts(Path(folder), stranger.facts(str(scene.ledger.web3.provider.endpoint_uri)))  # type: ignore[attr-defined]
-        watch = AccusationWatch(WorkerSettings(data=Path(folder)), wallet, Journal(stream=journal))
+        watch = AccusationWatch.of_wallet(WorkerSettings(data=Path(folder)), wallet, Journal(stream=journal))
         while not watch.look():
             continue
     case = stakes.case(scene.ledger, calls.case_id(job.id, wallet.address, event))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from contracts import calls
-from gradmarket.market.messages import Ruling
+from gradmarket.market.messages import Ruling, WatchMandate
 from gradmarket.market.terms import Address, Amount, Hash
 from tests.contracts.play import JURY, WHO, Play, amounts, jobs, mostly, requesters, workers
 from tests.contracts.reference_stakes import Key
@@ -51,6 +51,15 @@ class PlayWithStakes(Play):
     def contest(self, by: str, data: st.DataObject) -> None:
         key = self.case(data)
         self.move(by, calls.contest(self.market, _case(key)), self.books.contest, WHO[by], key)
+
+    @rule(data=st.data(), honest=mostly)
+    def contest_for(self, data: st.DataObject, honest: bool) -> None:
+        """Dishonest: the mandate is for another watcher."""
+        key = self.case(data)
+        (accused,) = (name for name, address in WHO.items() if address == key[1])
+        mandate = WatchMandate(WHO[accused], WHO["rob" if honest else "sly"])
+        call = calls.contest_for(self.market, _case(key), self.signed(accused, mandate))
+        self.move("rob", call, self.books.contest_for, key, honest)
 
     @rule(data=st.data(), guilty=st.booleans(), honest=mostly)
     def decide(self, data: st.DataObject, guilty: bool, honest: bool) -> None:

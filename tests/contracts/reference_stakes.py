@@ -83,6 +83,14 @@ class Books(Escrow):
     def contest(self, by: str, key: Key, now: int) -> None:
         case = self.case(key, "open")
         need(by == case.worker, "NotAccused")
+        self.open_decision(case, now)
+
+    def contest_for(self, key: Key, named: bool, now: int) -> None:
+        case = self.case(key, "open")
+        need(named, "BadSignature")
+        self.open_decision(case, now)
+
+    def open_decision(self, case: Case, now: int) -> None:
         need(now <= case.until, "TooLate")
         case.stage, case.until = "contested", now + self.jobs[case.job].window
 

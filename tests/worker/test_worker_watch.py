@@ -69,7 +69,7 @@ def accuse(job: OpenedJob, whom: Address) -> Hash:
 
 def watching(folder: Path, me: Wallet, **settings: Any) -> tuple[AccusationWatch, Path]:
     journal = folder / "journal"
-    return AccusationWatch(
+    return AccusationWatch.of_wallet(
         WorkerSettings(data=folder, **settings), me, Journal(as_json=True, stream=journal.open("a"))
     ), journal
 
@@ -111,7 +111,7 @@ def test_a_full_disk_or_a_damaged_book_keeps_no_case_uncontested(
     stake(job, me, judge)
     (tmp_path / "book.json").write_text("{")
     journal = Journal(as_json=True, stream=Path("/dev/full").open("w"))  # noqa: SIM115
-    watch = AccusationWatch(WorkerSettings(data=tmp_path), me, journal)
+    watch = AccusationWatch.of_wallet(WorkerSettings(data=tmp_path), me, journal)
     case = accuse(job, me.address)
     for _ in range(3):
         watch.look()

@@ -39,7 +39,7 @@ def get_gas(ledger: Ledger, address: Address) -> None:
 class Redeemer:
     """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
-    `payout` is where redeemed money goes, whoever sends the redeem; None leaves the address that the contract has.
+    `worker`: whose money it is, where `key` is another's that only sends. `payout` is where redeemed money goes, whoever sends the redeem; None leaves the address that the contract has.
     """
 
     def __init__(
@@ -50,9 +50,11 @@ class Redeemer:
         journal: Journal,
         money: TokenUnit,
         payout: Address | None,
+        worker: Address | None = None,
     ) -> None:
         self._chain_view = chain_view
         self._key = key
+        self._worker = worker or address_of(key)
         self._account_store = account_store
         self._journal = journal
         self._money = money
@@ -61,7 +63,7 @@ class Redeemer:
 
     @property
     def address(self) -> Address:
-        return address_of(self._key)
+        return self._worker
 
     def accounts(self) -> list[JobAccount]:
         """Returns the open accounts of this chain and contract."""
@@ -70,8 +72,8 @@ class Redeemer:
         ]
 
     def get_gas(self) -> None:
-        """Funds the worker if it is short of gas money, on a local chain only."""
-        get_gas(self._chain_view.ledger, self.address)
+        """Funds the sender if it is short of gas money, on a local chain only."""
+        get_gas(self._chain_view.ledger, address_of(self._key))
 
     def name_payout(self) -> None:
         """Registers the payout address with the contract, once; this costs gas. Raises ChainError."""

@@ -110,6 +110,11 @@ interface IStake is ILedger {
     /// @notice The accused contests, within the contest window: its validators decide.
     function contest(bytes32 caseId) external;
 
+    /// @notice Contests for the accused, by a watcher that it named for all of its cases. Nothing else comes of a mandate,
+    /// so it has no end: a contested case never costs the accused more than an uncontested one.
+    /// @param mandate the accused worker's signature over Watch(instance, worker, watcher), where the caller watches
+    function contestFor(bytes32 caseId, bytes calldata mandate) external;
+
     /// @notice Closes a contested case by signatures over Ruling(instance, accusation, amount, guilty), within the
     /// decision window, sent by anyone. Guilty: slashed, and the bond goes to the requester's stake. Not guilty: the
     /// bond is burnt.

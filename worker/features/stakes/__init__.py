@@ -20,7 +20,7 @@ class StakingFeature(WorkerFeature):
     wallet_commands = {"case": case_commands.app, "stake": stake_commands.stake, "unstake": stake_commands.unstake}
 
     def run_beside(self, shared: Shared) -> AbstractContextManager[object]:
-        return AccusationWatch(shared.settings, shared.wallet, shared.journal).running()
+        return AccusationWatch.of_wallet(shared.settings, shared.wallet, shared.journal).running()
 
     def count_accusations(self, settings: WorkerSettings) -> int:
         return count_open_cases(settings)

@@ -6,7 +6,7 @@ and reads at most SPANS spans of events.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -41,6 +41,8 @@ AGAIN: Final = 64
 """Blocks that are read again, because a reorganization may have replaced them."""
 AT_ONCE: Final = 32
 """Contested cases read again in one check. All others are seen to; opening a case costs the requester its bond."""
+Contest = Callable[[Ledger, str], None]
+"""Contests the case of this name. Raises MarketError if that fails."""
 OPEN, CONTESTED, CLOSED = (stage.name.lower() for stage in (CaseStage.OPEN, CaseStage.CONTESTED, CaseStage.CLOSED))
 
 
@@ -58,12 +60,19 @@ class WatchProgress(BaseModel):
 
 
 class AccusationWatch:
-    """Contests accusations; `standing` counts those against this wallet that were not closed at the last check."""
+    """Contests accusations; `standing` counts those against `accused` that were not closed at the last check."""
 
-    def __init__(self, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> None:
-        self._settings, self._wallet, self._journal = settings, wallet, journal
+    def __init__(self, settings: WorkerSettings, accused: Address, contest: Contest, journal: Journal) -> None:
+        self._settings, self._accused, self._contest, self._journal = settings, accused, contest, journal
         self._ledgers: dict[Hash, Ledger] = {}
         self._over = threading.Event()
+
+    @classmethod
+    def of_wallet(cls, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> "AccusationWatch":
+        """Watches over the wallet's own key, which contests."""
+        return cls(
+            settings, wallet.address, lambda ledger, name: cases.contest_one(ledger, wallet.key, name), journal
+        )
 
     @contextmanager
     def running(self) -> Iterator["AccusationWatch"]:
@@ -104,12 +113,12 @@ class AccusationWatch:
     def _read_chain(self, facts: ChainFacts) -> bool:
         ledger = self._open_ledger(facts)
         seen = _load_progress(self._settings.data, facts)
-        if stakes.staker(ledger, self._wallet.address).exposed == 0 and not seen.standing:
+        if stakes.staker(ledger, self._accused).exposed == 0 and not seen.standing:
             return True
         height = ledger.height()
         first = max(facts.block, seen.block - AGAIN)
         last = min(height, first + SPANS * LOG_SPAN - 1)
-        accusations = events.accused(ledger, self._wallet.address, first, last)
+        accusations = events.accused(ledger, self._accused, first, last)
         new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
         known = seen.model_copy(update={"cases": seen.cases | new})
         stages = {
@@ -136,7 +145,7 @@ class AccusationWatch:
         if case.stage != OPEN or not self._settings.contest:
             return case.stage
         try:
-            cases.contest_one(ledger, self._wallet.key, case.case)
+            self._contest(ledger, case.case)
         except MarketError as error:
             text = f"NOT contested yet: {case.case}: {error}. It is tried again; see to gas money and the node."
             self._journal.say("contest_failed", text, case=case.case)
@@ -163,7 +172,7 @@ class AccusationWatch:
             None,
         )
         kept = list(records.load_records(self._settings.data, account.domain, case.chain_job)) if account else []
-        answers, me = [record for record in kept if record.prepared is not None], self._wallet.address
+        answers, me = [record for record in kept if record.prepared is not None], self._accused
         if account is None or not answers:
             return "This worker's records have no answer of its in that job: it cannot have given a wrong one."
         opened = sum(

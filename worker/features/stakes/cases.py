@@ -88,6 +88,13 @@ def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
     require_receipt(execute_call(ledger.web3, key, calls.contest(ledger.deployment.contract, parse_case_name(name))))
 
 
+def contest_for(ledger: Ledger, key: PrivateKey, name: str, mandate: bytes) -> None:
+    """Contests a case against the worker that signed the mandate, which names the key. Raises as `contest_one`."""
+    get_gas(ledger, address_of(key))
+    call = calls.contest_for(ledger.deployment.contract, parse_case_name(name), mandate)
+    require_receipt(execute_call(ledger.web3, key, call))
+
+
 @dataclass(frozen=True)
 class RuledCase:
     """The wallet's own ruling, to be passed to the other validators; `decided` if it closed the case."""
