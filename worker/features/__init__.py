@@ -11,11 +11,13 @@ from worker.features.private import HeldRowsFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
 from worker.features.verify import VerifyFeature
+from worker.features.watchtower import WatchtowerFeature
 from worker.features.windows import WindowStatesFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
     OwnerPageFeature(),
     StakingFeature(),
+    WatchtowerFeature(),
     DisputesFeature(),
     DiscoveryFeature(),
     PayoutConsentsFeature(),

@@ -39,7 +39,8 @@ def get_gas(ledger: Ledger, address: Address) -> None:
 class Redeemer:
     """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
-    `worker`: whose money it is, where `key` is another's that only sends. `payout` is where redeemed money goes, whoever sends the redeem; None leaves the address that the contract has.
+    `worker`: whose money it is, where `key` is another's. `payout` is where redeemed money goes, whoever sends the
+    redeem; None leaves the address that the contract has.
     """
 
     def __init__(

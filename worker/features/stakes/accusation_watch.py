@@ -70,9 +70,7 @@ class AccusationWatch:
     @classmethod
     def of_wallet(cls, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> "AccusationWatch":
         """Watches over the wallet's own key, which contests."""
-        return cls(
-            settings, wallet.address, lambda ledger, name: cases.contest_one(ledger, wallet.key, name), journal
-        )
+        return cls(settings, wallet.address, lambda ledger, name: cases.contest_one(ledger, wallet.key, name), journal)
 
     @contextmanager
     def running(self) -> Iterator["AccusationWatch"]:
