@@ -66,6 +66,8 @@ def submit(
         if not yes and not _is_post_confirmed(file):
             raise typer.Exit(1)
         job = client.submit(posted)
+    if job.checks:
+        echo_text(job.checks, err=True)
     say_json(job) if as_json else echo_text(job.id)
 
 

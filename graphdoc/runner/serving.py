@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import select
+import signal
 import sys
 import tempfile
 import threading
@@ -56,6 +57,8 @@ def serve_requests(
     One that waits for its next request gives back what it keeps for it (`release`). A card's driver starts with the
     greeting; what that alone takes is forbidden before the first request is read.
     """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # a shell ignores them in what it starts behind
+        signal.signal(number, signal.SIG_DFL)
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
     confined = confine_process(config.parent, config.follow_parent, config.device, config.memory_bytes)
     threading.Thread(target=_end_with, args=(config.requests,), daemon=True).start()

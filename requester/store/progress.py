@@ -37,6 +37,7 @@ NO_AGREEMENT: Final = (
     "the auditor of class {} found none of the {} answers of {} workers: its machine or theirs err; compare them by "
     "`gradmarket worker check`, and run an auditor elsewhere (gradmarket auditor run; here: serve --auditor none)"
 )
+UNHEARD: Final = "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
 FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
 """Seconds without a lease or commitment after which a task is told of that nobody asks for, nor works beside."""
@@ -171,9 +172,12 @@ def _describe_disagreement(reader: RowReader, job: Job) -> str:
 
 def describe_checks(reader: RowReader, job: Job, now: float) -> str:
     """Returns in one sentence who decides about the job's answers just now, where that depends on an auditor."""
-    plain = jobs.load_spec(job).unaudited_plan
-    if plain is None or job.ended_at is not None:
+    spec = jobs.load_spec(job)
+    plain = spec.unaudited_plan
+    if job.ended_at is not None:
         return ""
+    if plain is None:
+        return UNHEARD if spec.audited and not audited_classes.list_heard_classes(reader, job, now) else ""
     there = audited_classes.list_servable_classes(reader, job, now) or frozenset()
     name = job.determinism_class
     if name is None:

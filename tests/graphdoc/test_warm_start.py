@@ -87,11 +87,13 @@ def test_a_forked_child_is_confined_as_one_that_is_started(start: Start, monkeyp
     secret = os.open(__file__, os.O_RDONLY)
     os.set_inheritable(secret, True)
     first, second = start(command=documents), start(command=documents)
-    mask = os.umask(0o027)  # set since the warm process began
+    mask = os.umask(0o027)  # set since the warm process began, as the signal is ignored since
+    handled = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         monkeypatch.setattr(warm_start, "AVAILABLE", False)
         alone = start(command=documents)
     finally:
+        signal.signal(signal.SIGINT, handled)
         os.umask(mask)
         os.close(secret)
     assert psutil.Process(alone.pid).ppid() == os.getpid()

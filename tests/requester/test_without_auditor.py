@@ -29,6 +29,15 @@ def described(market: MarketFixture) -> str:
         return progress.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
 
 
+def test_a_voted_job_with_an_audit_says_that_nobody_audits(new_floor: NewFloor) -> None:
+    market = new_floor(audited_classes=(), audit={"probability": 0.5})
+    assert described(market) == (
+        "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
+    )
+    assert described(new_floor(audit={"probability": 0.5})) == ""
+    assert described(new_floor(audited_classes=())) == ""
+
+
 def wait_for_an_auditor(market: MarketFixture) -> None:
     """As long as the first task waits for a worker of a class with an auditor; those that are there go on asking."""
     for _ in range(20):

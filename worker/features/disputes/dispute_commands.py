@@ -153,7 +153,7 @@ def answer_command(
         trace, root = course.runner.trace(course.inputs), hash_of(disputed.root_of(me))
         if trace.root != root:
             here = f"here the task comes out as {digest_of(Hash(trace.root))}, and {disputed.root_of(me)} was answered"
-            raise Refused(f"{here}: there is nothing to stand by")
+            raise Refused(f"{here}: there is nothing to stand by", "answer on the machine that gave the answer")
         transport = connect_to_referee(referee, lambda seconds: seconds < ANSWER_S)
         try:
             own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show)

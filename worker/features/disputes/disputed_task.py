@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import Refused
@@ -17,6 +18,8 @@ from gradmarket.market.wire.poll import hash_of
 from worker.money.chain_view import ChainView
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
+
+PUBLISHED: Final = "`GET /v1/jobs/JOB/tasks/TASK` of the market has the answers: name two different ones with --side"
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ class DisputedTask:
         """
         root = self.answers.get(side, self.found)
         if root is None:
-            raise Refused(f"{side} gave no answer to the task that is published, and no audit found another one")
+            raise Refused(
+                f"{side} gave no answer to the task that is published, and no audit found another one", PUBLISHED
+            )
         return root
 
     def choose_sides(self, named: Sequence[Address]) -> tuple[Address, Address]:
@@ -54,16 +59,22 @@ class DisputedTask:
             what = f"the task has {len(first)} different answer{'s' * (len(first) != 1)}"
             raise Refused(f"a dispute has two sides, and {what}", "name two sides with --side")
         if self.root_of(sides[0]) == self.root_of(sides[1]):
-            raise Refused("both sides gave the same answer: there is no dispute")
+            raise Refused("both sides gave the same answer: there is no dispute", PUBLISHED)
         if len({self.classes[side] for side in sides if side in self.classes}) > 1:
-            raise Refused("the sides answered in different determinism classes: their bits may differ without a lie")
+            raise Refused(
+                "the sides answered in different determinism classes: their bits may differ without a lie",
+                "name two sides of one class with --side",
+            )
         return sides[0], sides[1]
 
     def check_class(self, own: str, sides: Sequence[Address]) -> None:
         """Raises Refused where this machine is of another class than the sides."""
         for side in sides:
             if self.classes.get(side, own) not in list_checked_classes(own):
-                raise Refused(f"{side} answered in class {self.classes[side]}, and this machine is {own}: use one such")
+                raise Refused(
+                    f"{side} answered in class {self.classes[side]}, and this machine is {own}",
+                    "run it on a machine of the side's class, and with its --threads",
+                )
 
 
 def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: JobId, task: str) -> DisputedTask:
@@ -71,9 +82,12 @@ def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: 
     listed, evidence = market.job(job), market.task(job, task)
     publication, chain_job = listed.publication, listed.chain_job
     if publication is None or chain_job is None:
-        raise Refused(f"job {job} is not on the chain yet")
+        raise Refused(f"job {job} is not on the chain yet", "come again once the task has answers")
     if publication.spec.private is not None:
-        raise Refused("the rows stay with their holders: nobody else can compute the task")
+        raise Refused(
+            "the rows stay with their holders: nobody else can compute the task",
+            "dispute a task of a job without holders",
+        )
     offer = evidence.offer.struct()
     scope = OfferScope(ledger.domain(), ChainView(ledger, me).opened(chain_job).signer, offer)
     if publication.job != job or offer.job != chain_job:
@@ -102,6 +116,8 @@ def _collect_answers(
         and scope.is_seal_opened(ballot.worker, ballot.sealed, ballot.salt, ballot.root)
     ]
     if not proven:
-        raise Refused("the task's answers are not published: they are once it cannot be done again")
+        raise Refused(
+            "the task's answers are not published: they are once it cannot be done again", "come again once it is final"
+        )
     roots = {ballot.worker: Digest(ballot.root or "") for ballot in proven}
     return roots, {ballot.worker: ballot.determinism_class or "" for ballot in proven}

@@ -62,7 +62,8 @@ class TracedCourse:
         try:
             return self.runner.redo(self.inputs, leaf, values)
         except RunnerFailed as error:
-            raise Refused(f"this machine could not compute it: {error.detail}") from error
+            remedy = "raise GRADMARKET_WORKER_MEMORY, or take a larger machine"
+            raise Refused(f"this machine could not compute it: {error.detail}", remedy) from error
 
     def _outline(self, part: int) -> PartInfo:
         if part not in self._parts:
