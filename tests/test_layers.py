@@ -83,7 +83,7 @@ MARKET_LAYERS: Final = (
     ),
     "wire",
     "gradient",
-    "rules disputes",
+    "rules",
     "job job_parts job_fields job_links step stakes private_steps continued_fields",
     "model data views admissible features",
 )
@@ -150,6 +150,7 @@ PLUGINS: Final = (
 
 TORCH: Final = (
     "graphdoc",
+    "gradmarket.market.features.disputes.traced",
     "gradmarket.market.model",
     "gradmarket.runner",
     "gradmarket.sdk",

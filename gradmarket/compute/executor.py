@@ -30,7 +30,7 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.network.download_errors import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
-from gradmarket.runner.tracing_runner import TaskInputs
+from gradmarket.runner.market_runner import TaskInputs
 from graphdoc.cost import Cost
 from graphdoc.encoding import Bytes
 from graphdoc.tensors import unpack_tensors

@@ -235,7 +235,7 @@ class DisputeQuestion:
 
 @dataclass(frozen=True, slots=True)
 class DisputeAnswer:
-    """A side's answer to the question of this digest, `said` by its digest (market.disputes)."""
+    """A side's answer to the question of this digest, `said` by its digest (features.disputes)."""
 
     TYPE: ClassVar[str] = (
         "DisputeAnswer(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 asked,bytes32 said)"

@@ -54,6 +54,18 @@ class FieldFault:
 _PUBLISHED: Final[TypeAdapter[Lengths | FieldFault]] = TypeAdapter(Lengths | FieldFault)
 
 
+@dataclass(frozen=True)
+class TaskInputs:
+    """What a task is computed from: `state` is the round's, `batch` are its `rows` in order."""
+
+    rows: Sequence[int]
+    state: Arrays
+    batch: Arrays
+    seed: bytes
+    step: Step
+    codec: str
+
+
 class Runner(DocumentRunner):
     """Computes a market's steps, and publishes ready architectures."""
 

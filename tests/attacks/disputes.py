@@ -17,13 +17,13 @@ from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market.disputes.careful_side import CarefulSide
-from gradmarket.market.disputes.hearing import hear_dispute
-from gradmarket.market.disputes.questions import Question, Reply, count_questions
-from gradmarket.market.disputes.referee import Referee
-from gradmarket.market.disputes.side import Side
+from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.hearing import hear_dispute
+from gradmarket.market.features.disputes.questions import Question, Reply, count_questions
+from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.messages import DisputeQuestion
-from gradmarket.market.model.traced.course import PlanCourse, redo_operation
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, JobId
 from gradmarket.market.wire.poll import hash_of

@@ -25,6 +25,7 @@ SIDES = (
     "worker/features",
     "gradmarket/market/features",
     "gradmarket/commands/features",
+    "gradmarket/runner/features",
     "tests/features",
 )
 COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market.disputes.hearing import Ask, hear_dispute
-from gradmarket.market.disputes.questions import Question, Reply
-from gradmarket.market.disputes.referee import DisputeVerdict, Referee, Terms
-from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
+from gradmarket.market.features.disputes.questions import Question, Reply
+from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
+from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
+from gradmarket.market.features.disputes.traced.plan import Slot
+from gradmarket.market.features.disputes.traced.run import TaskTrace, trace_task
 from gradmarket.market.messages import DisputeQuestion
-from gradmarket.market.model.traced.course import PlanCourse, redo_operation
-from gradmarket.market.model.traced.plan import Slot
-from gradmarket.market.model.traced.run import TaskTrace, trace_task
 from gradmarket.market.signing import Domain, address_of, signer_of
 from gradmarket.market.terms import Address, Hash
 from graphdoc.tracing.values import Traced, Value, compute_digest

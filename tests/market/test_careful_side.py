@@ -5,11 +5,11 @@ from functools import cache
 
 import pytest
 
-from gradmarket.market.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.disputes.questions import Question, count_questions, name_dispute
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
+from gradmarket.market.features.disputes.questions import Question, count_questions, name_dispute
+from gradmarket.market.features.disputes.traced.course import PlanCourse
 from gradmarket.market.messages import DisputeQuestion
-from gradmarket.market.model.traced.course import PlanCourse
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, OFFER, side_of

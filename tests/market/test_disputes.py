@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market.disputes.hearing import judge_operation
-from gradmarket.market.disputes.questions import Question, Reply, count_questions, split_parts
-from gradmarket.market.disputes.referee import Referee
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.hearing import judge_operation
+from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, split_parts
+from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.merkle import MerkleTree
 from gradmarket.market.messages import DisputeQuestion
-from gradmarket.market.model.traced.course import PlanCourse, redo_operation
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
 from tests.kit.disputes import ANSWER_S, HONEST, LIAR, Lie, asking, hear, side_of, tell_lie, terms_of

@@ -11,7 +11,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.runner import DocumentInfo, RunnerSettings
-from gradmarket.runner.tracing_runner import TaskInputs, TracingRunner
+from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
+from gradmarket.runner.market_runner import TaskInputs
 from tests.kit.traced import SEED, SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 from tests.patience import PATIENCE_S

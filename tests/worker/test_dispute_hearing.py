@@ -14,12 +14,12 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
-from gradmarket.market.disputes.careful_side import CarefulSide
-from gradmarket.market.disputes.questions import digest_said
-from gradmarket.market.disputes.referee import Referee
-from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
-from gradmarket.market.model.traced.course import PlanCourse, redo_operation
+from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.questions import digest_said
+from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of

@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import typer
 
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
-from gradmarket.market.disputes.careful_side import CarefulSide
-from gradmarket.market.disputes.referee import Referee, Terms
-from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.referee import Referee, Terms
+from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import checksum_address, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.poll import digest_of, hash_of

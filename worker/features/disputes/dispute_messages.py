@@ -5,8 +5,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.disputes.careful_side import PutQuestion
-from gradmarket.market.disputes.questions import Asked, Question
+from gradmarket.market.features.disputes.careful_side import PutQuestion
+from gradmarket.market.features.disputes.questions import Asked, Question
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
 from gradmarket.market.terms import Address, Hash

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
-from gradmarket.market.disputes.careful_side import CarefulSide
-from gradmarket.market.disputes.questions import Reply, digest_said
 from gradmarket.market.errors import MarketError
+from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import check_struct_signature
 from worker.features.disputes.dispute_messages import (
     ANSWERS,

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gradmarket.market.disputes.hearing import Redo, judge_operation
-from gradmarket.market.disputes.questions import Reply
-from gradmarket.market.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.hearing import Redo, judge_operation
+from gradmarket.market.features.disputes.questions import Reply
+from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from worker.features.disputes.dispute_messages import (

@@ -8,10 +8,11 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
-from gradmarket.market.disputes.referee import CourseOperation
 from gradmarket.market.errors import Refused, RunnerFailed
+from gradmarket.market.features.disputes.referee import CourseOperation
 from gradmarket.market.terms import Hash
-from gradmarket.runner.tracing_runner import OperationInfo, PartInfo, TaskInputs, TracingRunner
+from gradmarket.runner.features.disputes.tracing_runner import OperationInfo, PartInfo, TracingRunner
+from gradmarket.runner.market_runner import TaskInputs
 from graphdoc.tracing.packed import digest_plain_bytes
 from worker.features.disputes.disputed_task import DisputedTask
 from worker.protocol.client import MarketClient
@@ -21,7 +22,7 @@ from worker.settings import WorkerSettings
 
 @dataclass(frozen=True)
 class TracedCourse:
-    """The course of a task (market.disputes.referee.Course), which the child describes operation by operation."""
+    """The course of a task (disputes.referee.Course), which the child describes operation by operation."""
 
     runner: TracingRunner
     inputs: TaskInputs

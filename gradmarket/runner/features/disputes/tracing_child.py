@@ -1,6 +1,6 @@
 """The child that traces a market's steps too: for a side of a dispute, and for its referee.
 
-tracing_runner.py runs it as `python -I -m gradmarket.runner.tracing_child <configuration as JSON>`.
+tracing_runner.py runs it as `python -I -m gradmarket.runner.features.disputes.tracing_child <configuration as JSON>`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
+from gradmarket.market.features.disputes.traced.operations import Operations
+from gradmarket.market.features.disputes.traced.plan import Slot, TaskPlan, TracedTask
+from gradmarket.market.features.disputes.traced.run import trace_task
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.task_cost import compute_task_cost
-from gradmarket.market.model.traced.course import PlanCourse, redo_operation
-from gradmarket.market.model.traced.operations import Operations
-from gradmarket.market.model.traced.plan import Slot, TaskPlan, TracedTask
-from gradmarket.market.model.traced.run import trace_task
 from gradmarket.market.step import GradientStep, LocalStep
+from gradmarket.runner.features.disputes.traced_fields import HASH_BYTES, INPUT, ROWS
 from gradmarket.runner.step_child import StepHandler, read_step
-from gradmarket.runner.traced_fields import HASH_BYTES, INPUT, ROWS
 from graphdoc.document.meter import Limits
 from graphdoc.errors import Refused
 from graphdoc.passes import Arrays

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.disputes.questions import Question, Reply, digest_said, join_parts
-from gradmarket.market.disputes.referee import Course
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, join_parts
+from gradmarket.market.features.disputes.referee import Course
 from gradmarket.market.merkle import MerkleTree
 from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import Domain, Signer, digest_struct

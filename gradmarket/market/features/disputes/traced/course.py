@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gradmarket.market.disputes.referee import BEFORE, CourseOperation
-from gradmarket.market.model.traced.operations import Operations, read_constant
-from gradmarket.market.model.traced.plan import Slot, TaskPlan, iterate_reads
+from gradmarket.market.features.disputes.referee import BEFORE, CourseOperation
+from gradmarket.market.features.disputes.traced.operations import Operations, read_constant
+from gradmarket.market.features.disputes.traced.plan import Slot, TaskPlan, iterate_reads
 from gradmarket.market.terms import Hash
 from graphdoc.tracing.packed import digest_plain_bytes
 from graphdoc.tracing.values import Traced, compute_digest, locate_value, unpack_value
@@ -14,7 +14,7 @@ from graphdoc.tracing.values import Traced, compute_digest, locate_value, unpack
 
 @dataclass(frozen=True)
 class PlanCourse:
-    """The operations of a plan, part by part (market.disputes.referee.Course)."""
+    """The operations of a plan, part by part (disputes.referee.Course)."""
 
     plan: TaskPlan
 

@@ -9,31 +9,18 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from gradmarket.market.errors import RunnerCrashed
-from gradmarket.market.step import Step
-from gradmarket.runner.market_runner import Runner
-from gradmarket.runner.traced_fields import HASH_BYTES, INPUT, ROWS
+from gradmarket.runner.features.disputes.traced_fields import HASH_BYTES, INPUT, ROWS
+from gradmarket.runner.market_runner import Runner, TaskInputs
 from graphdoc.encoding import Bytes
 from graphdoc.runner.document_runner import Arrays
 from graphdoc.runner.documents import write_inputs
 
 Told = TypeVar("Told")
-TRACING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.tracing_child")
+TRACING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.features.disputes.tracing_child")
 Number = Annotated[int, Field(ge=0, lt=2**40)]
 Place = Annotated[int, Field(ge=-1, lt=2**40)]
 _LENGTHS: Final = TypeAdapter(list[Number])
 _LEAF: Final = TypeAdapter(Annotated[str, Field(pattern=r"^([0-9a-f]{64})*$")])
-
-
-@dataclass(frozen=True)
-class TaskInputs:
-    """What a task is computed from: `state` is the round's, `batch` are its `rows` in order."""
-
-    rows: Sequence[int]
-    state: Arrays
-    batch: Arrays
-    seed: bytes
-    step: Step
-    codec: str
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gradmarket.market.model.traced.operations import Operations, read_constant
-from gradmarket.market.model.traced.plan import Slot, Source, TaskOperation, is_backward
+from gradmarket.market.features.disputes.traced.operations import Operations, read_constant
+from gradmarket.market.features.disputes.traced.plan import Slot, Source, TaskOperation, is_backward
 from graphdoc.tracing.nodes import Ran, run_backward, run_forward
 from graphdoc.tracing.values import Blocks, Traced, Value, compute_digest, find_block, locate_value, pack_value
 

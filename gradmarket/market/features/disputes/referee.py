@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from gradmarket.market.disputes.questions import (
+from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.questions import (
     LENGTH,
     Question,
     Reply,
@@ -17,7 +18,6 @@ from gradmarket.market.disputes.questions import (
     split_hashes,
     split_parts,
 )
-from gradmarket.market.errors import Refused
 from gradmarket.market.merkle import (
     HASH_BYTES,
     climb_path,

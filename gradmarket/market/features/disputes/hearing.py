@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gradmarket.market.disputes.questions import Question, Reply
-from gradmarket.market.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.questions import Question, Reply
+from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.terms import Address
 

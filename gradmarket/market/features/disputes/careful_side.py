@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.disputes.questions import Question, Reply, count_questions, name_dispute
-from gradmarket.market.disputes.referee import BEFORE, Course
-from gradmarket.market.disputes.side import Side
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, name_dispute
+from gradmarket.market.features.disputes.referee import BEFORE, Course
+from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.merkle import count_levels, count_nodes
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature

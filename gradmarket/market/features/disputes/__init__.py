@@ -1,6 +1,6 @@
 """Refereed disputes: who of two that answered one task differently is wrong, without computing the task again.
 
-Each side commits to a Merkle tree over the checkpoints of its trace (model.traced): a leaf for each part, the digests
+Each side commits to a Merkle tree over the checkpoints of its trace (`traced`): a leaf for each part, the digests
 of what later parts read. From the roots down the referee asks both for the children of the first node in which they
 differ, log2 of the leaves times. For the part in which they part, and that alone, each commits to a tree over its
 operations: a leaf for each, the digests of its results, and last the checkpoint. So the referee comes to the first
