@@ -13,6 +13,7 @@ from requester.blobs import Blobs
 from requester.chain.chain_worker import ChainWorker
 from requester.event_logging import log_events
 from requester.live_states import LiveStates
+from requester.merge_turns import MergeTurns
 from requester.meters import Meters
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier
@@ -59,6 +60,7 @@ class Context:
     """Calls what it is given, until it succeeds, where stored times may be ahead of the clock (store.stored_times)."""
     meters: Meters = field(default_factory=Meters)
     states: LiveStates = field(default_factory=LiveStates)
+    turns: MergeTurns = field(default_factory=MergeTurns)
 
     def begin(self) -> AbstractContextManager[Work]:
         return open_work(self.sessions, self.notifier)

@@ -1,5 +1,8 @@
-"""Runs the stages in threads of this process: each wakes by a notification, or by the look-out where none came."""
+"""Runs the stages in threads of this process: each wakes by a notification, or by the look-out where none came.
 
+A stage with SPARE has so many threads more, so that a long run for one row holds up no other."""
+
+import itertools
 import threading
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -57,6 +60,13 @@ class StageEngine:
             threading.Thread(target=self._run_stage_loop, args=(stage,), name=f"stage-{stage.TOPIC}")
             for stage in stages
         ]
+        self._spare: dict[str, list[threading.Event]] = {}
+        for stage in stages:
+            self._spare[stage.TOPIC] = [threading.Event() for _ in range(getattr(stage, "SPARE", 0))]
+            self._threads += [
+                threading.Thread(target=self._run_spare_loop, args=(stage, woken), name=f"spare-{stage.TOPIC}")
+                for woken in self._spare[stage.TOPIC]
+            ]
         self._threads.append(threading.Thread(target=self._look_out, name="look-out"))
 
     def __enter__(self) -> "StageEngine":
@@ -67,6 +77,8 @@ class StageEngine:
     def __exit__(self, *_exception: object) -> None:
         self._stopping.set()
         self._context.notifier.notify([stage.TOPIC for stage in self._stages])
+        for woken in itertools.chain(*self._spare.values()):
+            woken.set()
         for thread in self._threads:
             thread.join()
 
@@ -79,12 +91,22 @@ class StageEngine:
                 if not moved and not self._stopping.is_set():
                     notified.wait(wait if wait < threading.TIMEOUT_MAX else None)
 
+    def _run_spare_loop(self, stage: Stage, woken: threading.Event) -> None:
+        """Runs what a long run of the stage's own thread holds up; only the look-out wakes it."""
+        while not self._stopping.is_set():
+            woken.wait()
+            woken.clear()
+            while not self._stopping.is_set() and sweep_once(self._context, stage)[1]:
+                pass
+
     def _look_out(self) -> None:
         """Looks for all stages' ready rows once a sweep: notifications get lost, and due times send none."""
         while not self._stopping.wait(self._context.settings.sweep_s):
             for topic in list_waiting_topics(self._context, self._stages):
                 if topic in self._notified:
                     self._notified[topic].set()
+                for woken in self._spare[topic]:
+                    woken.set()
 
 
 def list_waiting_topics(context: Context, stages: Sequence[Stage]) -> list[str]:

@@ -2,7 +2,9 @@
 
 import math
 import threading
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +28,7 @@ from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
 from graphdoc.values import Outside
 from requester.blobs import Blobs
+from requester.merge_turns import SPARE_THREADS
 
 PUBLISHING: Final = "publishing"
 """Whose child publishes ready architectures, and bounds them."""
@@ -42,6 +45,8 @@ FIRST_METRICS_S: Final = 10.0
 """The same before the job begins, on a service that may have more to do later."""
 FIRST_STEP: Final = 3 * 10**10
 """Operations of the forward pass of a first step that is computed here before a job begins: seconds."""
+AT_ONCE: Final = 1 + SPARE_THREADS
+"""Evaluations of rounds that run at once, each in memory of its own."""
 IN_ORDER: Final = 100_000
 """Most checked partitions that are remembered."""
 
@@ -69,7 +74,7 @@ class PublishedModel:
 class ModelRunner:
     """Reads and bounds published models in a child that has nobody's arrays; evaluates each job in a child of its own.
 
-    Calls wait for each other.
+    Calls before a job begins wait for each other, and for no evaluation of a round; of these, AT_ONCE run at once.
     """
 
     def __init__(self, model_memory: int = RunnerSettings.memory_bytes, step_memory: int = UNBOUNDED) -> None:
@@ -77,10 +82,15 @@ class ModelRunner:
         self._runner = Runner(RunnerSettings(memory_bytes=model_memory, bound_bytes=UNBOUNDED))
         self._step_memory = step_memory
         self._lock = threading.RLock()
+        settings = RunnerSettings(memory_bytes=model_memory)
+        self._evaluating = [(threading.Lock(), Runner(settings)) for _ in range(AT_ONCE)]
+        self._reading = threading.Lock()
         self._in_order: dict[str, None] = {}
-        self._held_out: tuple[str, dict[str, np.ndarray]] | None = None
+        self._held_out: OrderedDict[str, dict[str, np.ndarray]] = OrderedDict()
 
     def close(self) -> None:
+        for _lock, runner in self._evaluating:
+            runner.close()
         with self._lock:
             self._runner.close()
 
@@ -209,12 +219,15 @@ class ModelRunner:
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""
-        with self._lock:
-            key = manifest.key(partition)
-            if self._held_out is None or self._held_out[0] != key:
+        key = manifest.key(partition)
+        with self._reading:
+            arrays = self._held_out.pop(key, None)
+            if arrays is None:
                 arrays = self._runner.read_partition(manifest, partition, blobs.read(partition.digest))
-                self._held_out = (key, arrays)
-            return self._held_out[1]
+            self._held_out[key] = arrays
+            while len(self._held_out) > AT_ONCE:
+                self._held_out.popitem(last=False)
+            return arrays
 
     def may_read_partition(self, manifest: Manifest, partition: Partition) -> bool:
         """Whether the reader has enough memory for the partition's file and arrays."""
@@ -246,22 +259,40 @@ class ModelRunner:
         manifest: Manifest,
         partition: Partition,
         metrics_s: float = METRICS_S,
+        first: bool = False,
     ) -> dict[str, float]:
         """Returns loss and metrics of these parameters on a held-out partition, as far as they are defined on it.
 
         Metrics of all rows together have `metrics_s` seconds of wall time, and are left out at 0. No metric takes the
-        place of the loss. Raises RunnerTimeout.
+        place of the loss. `first`: before the job begins. Raises RunnerTimeout.
         """
         document = blobs.read(publication.evaluation or publication.document)
-        with self._lock:
-            batch = self.held_out(blobs, manifest, partition)
-            self._runner.turn(publication.digest)
-            means = self._runner.evaluate(document, parameters, batch)
+        batch = self.held_out(blobs, manifest, partition)
+        with self._take_runner(publication.digest, first) as runner:
+            runner.turn(publication.digest)
+            means = runner.evaluate(document, parameters, batch)
             whole = {}
             if publication.metrics is not None and metrics_s > 0:
-                whole = self._runner.measure(blobs.read(publication.metrics), parameters, batch, metrics_s)
+                whole = runner.measure(blobs.read(publication.metrics), parameters, batch, metrics_s)
         defined = {name: value for name, value in whole.items() if math.isfinite(value)}
         return {**means.values, **defined, "loss": means.loss}
+
+    @contextmanager
+    def _take_runner(self, job: str, first: bool) -> Iterator[Runner]:
+        """Yields the runner of posting, or a free one, best that with the job's child; waits where none is free."""
+        if first:
+            with self._lock:
+                yield self._runner
+            return
+        by_warmth = sorted(self._evaluating, key=lambda one: not one[1].children.is_warm(job))
+        free = (one for one in by_warmth if one[0].acquire(blocking=False))
+        if (taken := next(free, None)) is None:
+            taken = by_warmth[0]
+            taken[0].acquire()
+        try:
+            yield taken[1]
+        finally:
+            taken[0].release()
 
 
 def _check_finite(state: Arrays, trained: Iterable[str]) -> None:

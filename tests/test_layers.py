@@ -36,7 +36,7 @@ MAY_IMPORT: Final = {
 """Package, or folder of `gradmarket` -> the others it imports. Other folders of `gradmarket` may import all of them."""
 
 REQUESTER: Final = {
-    **dict.fromkeys(("notifier", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
+    **dict.fromkeys(("notifier", "settings", "keys", "blobs", "store", "chain", "live_states", "merge_turns"), 0),
     **dict.fromkeys(
         (
             "folder_lock",

@@ -64,6 +64,9 @@ class JobChildren:
         """Returns the current job's child if it runs."""
         return self._warm.get(self._job)
 
+    def is_warm(self, job: str) -> bool:
+        return job in self._warm
+
     def running(self, settings: RunnerSettings) -> Warm:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
         warm = self._warm.pop(self._job, None)

@@ -31,7 +31,9 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     partition = manifest.named(spec.evaluation.partition)
     initial = tensors.unpack_tensors(context.blobs.read(publication.parameters))
     try:
-        measured = context.modelling.evaluate(context.blobs, publication, initial, manifest, partition, FIRST_METRICS_S)
+        measured = context.modelling.evaluate(
+            context.blobs, publication, initial, manifest, partition, FIRST_METRICS_S, first=True
+        )
     except RunnerTimeout as error:
         long = f"measuring them on {partition.rows} rows takes more than {FIRST_METRICS_S:g} s here"
         raise JobRefused("evaluation.metrics", f"{long}: hold out fewer rows, or name fewer metrics") from error

@@ -14,6 +14,7 @@ from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from requester.context import Context
 from requester.feature import MergeWatch, features_of, lateness_in
 from requester.live_states import LiveState, Version
+from requester.merge_turns import SPARE_THREADS
 from requester.moves import (
     best_round,
     blob_cleanup,
@@ -36,6 +37,8 @@ from requester.store.work import RowReader
 from requester.tracing import record_span
 
 TOPIC = "aggregate"
+SPARE: Final = SPARE_THREADS
+"""Threads that merge other jobs' rounds while one is measured for minutes (requester.merge_turns)."""
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
@@ -72,8 +75,8 @@ def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
 
 
 def run(context: Context, job_id: str) -> float | None:
-    with hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
-        if not mine:
+    with context.turns.take(job_id) as turn, hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
+        if not turn or not mine:
             return context.settings.sweep_s
         with merge_trouble.report_merge_failure(context, job_id):
             return _merge_next_round(context, job_id)

@@ -120,7 +120,8 @@ def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
 def hold_named_lock(sessions: Sessions, what: str) -> Iterator[bool]:
     """Yields whether nobody else does `what`: then nobody will until the end of the block, or of this process.
 
-    For long work outside of transactions. Where SQLite is the database there is one process, and one thread a stage.
+    For long work outside of transactions. Where SQLite is the database there is one process, and one thread a stage;
+    those of a stage with SPARE take turns (requester.merge_turns).
     """
     engine = sessions.kw["bind"]
     if not is_shared(engine):
