@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,14 +11,17 @@ from torch import Tensor
 
 from graphdoc.cost import EVALUATION_ROWS
 from graphdoc.document.graph import WEIGHT
+from graphdoc.document.index_watch import watch_indices
 from graphdoc.document.inputs import check_batch, check_state
-from graphdoc.document.interpret import Program, Results, compute_gradients
+from graphdoc.document.interpret import Program, compute_gradients
 from graphdoc.errors import Refused
 from graphdoc.figures import Metrics
 
 Arrays = Mapping[str, np.ndarray]
 Outcome = dict[str, np.ndarray]
 Tensors = dict[str, Tensor]
+_ANSWER, _UPDATE = "answer:", "update:"
+"""Precede the names of what a microbatch gives. A colon is in no name of a document."""
 
 
 def build_tensors(arrays: Arrays, device: str) -> Tensors:
@@ -48,11 +52,11 @@ class Shares:
         self.weight = 0.0
         self._first = 0.0
 
-    def of(self, results: Results, share: float) -> float:
-        """Returns what the next microbatch counts for. Raises Refused where its weight cannot be one."""
-        if results.weight is None:
+    def of(self, told: Tensor | None, share: float) -> float:
+        """Returns what the next microbatch, of the told weight, counts for. Raises Refused where that cannot be one."""
+        if told is None:
             return share
-        weight = float(results.weight)
+        weight = float(told)
         if not (math.isfinite(weight) and weight >= 0.0):
             raise Refused(f"the weight of some rows is {weight:g}: a weight is 0 or more")
         self._first = self._first or weight
@@ -79,13 +83,12 @@ def mean_gradient(
     sums: Tensors = {}
     buffers: Tensors = {}
     shares = Shares()
-    for number, (part, share) in enumerate(iterate_microbatches(batch, *cut, device)):
-        results, answer = _compute_part_answer(
-            program, inputs | buffers, part, derive_part_seed(b"microbatch", number, seed)
-        )
-        _add_answer(sums, answer, shares.of(results, share))
-        buffers |= {name: update.detach() for name, update in results.updates.items()}
-        del results, answer  # the next pass is not to have them beside its own
+    with watch_indices():
+        for number, (part, share) in enumerate(iterate_microbatches(batch, *cut, device)):
+            found = _compute_part(program, inputs | buffers, part, derive_part_seed(b"microbatch", number, seed))
+            _add_answer(sums, _select_part(found, _ANSWER), shares.of(found.get(WEIGHT), share))
+            buffers |= _select_part(found, _UPDATE)
+            del found  # the next pass is not to have it beside its own
     if shares.whole != 1.0:
         sums = {name: value.div_(shares.whole) for name, value in sums.items()}
     if program.document.weight is not None:
@@ -104,9 +107,9 @@ def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu"
     loss, shares = 0.0, Shares()
     sums = dict.fromkeys(program.document.metrics, 0.0)
     for part, share in iterate_microbatches(batch, rows, EVALUATION_ROWS, device):
-        with torch.no_grad():
+        with torch.no_grad(), watch_indices():
             results = program.run(inputs, part, bytes(32))
-        counts = shares.of(results, share)
+        counts = shares.of(results.weight, share)
         loss += float(results.loss) * counts if counts else 0.0
         sums = {name: total + float(results.metrics[name]) for name, total in sums.items()}
     if program.document.weight is not None and shares.weight == 0.0:
@@ -121,7 +124,7 @@ def measure(program: Program, state: Arrays, batch: Arrays, device: str = "cpu")
     """
     check_batch(program.document, batch)
     check_state(program.document, state)
-    with torch.no_grad():
+    with torch.no_grad(), watch_indices():
         results = program.run(build_tensors(state, device), build_tensors(batch, device), bytes(32))
     return {name: float(value) for name, value in results.metrics.items()}
 
@@ -131,14 +134,31 @@ def derive_part_seed(what: bytes, number: int, seed: bytes) -> bytes:
     return hashlib.sha256(what + number.to_bytes(8, "big") + seed).digest()
 
 
-def _compute_part_answer(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> tuple[Results, Tensors]:
-    """Returns the results of one microbatch, and loss and gradients by entry name."""
+def _compute_part(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> Tensors:
+    """Returns what one microbatch gives: after _ANSWER loss and gradients, after _UPDATE new buffers, and its weight.
+
+    By a recording of the program's passes where there is one.
+    """
+    if program.captured is None or program.document.draws:
+        return _compute_plain_part(program, seed, inputs, part)
+    state = {name: inputs[name] for name in program.document.state}
+    return program.captured.compute(partial(_compute_plain_part, program, seed), state, part)
+
+
+def _compute_plain_part(program: Program, seed: bytes, inputs: Tensors, part: Tensors) -> Tensors:
     names = [entry.name for entry in program.document.trainable]
     leaves = {name: inputs[name].detach().requires_grad_() for name in names}
     with program.computing(next(iter(part.values())).device.type):
-        results: Results = program.run(inputs | leaves, part, seed)
+        results = program.run(inputs | leaves, part, seed)
         computed = compute_gradients(results.loss, list(leaves.values()))
-    return results, {"loss": results.loss.detach(), **dict(zip(names, computed, strict=True))}
+    answer = {"loss": results.loss.detach(), **dict(zip(names, computed, strict=True))}
+    found = {_ANSWER + name: value for name, value in answer.items()}
+    found |= {_UPDATE + name: update.detach() for name, update in results.updates.items()}
+    return found if results.weight is None else {**found, WEIGHT: results.weight.detach()}
+
+
+def _select_part(found: Tensors, kind: str) -> Tensors:
+    return {name.removeprefix(kind): value for name, value in found.items() if name.startswith(kind)}
 
 
 def _add_answer(sums: Tensors, answer: Tensors, share: float) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
-from benchmarks.cards.paths import check_local_steps, check_optimizers, check_tf32
+from benchmarks.cards.paths import check_graphs, check_local_steps, check_optimizers, check_tf32
 from benchmarks.cards.workloads import Arrays, Workload, list_workloads
 from graphdoc.document.interpret import explain_error
 from graphdoc.errors import GraphdocError, OutOfMemory
@@ -36,6 +36,7 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "optimizers": check_optimizers,
         "tf32": check_tf32,
         "local_steps": check_local_steps,
+        "graphs": check_graphs,
         "bits": check_bits,
     }
     for name, check in checks.items():

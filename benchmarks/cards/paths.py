@@ -1,12 +1,13 @@
-"""What a card does in place of the host, held against the host: optimizers, norms, TF32, local steps."""
+"""What a card does in place of the host, held against the host: optimizers, norms, TF32, local steps, CUDA graphs."""
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
-from benchmarks.cards.workloads import list_workloads
+from benchmarks.cards.workloads import Workload, list_workloads
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
@@ -14,8 +15,12 @@ from gradmarket.market.model.device_arrays import compute_device_norm, download_
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.runner import Runner
 from graphdoc import plugins
+from graphdoc.document.captured import FIRST, CapturedPasses, record_cuda_graph
+from graphdoc.document.interpret import Program
 from graphdoc.document.product_precisions import compute_in_tf32, round_to_tf32
-from graphdoc.runner import RunnerSettings
+from graphdoc.document.schema import parse_document
+from graphdoc.passes import build_tensors, mean_gradient, numpy_of
+from graphdoc.runner import DocumentRunner, RunnerSettings
 
 SHAPES = {"a.weight": (511, 1023), "a.bias": (1023,), "scale": ()}
 TF32: float = 2e-3
@@ -82,3 +87,38 @@ def check_local_steps(device: str) -> Iterator[Line]:
     bits = {tuple((name, array.tobytes()) for name, array in sorted(one.items())) for one in answers[:4]}
     far = measure_distance(answers[0], answers[4])
     yield Line("local_steps.bits", len(bits) == 1, "", far, "of the largest element, from the CPU's")
+
+
+def check_graphs(device: str) -> Iterator[Line]:
+    """Passes that were recorded as CUDA graphs have the plain ones' bits, here and in the confined child."""
+    if device == "cpu":
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        for workload in list_workloads():
+            yield _compare_recording(workload, device)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    workload = next(one for one in list_workloads() if one.name == "gpt")
+    with DocumentRunner(RunnerSettings(device=device, memory_bytes=MEMORY)) as runner:
+        runner.load(workload.model.document)
+        answers = [runner.run(workload.model.parameters, workload.batch, SEED) for _ in range(2 * FIRST)]
+        bits = {tuple((name, array.tobytes()) for name, array in sorted(one.items())) for one in answers}
+        yield Line("graphs.child", len(bits) == 1 and runner.settings.graphs, f"goes on: {runner.settings.graphs}")
+
+
+def _compare_recording(workload: Workload, device: str) -> Line:
+    program, rows = Program(parse_document(workload.model.document)), len(workload.batch["y"])
+    inputs = build_tensors(workload.model.parameters, device)
+    passes = CapturedPasses(record_cuda_graph, lambda: True)
+    found = []
+    for captured in [None] * 2 + [passes] * (FIRST + 2):
+        program.captured = captured
+        begun = time.perf_counter()
+        answer, buffers = mean_gradient(program, inputs, workload.batch, SEED, (rows, rows), device)
+        bits = {name: array.tobytes() for name, array in numpy_of(answer | buffers).items()}
+        found.append((time.perf_counter() - begun, bits))
+    same = all(bits == found[0][1] for _, bits in found)
+    expected = 0 if program.document.draws else 2
+    note = f"{passes.replays} replays of {expected}; plain {found[1][0] * 1e3:.2f} ms"
+    return Line(f"graphs.{workload.name}", same and passes.replays == expected, note, found[-1][0] * 1e3, "ms replayed")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from graphdoc.document.calls import OperatorCall
+from graphdoc.document.captured import CapturedPasses
 from graphdoc.document.graph import Document
 from graphdoc.document.plans import (
     KEPT,
@@ -79,6 +80,8 @@ class Program:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.prepared = prepare_document(document)
+        self.captured: CapturedPasses | None = None
+        """Recordings of its passes with gradients; none where every pass is computed node by node."""
         self._plans: dict[tuple[torch.Size, ...], Plan] = {}
 
     def run(

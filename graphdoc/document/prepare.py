@@ -15,8 +15,9 @@ from torch import Tensor
 from graphdoc.conditions.condition_rules import Condition
 from graphdoc.document.arguments import Argument, Reference
 from graphdoc.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
-from graphdoc.document.checks import Rule, check_indices
+from graphdoc.document.checks import Rule
 from graphdoc.document.graph import Document, Node, Scan
+from graphdoc.document.index_watch import guard_indices
 
 Getter = Callable[[Sequence[Any]], Sequence[Any]]
 """Returns the arguments of one step, from all values."""
@@ -125,7 +126,7 @@ class _Preparation:
         """Returns the callable and its positional arguments; constant keyword arguments are bound to it."""
         call = operator.call
         if operator.indices is not None:
-            call = partial(_call_checked, operator.indices, call)
+            call = partial(_call_checked, operator.key, operator.indices, call)
         by_name = {name: arguments[place] for place, name in operator.keywords.items()}
         by_place = [argument for place, argument in enumerate(arguments) if place not in operator.keywords]
         if any(_list_references((argument,)) for argument in by_name.values()):
@@ -180,11 +181,11 @@ def _call_with_names(call: Callable[..., Any], names: tuple[str, ...], *argument
     return call(*arguments[: -len(names)], **named)
 
 
-def _call_checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def _call_checked(key: str, rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Calls the operator, after checking its indices where the device itself would not."""
     tensor: Tensor = arguments[0]
     if tensor.device.type not in CHECKED_BY_THEMSELVES:
-        check_indices(rule, arguments)
+        return call(*guard_indices(key, rule, arguments), **named)
     return call(*arguments, **named)
 
 

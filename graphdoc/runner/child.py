@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from graphdoc.cost import (
     pass_sizes,
 )
 from graphdoc.document.bound import admit_batch, compute_bound, merge_bounds
+from graphdoc.document.captured import CapturedPasses, has_card_room, record_cuda_graph
 from graphdoc.document.inputs import check_batch, sizes_of
 from graphdoc.document.interpret import Program
 from graphdoc.document.meter import Limits
@@ -71,7 +73,10 @@ class RequestHandler:
             self.programs.pop(digest, None)
         (data,) = self.arena.read_bytes([request["length"]])
         document = parse_document(data)
-        self.programs[document.digest] = Program(document)
+        program = self.programs[document.digest] = Program(document)
+        if self.configuration.device != "cpu" and self.configuration.graphs:
+            has_room = partial(has_card_room, self.configuration.memory_bytes)
+            program.captured = CapturedPasses(record_cuda_graph, has_room)
 
     def _compute_bound(self, request: Request) -> dict[str, Any]:
         with allowance.limit_request(allowance.BOUND_S):
@@ -86,6 +91,9 @@ class RequestHandler:
     def _release_memory(self, _request: Request) -> None:
         """Gives back what torch keeps of the card for the next step: idle children hold none of it from others."""
         if self.configuration.device != "cpu":
+            for program in self.programs.values():
+                if program.captured is not None:
+                    program.captured.clear()
             torch.cuda.empty_cache()
 
     def _compute_ranges(self, request: Request) -> dict[str, Any]:

@@ -37,7 +37,8 @@ class DocumentRunner:
     """One warm child per job, for one caller at a time; others wait. Another child reads partitions in parallel.
 
     Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory if the child failed; the
-    next call then starts another child. Children end with `close`, and with this process however it ends.
+    next call then starts another child, after a crash on a card one without CUDA graphs. Children end with `close`, and
+    with this process however it ends.
     """
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
@@ -231,6 +232,8 @@ class DocumentRunner:
         except ValidationError:
             self.children.drop()
             raise RunnerCrashed("it sent an invalid answer") from None
-        except RunnerFailed:  # also after running out of memory: its mappings would stay
+        except RunnerFailed as error:  # also after running out of memory: its mappings would stay
             self.children.drop()
+            if isinstance(error, RunnerCrashed) and self.settings.device != "cpu":
+                self.settings = replace(self.settings, graphs=False)
             raise

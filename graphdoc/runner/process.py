@@ -122,6 +122,7 @@ class ChildProcess:
             "device": self._settings.device.partition(":")[0],
             "threads": self._settings.threads,
             "memory_bytes": self._settings.memory_bytes,
+            "graphs": self._settings.graphs,
             "operations": self._settings.operations,
             "bound_bytes": self._settings.bound_bytes or self._settings.memory_bytes,
         }

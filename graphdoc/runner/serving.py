@@ -39,6 +39,8 @@ class Configuration:
     memory_bytes: int
     operations: int
     bound_bytes: int
+    graphs: bool = True
+    """Whether passes on a card are recorded and replayed."""
     warm_bytes: int = 0
     """Resident pages of files in the warm process that forked this one, which has them once it reads them."""
 

@@ -35,6 +35,8 @@ class RunnerSettings:
     """Wall time of the child's start, which imports torch."""
     operations: int = 10**15
     """The most floating-point operations of one pass that `bound` accepts."""
+    graphs: bool = True
+    """Whether passes on a card are recorded as CUDA graphs."""
     bound_bytes: int | None = None
     """The most bytes of one pass that `bound` accepts, which computes nothing; `memory_bytes` where none is given."""
 

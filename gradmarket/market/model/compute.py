@@ -7,6 +7,7 @@ from gradmarket.market.model import steps
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import Step, WindowStep
 from graphdoc.document.graph import WEIGHT
+from graphdoc.document.index_watch import watch_indices
 from graphdoc.document.inputs import check_batch, check_state
 from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays
@@ -26,7 +27,8 @@ def compute_step(
     check_state(program.document, state)
     if rows != step.moves * step.room:
         raise Refused(f"a step of {step.moves} times {step.room} rows got {rows}")
-    answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device)
+    with watch_indices():
+        answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device)
     if isinstance(step, WindowStep):
         return answer
     given = build_layout(program.document)

@@ -1,0 +1,128 @@
+"""A pass that is recorded once for a shape and replayed from then on: on a card, hundreds of kernels by one call.
+
+A recording has inputs and results of its own, at fixed places. It is used only where its replay has the bits of the
+plain pass that it was recorded after; where recording fails, or memory is short, passes stay plain. Documents that draw
+at random are not recorded: their seed is a number that a recording would keep.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from graphdoc.document.index_watch import collect_flags, get_active_watch
+from graphdoc.errors import GraphdocError, OutOfMemory
+
+Tensors = dict[str, Tensor]
+Pass = Callable[[Tensors, Tensors], Tensors]
+"""(state, data) -> results by name."""
+Record = Callable[[Callable[[], Tensors]], tuple[Tensors, Callable[[], None]]]
+"""Takes what computes; returns its results, and what computes them anew at the same places from what is then there."""
+FIRST: Final = 3
+"""Passes of one shape after which it is recorded: a single task is over before a recording pays."""
+KEPT: Final = 2
+"""Shapes whose recordings are kept: a task has two, that of its microbatches and that of the last."""
+
+
+@dataclass(frozen=True)
+class _Recording:
+    state: Tensors
+    data: Tensors
+    results: Tensors
+    replay: Callable[[], None]
+    told: list[str]
+    flags: Tensor | None
+
+    def compute(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Tensors:
+        """Returns copies of the results for these inputs."""
+        for own, given in ((self.state, state), (self.data, data)):
+            for name, tensor in own.items():
+                tensor.copy_(given[name])
+        self.replay()
+        watch = get_active_watch()
+        if watch is not None and self.flags is not None:
+            watch.add(self.told, self.flags.clone())
+        return {name: tensor.clone() for name, tensor in self.results.items()}
+
+
+class CapturedPasses:
+    """The recordings of one program. `has_room` says whether a recording's memory is there."""
+
+    def __init__(self, record: Record, has_room: Callable[[], bool]) -> None:
+        self._record, self._has_room = record, has_room
+        self._passes: dict[tuple[Any, ...], int] = {}
+        self._recordings: dict[tuple[Any, ...], _Recording | None] = {}
+        self.replays = 0
+
+    def compute(self, plain: Pass, state: Tensors, data: Tensors) -> Tensors:
+        """Returns what `plain` does of these inputs, by a recording where there is one."""
+        key = tuple((name, tensor.shape, tensor.dtype) for name, tensor in data.items())
+        recording = self._recordings.get(key)
+        if recording is not None:
+            self.replays += 1
+            return recording.compute(state, data)
+        found = self._compute_plain(plain, state, data)
+        self._passes[key] = self._passes.get(key, 0) + 1
+        if key not in self._recordings and self._passes[key] == FIRST and len(self._recordings) < KEPT:
+            self._recordings[key] = self._try_recording(plain, state, data, found)
+        return found
+
+    def clear(self) -> None:
+        """Gives the recordings' memory back; they are made anew."""
+        self._recordings.clear()
+        self._passes.clear()
+
+    def _compute_plain(self, plain: Pass, state: Tensors, data: Tensors) -> Tensors:
+        try:
+            return plain(state, data)
+        except OutOfMemory:
+            if not any(self._recordings.values()):
+                raise
+            self._recordings = dict.fromkeys(self._recordings)
+        return plain(state, data)
+
+    def _try_recording(self, plain: Pass, state: Tensors, data: Tensors, wanted: Tensors) -> _Recording | None:
+        """Returns a recording whose replay has these results to the bit; None where there is none."""
+        if not self._has_room():
+            return None
+        try:
+            made = self._make_recording(plain, state, data)
+            found = made.compute(state, data)
+        except (GraphdocError, RuntimeError):
+            return None
+        same = found.keys() == wanted.keys() and all(_are_same_bits(found[name], wanted[name]) for name in wanted)
+        return made if same else None
+
+    def _make_recording(self, plain: Pass, state: Tensors, data: Tensors) -> _Recording:
+        own_state, own_data = ({name: tensor.clone() for name, tensor in each.items()} for each in (state, data))
+        with collect_flags() as watch:
+            flags: list[Tensor | None] = []
+
+            def compute() -> Tensors:
+                results = plain(own_state, own_data)
+                flags.append(watch.join_flags())
+                return results
+
+            results, replay = self._record(compute)
+        return _Recording(own_state, own_data, results, replay, watch.told, flags[-1])
+
+
+def _are_same_bits(one: Tensor, other: Tensor) -> bool:
+    bits = [tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)]
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(*bits)
+
+
+def record_cuda_graph(compute: Callable[[], Tensors]) -> tuple[Tensors, Callable[[], None]]:
+    """Records as a CUDA graph. Raises RuntimeError where something waits for the card."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = compute()
+    return results, graph.replay
+
+
+def has_card_room(memory_bytes: int) -> bool:
+    """Returns whether the card and this process' share of it hold a recording beside the plain passes so far."""
+    taken = torch.cuda.max_memory_reserved()
+    return 2 * taken <= memory_bytes and taken <= torch.cuda.mem_get_info()[0]
