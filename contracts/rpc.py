@@ -113,21 +113,40 @@ def call_json_rpc(web3: Web3, method: str, *parameters: Any) -> Any:
 
 
 def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes]:
-    """Calls views of the contract `to` at block `at`, in JSON-RPC batches of BATCH calls; returns their results."""
-    results: list[bytes] = []
-    for start in range(0, len(data), BATCH):
-        requests: list[tuple[RPCEndpoint, Any]] = [
+    """Calls views of the contract `to` at block `at`, in JSON-RPC batches of BATCH calls; returns their results.
+
+    A batch that the node refuses is halved, down to a call without any: public nodes take from none to a hundred calls.
+    The connection remembers what was taken.
+    """
+    node: Any = web3.provider
+    results, size = list[bytes](), int(getattr(node, "batch", BATCH))
+    while len(results) < len(data):
+        most = min(size, len(data) - len(results))
+        asked: list[tuple[RPCEndpoint, Any]] = [
             (RPCEndpoint("eth_call"), [{"to": to, "data": "0x" + calldata.hex()}, hex(at)])
-            for calldata in data[start : start + BATCH]
+            for calldata in data[len(results) : len(results) + most]
         ]
-        with node_errors():
-            answers = web3.provider.make_batch_request(requests)  # type: ignore[attr-defined]
-            for answer in answers if isinstance(answers, list) else [answers]:
-                if "error" in answer:
-                    raise _build_node_refusal(str(answer["error"]))
-                results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
-    if len(results) != len(data):
-        raise NodeRefused(f"the node's answer makes no sense ({len(results)} results of {len(data)} calls)")
+        try:
+            results += _call_batch(node, asked)
+        except NodeRefused:
+            if most == 1:
+                raise
+            size = most // 2
+        else:
+            node.batch = size
+    return results
+
+
+def _call_batch(node: Any, asked: Sequence[tuple[RPCEndpoint, Any]]) -> list[bytes]:
+    with node_errors():
+        answers = node.make_batch_request(asked) if len(asked) > 1 else [node.make_request(*asked[0])]
+        results = []
+        for answer in answers if isinstance(answers, list) else [answers]:
+            if "error" in answer:
+                raise _build_node_refusal(str(answer["error"]))
+            results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+    if len(results) != len(asked):
+        raise NodeRefused(f"the node's answer makes no sense ({len(results)} results of {len(asked)} calls)")
     return results
 
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from contracts.rpc import BATCH
 from contracts.token_moves import PROBE
+from gradmarket.network.async_transport import AsyncClockedTransport
 from requester.api import problems
 
 PATH: Final = "/chain"
@@ -69,7 +70,7 @@ class ChainDoor:
 
     def __init__(self, app: ASGIApp, node: str | None) -> None:
         self._app, self._node = app, node
-        self._client = httpx.AsyncClient(trust_env=False, timeout=NODE_S)
+        self._client = httpx.AsyncClient(trust_env=False, transport=AsyncClockedTransport(), timeout=NODE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST" or self._node is None:

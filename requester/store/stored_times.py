@@ -5,7 +5,7 @@ Who is suspended, rests or holds a lease for an hour too long otherwise stays so
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, CursorResult, select, update
+from sqlalchemy import ColumnElement, CursorResult, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.rules import upload_time
@@ -15,11 +15,14 @@ from requester.store import leftovers
 from requester.store.tables import (
     Account,
     Audit,
+    AuditedClass,
+    Job,
     LeaderLease,
     Replica,
     Reputation,
     Strike,
     Task,
+    Transaction,
     Worker,
 )
 from requester.store.work import Work
@@ -37,6 +40,13 @@ RUNS: Final = (
 )
 
 
+AGES: Final = (
+    *(AuditedClass.asked_at, Audit.created_at, Audit.claimed_at, Audit.ended_at),
+    *(Transaction.created_at, Transaction.sent_at),
+)
+"""Times by which an auditor is there, an audit or a class is given up, and a transaction is sent anew."""
+
+
 def bring_back(work: Work, now: float) -> int:
     """Returns how many rows had a time that is ahead of `now`, or of `now` and the longest that its rule gives."""
     changed = _shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
@@ -44,6 +54,9 @@ def bring_back(work: Work, now: float) -> int:
     changed += _shift_times(work, now, Account.stalled_at, Account.rests_until)
     changed += _shift_times(work, now, Reputation.failed_at)
     changed += _shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
+    for age in AGES:
+        changed += _shift_times(work, now, age)
+    changed += _shift_jobs(work, now)
     changed += _at_most(work, Worker.asking_until, now + LIVE_S)
     changed += _at_most(work, Account.rests_until, now + LONGEST_REST_S)
     changed += _at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.name != leftovers.NAME)
@@ -64,6 +77,15 @@ def _shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead:
     return _count_changed_rows(work, statement)
 
 
+def _shift_jobs(work: Work, now: float) -> int:
+    """Moves jobs that were made after now back together, so that they stay in their order."""
+    latest = work.session.scalar(select(func.max(Job.created_at))) or now
+    if latest <= now + SLACK_S:
+        return 0
+    statement = update(Job).where(Job.created_at > now + SLACK_S)
+    return _count_changed_rows(work, statement.values(created_at=Job.created_at - (latest - now)))
+
+
 def _at_most(work: Work, until: InstrumentedAttribute[Any], latest: float, *which: ColumnElement[bool]) -> int:
     later = update(until.class_).where(until > latest + SLACK_S, *which)
     return _count_changed_rows(work, later.values({until.key: latest}))
@@ -80,6 +102,7 @@ def _bound_task_times(work: Work, task: Task, now: float) -> int:
     offer = task.offer
     uploads = task.state == TaskState.UPLOADING
     longest = {
+        "created_at": now,
         "patience_until": now + offer.lease_seconds + offer.wave_seconds,
         "due_at": upload_time.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
         "due_most": upload_time.compute_latest_end(now, offer.upload_seconds),

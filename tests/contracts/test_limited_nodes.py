@@ -10,8 +10,9 @@ from web3 import Web3
 
 from contracts import events
 from contracts.ledger import Ledger
-from contracts.rpc import LOG_SPAN, connect_to_node
+from contracts.rpc import BATCH, LOG_SPAN, call_views, connect_to_node
 from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address
 from gradmarket.network.chain_errors import ChainUnreachable, NodeBusy, NodeRefused
 from tests.network.servers import serving
 from tests.onchain import OpenJob
@@ -108,6 +109,52 @@ def test_a_busy_node_is_told_as_such(ledger: Ledger, status: int, words: str) ->
 def test_a_node_that_refuses_by_its_status_is_told_as_such(ledger: Ledger, status: int) -> None:
     with serving(lambda *_asked: (status, b"")) as url, pytest.raises(NodeRefused, match=f"it answers {status}"):
         Ledger(connect_to_node(url), ledger.deployment).height()
+
+
+@pytest.mark.parametrize("most", [1, 7])
+@pytest.mark.parametrize(
+    "refusal", [said("batch limit exceeded"), said("no", 400), lambda _number: (413, b"too large")]
+)
+def test_a_batch_that_a_node_refuses_is_halved_and_remembered(most: int, refusal: Refusal) -> None:
+    sizes = list[int]()
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        asked = json.loads(body)
+        calls = asked if isinstance(asked, list) else [asked]
+        sizes.append(len(calls))
+        if len(calls) > most:
+            return refusal(calls[0]["id"])
+        told = [{"jsonrpc": "2.0", "id": one["id"], "result": one["params"][0]["data"]} for one in calls]
+        return 200, json.dumps(told if isinstance(asked, list) else told[0]).encode()
+
+    data = [bytes([number]) for number in range(2 * BATCH + 1)]
+    with serving(answer) as url:
+        web3 = connect_to_node(url)
+        assert call_views(web3, Address("0x" + "00" * 20), data, 1) == data
+        assert max(sizes) == BATCH
+        sizes.clear()
+        assert call_views(web3, Address("0x" + "00" * 20), data, 1) == data
+    assert max(sizes) <= most
+
+
+def test_a_call_that_a_node_refuses_by_itself_is_told_and_batches_stay() -> None:
+    sizes = list[int]()
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        asked = json.loads(body)
+        calls = asked if isinstance(asked, list) else [asked]
+        sizes.append(len(calls))
+        error = {"code": -32000, "message": "missing trie node"}
+        told = [{"jsonrpc": "2.0", "id": one["id"], "error": error} for one in calls]
+        return 200, json.dumps(told if isinstance(asked, list) else told[0]).encode()
+
+    with serving(answer) as url:
+        web3 = connect_to_node(url)
+        for _ in range(2):
+            sizes.clear()
+            with pytest.raises(NodeRefused, match="missing trie node"):
+                call_views(web3, Address("0x" + "00" * 20), [b"1"] * BATCH, 1)
+            assert sizes == [20, 10, 5, 2, 1]
 
 
 def asked_in_spans(web3: Web3, last: int, refuses: Callable[[int, int], bool], first: int = 0) -> list[tuple[int, int]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from contracts.rpc import call_json_rpc, connect_to_node
 from gradmarket.client import RequesterClient
@@ -21,6 +23,7 @@ from gradmarket.network.addresses import PublicOnly
 from gradmarket.network.chain_errors import ChainUnreachable
 from gradmarket.network.clocked import UntrustedCertificate
 from gradmarket.network.environment import is_loopback, proxy_of
+from requester.edge.chain_door import PATH, ChainDoor
 from tests.network.servers import certified, serving, tunnelling
 from worker.protocol.client import MarketClient
 
@@ -139,6 +142,13 @@ def proxied(environment: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield asked
 
 
+def ask_chain_door(node: str) -> object:
+    """Asks the node as the service's door to its chain does for strangers."""
+    with TestClient(ChainDoor(Starlette(), node)) as client:
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
+        return client.post(PATH, json=asked).json().get("result")
+
+
 def test_every_client_asks_for_named_hosts_through_the_proxy(proxied: list[str], tmp_path: Path) -> None:
     for transport in (
         RequesterClient("http://market.example")._transport,
@@ -148,10 +158,12 @@ def test_every_client_asks_for_named_hosts_through_the_proxy(proxied: list[str],
     with closing(Fetcher(Cache(tmp_path, 10**6), "http://market.example/below", 10**6)) as fetcher:
         assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
     assert call_json_rpc(connect_to_node("http://node.example/rpc"), "eth_chainId") == "0x1"
+    assert ask_chain_door("http://node.example/rpc") == "0x1"
     assert proxied == [
         "GET http://market.example/v1/ready",
         "GET http://market.example/v1/ready",
         f"GET http://market.example/below/v1/blobs/{blob_digest(b'bytes')}",
+        "POST http://node.example/rpc",
         "POST http://node.example/rpc",
     ]
 
@@ -166,6 +178,7 @@ def test_no_client_asks_for_loopback_through_it(proxied: list[str], tmp_path: Pa
         with closing(Fetcher(Cache(tmp_path, 10**6), url, 10**6)) as fetcher:
             assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
         assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
+        assert ask_chain_door(url) == "0x2"
     assert proxied == []
 
 
@@ -229,6 +242,7 @@ def test_a_private_authority_is_believed_by_every_client(
         with closing(Fetcher(Cache(tmp_path / "cache", 10**6), url, 10**6)) as fetcher:
             assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
         assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
+        assert ask_chain_door(url) == "0x2"
 
 
 def test_an_authority_that_nobody_named_is_told_at_once_with_the_remedy(tmp_path: Path) -> None:

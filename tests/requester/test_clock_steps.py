@@ -1,19 +1,20 @@
 """A clock that steps an hour forward and back: nobody is suspended, waited for or kept out for an hour."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import text
 
-from gradmarket.market.terms import JobState
+from gradmarket.market.terms import AuditState, JobState
 from requester.moves.probing import look_after
 from requester.steady_clock import ADOPT_S, SteadyClock
 from requester.store import leftovers, stored_times
-from requester.store.tables import Account, Replica, Strike, Task, Worker
+from requester.store.tables import Account, Audit, AuditedClass, Job, Replica, Strike, Task, Transaction, Worker
 from tests.kit.behaviour import IDLE
 from tests.kit.clock import SOME_DAY
 from tests.requester.books import check_books
+from tests.requester.market_fixture import CLASS
 
 HOUR = 3600.0
 
@@ -100,6 +101,49 @@ def test_work_goes_on_at_once_after_an_hour_that_was_none(new_floor) -> None:  #
     market.play(*late)
     assert market.state() == JobState.FINISHED
     check_books(market)
+
+
+AGES: Final = (
+    *(Job.created_at, Task.created_at, AuditedClass.asked_at, Audit.created_at, Audit.claimed_at, Audit.ended_at),
+    *(Transaction.created_at, Transaction.sent_at),
+)
+
+
+def test_what_waits_by_its_age_is_not_an_hour_younger(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(audit={"probability": 1.0})
+    for _ in range(3):
+        market.worker()
+    market.gather()
+    ahead, now = market.clock() + HOUR, market.clock()
+    with market.context.begin() as work:
+        audit = Audit(task_id=market.task().id, job_id=market.job, round=0, state=AuditState.LAPSED, rate=1.0)
+        audit.determinism_class, audit.reason, audit.created_at = CLASS, "", ahead
+        audit.claimed_at = audit.ended_at = ahead
+        work.add(audit)
+        sent = {"sender": "0x", "nonce": 1, "kind": "reserve", "to": "0x", "data": b"", "state": "prepared"}
+        work.add(Transaction(created_at=ahead, sent_at=ahead, **sent))
+        work.get_one(Job, market.job).created_at = ahead
+        work.get_one(AuditedClass, CLASS).asked_at = ahead
+        work.get_one(Task, market.task().id).created_at = ahead
+        work.flush()
+        assert stored_times.bring_back(work, now) == len(AGES)
+        assert stored_times.bring_back(work, now) == 0
+    assert [getattr(row, column.key) for column in AGES for row in market.all(column.class_)] == [now] * len(AGES)
+
+
+def test_jobs_that_were_posted_meanwhile_keep_their_order(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    market.clock.now += HOUR
+    later = [f"{n:016x}" for n in (5, 3, 4)]
+    for number, job in enumerate(later):
+        market.also(job, 8 + number)
+        market.clock.now += 60.0
+    market.clock.now -= HOUR + 600
+    with market.context.begin() as work:
+        stored_times.bring_back(work, market.clock())
+    listed = sorted(market.all(Job), key=lambda job: job.created_at)
+    assert [job.id for job in listed if job.id in later] == later
+    assert listed[-1].created_at <= market.clock()
 
 
 def test_times_are_brought_back_once_the_database_that_failed_works_again(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -3,9 +3,10 @@
 from sqlalchemy import ColumnElement, exists
 
 from requester.feature import Feature
-from requester.features.windows import state_routes
+from requester.features.windows import state_routes, window_states
 from requester.features.windows.window_draws import STATE, WindowAudits, needs_state
 from requester.features.windows.window_states import WindowState
+from requester.store.work import Work
 
 
 class WindowsFeature(Feature):
@@ -13,6 +14,9 @@ class WindowsFeature(Feature):
     routers = (state_routes.router,)
     audit_kind = WindowAudits()
     blob_kinds = {STATE: needs_state}
+
+    def bound_times(self, work: Work, now: float) -> int:
+        return window_states.bound_times(work, now)
 
     def hide_blob(self, digest: ColumnElement[str]) -> ColumnElement[bool]:
         return exists().where(WindowState.digest == digest, WindowState.brought.is_(True))

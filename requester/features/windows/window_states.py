@@ -6,7 +6,8 @@ from sqlalchemy import ColumnElement, ForeignKey, Index, delete, exists, select,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Address, Digest
-from requester.store.tables import Audit, Base, Replica
+from requester.store.stored_times import bound_row_times
+from requester.store.tables import Audit, Base, Replica, Task
 from requester.store.work import RowReader, Work
 
 
@@ -84,6 +85,15 @@ def delete_state_requests(work: Work, task_id: str) -> list[str]:
     if rows:
         work.session.execute(delete(WindowState).where(WindowState.task_id == task_id))
     return [row.digest for row in rows if row.brought]
+
+
+def bound_times(work: Work, now: float) -> int:
+    """Brings back until when states are waited for, where that is later than their rule gives; returns how many."""
+    waited = select(WindowState, Task).join(Task, Task.id == WindowState.task_id).where(WindowState.until > now)
+    return sum(
+        bound_row_times(row, {"until": now + task.offer.lease_seconds + task.offer.upload_seconds})
+        for row, task in work.session.execute(waited)
+    )
 
 
 def _build_open_conditions(now: float) -> tuple[ColumnElement[bool], ...]:

@@ -11,7 +11,7 @@ from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.features.windows import state_upload
 from requester.features.windows.window_states import WindowState
-from requester.store import visibility
+from requester.store import stored_times, visibility
 from requester.store.tables import Audit, Reputation, UnneededBlob
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
@@ -158,6 +158,18 @@ def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> Non
     assert kinds[:3] == [True] * 3
     assert market.the_job().proven_class == CLASS
     assert False in kinds
+
+
+def test_states_are_not_waited_for_an_hour_longer_where_the_clock_was_ahead(new_floor: NewFloor) -> None:
+    market = windowed(new_floor, rounds=1)
+    team(market, Silent, Silent, Silent)
+    market.clock.now += 3600.0
+    market.until(lambda: audits_of(market))
+    market.clock.now -= 3600.0
+    with market.context.begin() as work:
+        assert stored_times.bring_back(work, market.clock()) > 0
+    market.lapse(31.0)
+    assert "an auditor of class cpu" in market.why_waiting()
 
 
 def test_who_brings_nothing_is_audited_wholly_and_has_a_strike(new_floor: NewFloor) -> None:
