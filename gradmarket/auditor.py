@@ -8,7 +8,7 @@ sketches. If a job's answers are scored, a machine of any class may audit, and i
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final, Protocol
@@ -25,6 +25,8 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketch_packing
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import (
     AuditAnswer,
     AuditRequest,
@@ -37,6 +39,7 @@ from gradmarket.market.wire.audits import (
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.network.addresses import REACH
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.sealing import SealingKey, load_or_create_sealing_key
 from graphdoc.encoding import Bytes
 
 TRIES: Final = 3
@@ -74,7 +77,7 @@ class Machine:
 @dataclass(frozen=True)
 class Done:
     """The result for one task: `runs` and the `seconds` of the last one; `calibrates` if it was no audit, and
-    `planted` if nobody had answered it yet."""
+    `planted` if nobody had answered it yet; `panel`: whether the answer was sealed or opened in one."""
 
     task: str
     root: str
@@ -82,20 +85,30 @@ class Done:
     seconds: float
     calibrates: bool = False
     planted: bool = False
+    panel: str = ""
 
 
 class Auditor:
     """Runs accepted tasks for the service under `name`; its state need not outlive the process."""
 
     def __init__(
-        self, name: str, market: RequesterClient, runner: Runner, fetcher: Fetcher, limits: MachineLimits
+        self,
+        name: str,
+        market: RequesterClient,
+        runner: Runner,
+        fetcher: Fetcher,
+        limits: MachineLimits,
+        sealing: SealingKey,
     ) -> None:
-        self._name, self._market = name, market
+        self._name, self._market, self._sealing = name, market, sealing
         self._runner, self._fetcher, self._limits = runner, fetcher, limits
         self._bench = self._build_executor()
         self._publications: dict[str, Publication] = {}
         self._kept: tuple[str, bytes] | None = None
         """The last task that was run twice and its payload, which the service may ask for next."""
+        self._chain: Domain | None = None
+        self._sealed: dict[tuple[str, int], Done] = {}
+        """What it sealed and has not opened, by task and run: after a new start it is computed again."""
         self.determinism_class = runner.determinism_class()
         self.warning = ""
         """What its owner must hear: that its card computes nothing."""
@@ -126,7 +139,29 @@ class Auditor:
 
     def _do_while_heard(self, work: AuditWork) -> Done:
         with repeat_meanwhile(lambda: self._renew_claim(work), min(RENEWED_EVERY_S, work.seconds / 3)):
+            if work.panel is not None:
+                return self._sit_in_panel(work)
             return self._bring_payload(work) if work.brings else self._repeat_until_settled(work)
+
+    def _sit_in_panel(self, work: AuditWork) -> Done:
+        """Seals what it finds, or opens what it sealed; the panel, and no second run, tells whether it erred."""
+        done = self._sealed.pop((work.task, work.run), None)
+        if done is None:
+            payload, seconds = self._compute_answer(work, first=True)
+            done = Done(work.task, blob_digest(payload), 1, seconds)
+        offer, domain, root = work.offer.struct(), self._domain(), Digest(done.root)
+        if work.panel == "seal":
+            self._market.seal_audit(work.task, self._sealing.seal(domain, offer, work.run, root))
+            self._sealed[work.task, work.run] = done
+        else:
+            opening = self._sealing.open(domain, offer, work.run, root, done.seconds)
+            self._market.open_audit(work.task, opening)
+        return replace(done, panel=str(work.panel))
+
+    def _domain(self) -> Domain:
+        if self._chain is None:
+            self._chain = self._market.chain().domain
+        return self._chain
 
     def _renew_claim(self, work: AuditWork) -> None:
         """Says that this task is being computed: else it becomes another's, and its class one without auditor."""
@@ -279,7 +314,8 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
             remedies=(REACH, REACH),
         )
         stack.callback(fetcher.close)
-        auditor = Auditor(name, market, mine.runner, fetcher, mine.limits)
+        sealing = load_or_create_sealing_key(machine.folder, name)
+        auditor = Auditor(name, market, mine.runner, fetcher, mine.limits, sealing)
         auditor.warning = mine.warning
         yield auditor
 

@@ -152,6 +152,10 @@ class Feature:
         """Called while a job is read by the API, and cached; returns optional fields of its JobView."""
         return {}
 
+    def describe_trust(self, reader: RowReader, job: Job) -> Mapping[str, object]:
+        """Called while it is read how well a job's checks find wrong answers; returns optional fields of TrustView."""
+        return {}
+
     def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
         """Called at the end of each transaction that records events; may write the feature's rows."""
 

@@ -78,6 +78,7 @@ from gradmarket.market.wire.audits import (
     SketchAnswer,
 )
 from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.async_transport import AsyncClockedTransport
@@ -373,6 +374,14 @@ class AsyncRequesterClient:
     async def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
         return await self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)
+
+    async def seal_audit(self, task: str, said: PanelSeal) -> None:
+        """Sends an auditor's sealed answer to a panel."""
+        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
+
+    async def open_audit(self, task: str, said: PanelOpening) -> None:
+        """Sends what opens the auditor's seal, once all of the panel have sealed their answers."""
+        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", said)
 
     async def plant_answer(self, task: str, said: AuditAnswer) -> None:
         """Sends the answer to a task that nobody has answered yet."""

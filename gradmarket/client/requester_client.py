@@ -50,6 +50,7 @@ from gradmarket.market.wire.audits import (
     SketchAnswer,
 )
 from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.clocked import ClockedTransport
 
@@ -172,6 +173,14 @@ class RequesterClient:
     def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
         return self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)
+
+    def seal_audit(self, task: str, said: PanelSeal) -> None:
+        """Sends an auditor's sealed answer to a panel."""
+        self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
+
+    def open_audit(self, task: str, said: PanelOpening) -> None:
+        """Sends what opens the auditor's seal, once all of the panel have sealed their answers."""
+        self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", said)
 
     def plant_answer(self, task: str, said: AuditAnswer) -> None:
         """Sends the answer to a task that nobody has answered yet."""

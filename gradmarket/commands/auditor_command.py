@@ -24,6 +24,7 @@ from gradmarket.network.addresses import server_origin
 from gradmarket.terminal import echo_text
 
 PAUSE_S = 0.5
+_IN_PANEL = {"seal": "sealed for its panel", "open": "opened to its panel"}
 SINGLE = "single"
 """The folder of downloads of the class with one thread."""
 
@@ -133,4 +134,5 @@ def _print_result(done: Done, as_json: bool) -> None:
         otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
         again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
         purpose = ", to calibrate with" if done.calibrates else ", before anybody" if done.planted else ""
+        purpose += f", {_IN_PANEL[done.panel]}" if done.panel else ""
         echo_text(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")

@@ -22,6 +22,7 @@ from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules import identities
+from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.price_guide import describe_guidance
@@ -189,6 +190,7 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
         | ({"arithmetic": ONE_CLASS} if spec.reproducible else {})
         | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
         | ({"audits": _describe_audits(spec), "joining": _describe_joining(spec)} if spec.proof else {})
+        | ({"auditors": _describe_panel(spec.panel, spec.plan(BEST).audit)} if spec.panel else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
         | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
@@ -208,6 +210,14 @@ def _describe_audits(spec: JobSpec) -> str:
     usual = identities.compute_audit_rate(votes)
     raised = f"; {usual:.0%} would do in a long job" if rate > usual else ""
     return f"{rate:.0%} of unanimous tasks, all of the last {min(identities.LAST, spec.rounds)} rounds{raised}"
+
+
+def _describe_panel(panel: AuditPanel, rate: float) -> str:
+    """Returns what the auditors of a panel compute, which no budget pays."""
+    return (
+        f"{panel.count} of separate operators compute an audited task, {panel.agree} have to agree: "
+        f"{panel.count * rate:.3g} computations a task at p = {rate:.0%}, more where they differ; no budget pays them"
+    )
 
 
 def _describe_joining(spec: JobSpec) -> str:

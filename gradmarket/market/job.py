@@ -24,6 +24,7 @@ from gradmarket.market.rules import (
     task_windows,
     verifiers,
 )
+from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed
@@ -86,6 +87,9 @@ class JobSpec(JobFields):
             raise ValueError(f"replication: {self.replication.name} compares answers with an auditor's bits: {remedy}")
         if self.audit and self.audit.planted and (self.private or self.verifier.name != verifiers.DEFAULT):
             raise ValueError(f"audit.planted: compares bits, which takes the verifier {verifiers.DEFAULT} on open rows")
+        if self.panel and (self.private or self.verifier.name != verifiers.DEFAULT or self.step.leaves):
+            remedy = f"take the verifier {verifiers.DEFAULT}, open rows and no step.window"
+            raise ValueError(f"audit.auditors: each compares the bits of a whole task: {remedy}")
         if self.audit and self.audit.claims and self.private:
             raise ValueError("audit.claims: nobody else can compute the answers of a private job: leave it out")
         return self
@@ -340,6 +344,11 @@ class JobSpec(JobFields):
     def audited(self) -> bool:
         """Whether any of its tasks may be audited."""
         return self.plan().audit > 0.0
+
+    @property
+    def panel(self) -> AuditPanel | None:
+        """How many auditors compute each audited task, and have to agree, where more than one does."""
+        return None if self.audit is None else self.audit.auditors
 
     @property
     def most_expensive(self) -> Amount:

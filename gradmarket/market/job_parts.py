@@ -16,6 +16,7 @@ from pydantic import (
 from gradmarket.market.data.inputs import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
+from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.round_claims import MOST_CLAIMS
@@ -199,12 +200,14 @@ class AuditSpec(Part):
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`: the share of tasks that an idle auditor computes before anybody answers (rules.known_answers).
     `claims`: how many auditors from outside can prove that they computed a round (rules.round_claims).
+    `auditors`: how many compute each audited task, and have to agree (rules.audit_panels); one where it is not given.
     """
 
     probability: float = Field(gt=0.0, le=1.0, strict=True)
     on_failure: OnFailure = "replay"
     planted: float = Field(default=0.0, ge=0.0, le=1.0, strict=True, exclude_if=lambda value: value == 0.0)
     claims: int = Field(default=0, ge=0, le=MOST_CLAIMS, strict=True, exclude_if=lambda value: value == 0)
+    auditors: AuditPanel | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Verifier(Part):

@@ -97,6 +97,20 @@ class AuditState(StrEnum):
     LAPSED = "lapsed"
 
 
+class PanelSeatState(StrEnum):
+    """taken: its auditor computes; sealed: it signed a sealed answer, and opened: told it.
+
+    left: it gave none in time; withheld: it did not open it in time; wrong: it opened another answer than decided.
+    """
+
+    TAKEN = "taken"
+    SEALED = "sealed"
+    OPENED = "opened"
+    LEFT = "left"
+    WITHHELD = "withheld"
+    WRONG = "wrong"
+
+
 class CalibrationState(StrEnum):
     """gathering: too few trusted runs yet; refused: honest answers are too far apart for any threshold."""
 

@@ -27,7 +27,8 @@ from requester.api.views.trust_views import audit_view
 from requester.exchange import auditor_claims, auditor_payloads
 from requester.exchange.payload_upload import build_incoming_upload
 from requester.feature import features_of
-from requester.store import disclosure, listings
+from requester.moves.audit_kind import Asker
+from requester.store import disclosure, listings, tokens
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import Audit
 
@@ -43,11 +44,12 @@ TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
     summary="The next task to run again, for machines of this class",
 )
 @retry_on_conflict
-def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssignment:
+def claim(context: Here, identity: Auditor, asked: AuditRequest) -> AuditAssignment:
+    asker = Asker(asked.auditor, tokens.operator_of(identity.subject), asked.determinism_class)
     if asked.holds is not None:
-        auditor_claims.renew_held_audit(context, asked.auditor, asked.determinism_class, asked.holds)
+        auditor_claims.renew_held_audit(context, asker, asked.holds)
         return AuditAssignment(work=None)
-    claimed = auditor_claims.claim_next_audit(context, asked.auditor, asked.determinism_class)
+    claimed = auditor_claims.claim_next_audit(context, asker)
     if claimed is None:
         return AuditAssignment(work=None)
     offer = OfferFields.of(claimed.offer)
@@ -63,6 +65,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
         brings=claimed.brings,
         score=claimed.score,
         window=claimed.window,
+        panel=claimed.panel,
     )
     return AuditAssignment(work=work)
 

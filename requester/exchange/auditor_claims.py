@@ -5,7 +5,7 @@ scored audit cannot be blind: its auditor gets the accepted payload, and answers
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.messages import Offer
@@ -14,6 +14,7 @@ from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
 from requester.feature import audit_kinds_of
+from requester.moves.audit_kind import Asker
 from requester.store import answers, audited_classes, audits, ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
@@ -41,28 +42,32 @@ class Claimed:
     """Whether its payload itself is asked for (exchange.auditor_payloads)."""
     window: WindowTask | None = None
     """Two windows to repeat, in place of the whole task."""
+    panel: Literal["seal", "open"] | None = None
+    """What the auditor is to do in the panel that audits the task."""
 
 
-def renew_held_audit(context: Context, auditor: str, determinism_class: str, task_id: str) -> None:
+def renew_held_audit(context: Context, asker: Asker, task_id: str) -> None:
     """Takes the sign of an auditor that computes an audit: it is there, and the audit stays its own."""
     now = context.clock()
     with context.begin() as work:
-        audited_classes.record_asking_auditor(work, determinism_class, now)
-        audits.renew_claim(work, task_id, auditor, now)
+        audited_classes.record_asking_auditor(work, asker.determinism_class, now)
+        audits.renew_claim(work, task_id, asker.auditor, now)
+        for kind in audit_kinds_of(work):
+            kind.renew_claim(work, task_id, asker, now)
 
 
-def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
+def claim_next_audit(context: Context, asker: Asker) -> Claimed | None:
     """Claims the next audit that machines of this class may run, or else other work, if any.
 
     What a round waits for comes first: a payload that an auditor found and no worker.
     """
-    now = context.clock()
+    now, determinism_class = context.clock(), asker.determinism_class
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, determinism_class, now)
         owed = audits.next_owed(work, determinism_class, now)
         audit = owed or audits.next_due(work, determinism_class, now)
         if audit is None:
-            others = (kind.find_other_work(work, auditor, determinism_class, now) for kind in audit_kinds_of(work))
+            others = (kind.find_other_work(work, asker, now) for kind in audit_kinds_of(work))
             other = next(filter(None, others), None)
             if other is None:
                 return None
@@ -70,7 +75,7 @@ def claim_next_audit(context: Context, auditor: str, determinism_class: str) -> 
                 _build_claimed(work, work.get_one(Task, other.task), other.run), **dict[str, Any](other.fields)
             )
         task = work.get_one(Task, audit.task_id)
-        audit.auditor, audit.claims = auditor, audit.claims + 1
+        audit.auditor, audit.claims = asker.auditor, audit.claims + 1
         audit.claimed_at, audit.claimed_until = now, now + task.offer.lease_seconds
         if owed is not None:
             return replace(_build_claimed(work, task, audit.runs), brings=True)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from requester.feature import Feature
+from requester.features.auditors import AuditorsFeature
 from requester.features.backup import BackupFeature
 from requester.features.claims import ClaimsFeature
 from requester.features.consents import ConsentsFeature
@@ -34,6 +35,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ToleranceFeature(),
     WindowsFeature(),
     LossChangeFeature(),
+    AuditorsFeature(),
     PlantedFeature(),
     StakesFeature(),
     LateFeature(),

@@ -62,6 +62,7 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
         "secure_sums": ("data.secure_aggregation", spec.secure is not None),
         "stakes": ("stake", spec.stake is not None),
         "claims": ("audit.claims", spec.audit is not None and spec.audit.claims > 0),
+        "auditors": ("audit.auditors", spec.panel is not None),
         "planted": ("audit.planted", spec.audit is not None and spec.audit.planted > 0.0),
     }
     for name, (field, needed) in needs.items():

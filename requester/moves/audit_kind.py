@@ -30,6 +30,15 @@ class OtherWork:
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Asker:
+    """An auditor's machine that asks for work, by the name that it chose, and the operator whose token it has."""
+
+    auditor: str
+    operator: str
+    determinism_class: str
+
+
 class AuditKind:
     """By default it changes nothing. Each method looks at the audit's row, or at the job's specification, by itself."""
 
@@ -60,9 +69,12 @@ class AuditKind:
         """Called in the judging transaction; returns whether the accepted answer stands, None where roots tell it."""
         return None
 
-    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> OtherWork | None:
+    def find_other_work(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
         """Called in the claiming transaction where no audit is due; returns what this auditor may compute meanwhile."""
         return None
+
+    def renew_claim(self, work: Work, task_id: str, asker: Asker, now: float) -> None:
+        """Called when an auditor says that it goes on computing what `find_other_work` gave it."""
 
     def record_pass(self, work: Work, job: Job, audit: Audit, now: float) -> None:
         """Called in the judging transaction of an audit that found an accepted answer right."""

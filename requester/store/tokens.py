@@ -19,6 +19,11 @@ AUDITOR: Final = "own-auditor"
 """The name of the token of the auditor that the service runs itself."""
 
 
+def operator_of(subject: str) -> str:
+    """Returns the operator that a token of this name stands for; the service's own auditor is the requester's."""
+    return OWN if subject == AUDITOR else subject
+
+
 def select_tokens() -> Select[ApiToken]:
     return select(ApiToken).where(ApiToken.role.in_(Role))
 

@@ -82,6 +82,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed
     ("PUT", "/v1/audits/{task_id}/planted"): (401, 404, 403, 403),
+    ("PUT", "/v1/audits/{task_id}/seal"): (401, 404, 403, 403),  # none is drawn
+    ("PUT", "/v1/audits/{task_id}/opening"): (401, 404, 403, 403),
     ("PUT", "/v1/audits/payloads/{task_id}"): (401, 404, 403, 403),  # none is owed
     ("GET", "/v1/jobs/{job_id}/parameters"): (401, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
@@ -120,6 +122,13 @@ PAGES: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/page/operator"): (401, 200, 403, 403),
 }
 """What the web page asks for; it is not part of the API's description."""
+SEALED = {
+    "auditor": "me",
+    "run": 0,
+    "signer": "0x" + "11" * 20,
+    "sealed": "0x" + "22" * 32,
+    "signature": "0x" + "00" * 65,
+}
 SKETCHED = {
     "auditor": "me",
     "determinism_class": "cpu",
@@ -150,6 +159,10 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("PUT", "/v1/audits/{task_id}/sketch"): {"json": SKETCHED},
     ("PUT", "/v1/audits/{task_id}/planted"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
+    ("PUT", "/v1/audits/{task_id}/seal"): {"json": SEALED},
+    ("PUT", "/v1/audits/{task_id}/opening"): {
+        "json": {"auditor": "me", "run": 0, "root": DIGEST, "salt": "0x" + "11" * 32}
+    },
     ("PUT", "/v1/audits/payloads/{task_id}"): {"content": DATA},
     ("POST", "/v1/workers/{address}/withdrawal"): {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}

@@ -7,12 +7,16 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
+from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import OfferFields
+from gradmarket.sealing import SealingKey
 from requester.exchange import auditor_claims, auditor_payloads
 from requester.exchange.auditor_claims import Claimed
 from requester.exchange.payload_upload import build_incoming_upload
+from requester.features.auditors import panel_exchange
 from requester.features.planted import planting
 from requester.features.tolerance import calibrating
+from requester.moves.audit_kind import Asker
 from requester.store.tables import Audit
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
@@ -28,12 +32,31 @@ class SimAuditor:
         determinism_class: str = CLASS,
         name: str = "auditor",
         kind: type[SimWorker] = SimWorker,
+        operator: str = "requester",
     ) -> None:
-        self.market, self.determinism_class, self.name = market, determinism_class, name
+        self.market, self.determinism_class, self.name, self.operator = market, determinism_class, name, operator
         self.computer = kind(market, key_of("auditor"), behaviour, determinism_class)
+        self.sealing = SealingKey(name, key_of(f"auditor {operator}"))
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(self.name, self.operator, self.determinism_class)
 
     def claim(self) -> Claimed | None:
-        return auditor_claims.claim_next_audit(self.market.context, self.name, self.determinism_class)
+        return auditor_claims.claim_next_audit(self.market.context, self.asker)
+
+    def sealed(self, claimed: Claimed) -> PanelSeal:
+        return self.sealing.seal(self.market.context.domain, claimed.offer, claimed.run, self.find(claimed))
+
+    def opened(self, claimed: Claimed) -> PanelOpening:
+        return self.sealing.open(self.market.context.domain, claimed.offer, claimed.run, self.find(claimed), 1.0)
+
+    def sit(self, claimed: Claimed) -> None:
+        """Seals its answer, or opens it, as its panel asks."""
+        if claimed.panel == "seal":
+            panel_exchange.record_seal(self.market.context, claimed.task, self.operator, self.sealed(claimed))
+        else:
+            panel_exchange.record_opening(self.market.context, claimed.task, self.operator, self.opened(claimed))
 
     def find(self, claimed: Claimed, again: int = 0) -> Digest:
         """The root of one run; the first of a windowed audit repeats two windows."""
@@ -53,6 +76,9 @@ class SimAuditor:
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
+        if claimed.panel:
+            self.sit(claimed)
+            return False
         if claimed.planted:
             said = AuditAnswer(auditor=self.name, run=claimed.run, root=self.find(claimed), seconds=1.0)
             planting.record_planted_answer(self.market.context, claimed.task, said)

@@ -1,6 +1,7 @@
 """Auditors that cannot compute, take long, or have several jobs to serve: no job is locked, none starves another."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_an_auditor_that_goes_on_computing_is_there_and_keeps_its_audit(new_floo
     for _ in range(int(classes.UNHEARD_S / 15.0) + 2):
         market.lapse(15.0)
         worker.ask()
-        auditor_claims.renew_held_audit(market.context, auditor.name, CLASS, claimed.task)
+        auditor_claims.renew_held_audit(market.context, auditor.asker, claimed.task)
     with market.reading() as reader:
         assert list(reader.session.scalars(audited_classes.select_classes_there(market.clock()))) == [CLASS]
     assert SimAuditor(market, name="another").claim() is None
@@ -126,11 +127,11 @@ def test_an_audit_is_held_for_two_hours_at_most_and_by_nobody_else(new_floor: Ne
     market.until(lambda: market.task().state == TaskState.REFERRED)
     claimed = auditor.claim()
     assert claimed is not None
-    auditor_claims.renew_held_audit(market.context, "a thief", CLASS, claimed.task)
+    auditor_claims.renew_held_audit(market.context, replace(auditor.asker, auditor="a thief"), claimed.task)
     (audit,) = audits_of(market)
     assert audit.claimed_until == market.clock() + LEASE_S
     market.clock.now += classes.HELD_S + 1.0
-    auditor_claims.renew_held_audit(market.context, auditor.name, CLASS, claimed.task)
+    auditor_claims.renew_held_audit(market.context, auditor.asker, claimed.task)
     assert SimAuditor(market, name="another").claim() is not None
 
 

@@ -3,7 +3,7 @@
 from pydantic import BaseModel
 
 from gradmarket.market.rules import loss_change_test
-from gradmarket.market.terms import AccusationState, AuditState
+from gradmarket.market.terms import AccusationState, AuditState, PanelSeatState
 
 
 class AccusationView(BaseModel):
@@ -43,6 +43,18 @@ class ScoreView(BaseModel):
     verdict: loss_change_test.ChangeVerdict
 
 
+class PanelSeatView(BaseModel):
+    """One auditor of a panel (rules.audit_panels). Its answer and salt are told as the audit's root is."""
+
+    signer: str | None
+    sealed: str | None
+    signature: str | None
+    run: int
+    state: PanelSeatState
+    root: str | None
+    salt: str | None
+
+
 class AuditView(BaseModel):
     """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
 
@@ -66,6 +78,7 @@ class AuditView(BaseModel):
     ended_at: str | None
     accusations: list[AccusationView]
     score: ScoreView | None
+    panel: list[PanelSeatView] | None = None
 
 
 class KnownAnswers(BaseModel):
@@ -79,6 +92,18 @@ class KnownAnswers(BaseModel):
     wrong: int
     caught: int
     false_alarms: int
+
+
+class PanelFigures(BaseModel):
+    """What the panels of a job's audits came to: `auditors` that have to `agree`, of separate operators."""
+
+    auditors: int
+    agree: int
+    decided: int
+    disagreed: int
+    wrong: int
+    withheld: int
+    barred: int
 
 
 class TrustView(BaseModel):
@@ -98,6 +123,7 @@ class TrustView(BaseModel):
     false_alarm_rate: float | None
     auditor_errors: int
     """Planted answers that an audit refuted: the auditor's own errors."""
+    panels: PanelFigures | None = None
 
 
 class ReputationView(BaseModel):

@@ -1,6 +1,6 @@
 """The JSON requests and responses of audits: the auditors', and what an audit asks of workers."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -56,7 +56,8 @@ class AuditWork(Wire):
     and the answer needs a sketch too. Where it `calibrates`, the task passed its audit in another class, and the answer
     is a `SketchAnswer`. Nobody has answered a `planted` task yet. With a `score` the accepted payload is scored too,
     whatever root the auditor computes. Where it `brings`, an audit found none of the task's answers: the auditor brings
-    its own payload, which is the gradient.
+    its own payload, which is the gradient. Where a `panel` audits, the auditor is to seal its answer (PanelSeal), or
+    to open its seal (PanelOpening).
     """
 
     task: TaskId
@@ -70,6 +71,7 @@ class AuditWork(Wire):
     brings: bool = False
     score: ScoreTask | None = None
     window: WindowTask | None = None
+    panel: Literal["seal", "open"] | None = None
 
 
 class AuditAssignment(Wire):

@@ -27,4 +27,4 @@ class PlantedFeature(Feature):
 
     def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
         trust = trust_figures.load_trust(reader, job) if jobs.load_spec(job).audited else None
-        return {"trust": trust if trust and trust.share else None}
+        return {"trust": trust if trust and (trust.share or trust.panels) else None}

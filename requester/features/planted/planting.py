@@ -8,7 +8,7 @@ from gradmarket.market.wire.audits import AuditAnswer
 from requester.context import Context
 from requester.features.planted import planted_rows
 from requester.features.planted.planted_rows import PlantedAnswer
-from requester.moves.audit_kind import AuditKind, OtherWork
+from requester.moves.audit_kind import Asker, AuditKind, OtherWork
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
@@ -19,7 +19,8 @@ DIFFERS: Final = "an auditor had found another answer before anybody answered"
 
 
 class PlantingAudits(AuditKind):
-    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> OtherWork | None:
+    def find_other_work(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
+        determinism_class = asker.determinism_class
         task = planted_rows.find_task_to_plant(work, determinism_class, now)
         if task is None:
             return None
@@ -33,7 +34,7 @@ class PlantingAudits(AuditKind):
             name = classes.find_class_in_job(determinism_class, jobs.spec_of(work, task).reproducible)
             row = PlantedAnswer(task_id=task.id, determinism_class=name, claims=0)
             work.add(row)
-        row.auditor, row.claims, row.claimed_until = auditor, row.claims + 1, now + task.offer.lease_seconds
+        row.auditor, row.claims, row.claimed_until = asker.auditor, row.claims + 1, now + task.offer.lease_seconds
         work.flush()
         return OtherWork(task.id, row.claims - 1, {"planted": True})
 

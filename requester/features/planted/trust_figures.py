@@ -8,6 +8,7 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import known_answers
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.market.views.trust_views import KnownAnswers, TrustView
+from requester.feature import features_of
 from requester.features.planted.planted_rows import PlantedAnswer
 from requester.moves.audit_draws import DRAWN, UNPROVEN
 from requester.store import jobs
@@ -32,6 +33,9 @@ def load_trust(reader: RowReader, job: Job) -> TrustView:
     right, alarms = planted.answers + audited.answers - wrong, planted.false_alarms + audited.false_alarms
     alike = PlantedAnswer.determinism_class == Audit.determinism_class
     refuted = _join(select(func.count())).where(Task.job_id == job.id, _PLANTED, _DECIDED, alike)
+    more: dict[str, Any] = {}
+    for feature in features_of(reader):
+        more |= feature.describe_trust(reader, job)
     return TrustView(
         tasks=over,
         share=(planted.tasks + audited.tasks) / over if over else None,
@@ -40,6 +44,7 @@ def load_trust(reader: RowReader, job: Job) -> TrustView:
         catch_rate=known_answers.compute_catch_rate(wrong, caught, jobs.load_spec(job).plan().audit),
         false_alarm_rate=known_answers.compute_false_alarm_rate(right, alarms),
         auditor_errors=reader.session.scalar(refuted.where(PlantedAnswer.root != Audit.root)) or 0,
+        **more,
     )
 
 

@@ -6,7 +6,7 @@ from requester.feature import Feature
 from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
 from requester.features.tolerance.trusted_runs import TrustedRun
 from requester.moves import blob_cleanup
-from requester.moves.audit_kind import AuditKind, OtherWork
+from requester.moves.audit_kind import Asker, AuditKind, OtherWork
 from requester.moves.replay import MergedRound
 from requester.store import jobs
 from requester.store.tables import Audit, Job, Round
@@ -14,8 +14,8 @@ from requester.store.work import RowReader, Work
 
 
 class CalibratingAudits(AuditKind):
-    def find_other_work(self, work: Work, auditor: str, determinism_class: str, now: float) -> OtherWork | None:
-        run = calibrating.claim_trusted_run(work, auditor, determinism_class, now)
+    def find_other_work(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
+        run = calibrating.claim_trusted_run(work, asker.auditor, asker.determinism_class, now)
         return None if run is None else OtherWork(run.task_id, run.runs, {"calibrates": True})
 
     def record_pass(self, work: Work, job: Job, audit: Audit, now: float) -> None:

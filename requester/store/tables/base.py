@@ -19,6 +19,7 @@ from gradmarket.market.terms import (
     Digest,
     Hash,
     JobState,
+    PanelSeatState,
     ReplicaState,
     RoundState,
     TaskState,
@@ -28,7 +29,17 @@ from gradmarket.market.wire.poll import OfferFields
 
 BigKey = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only where the key is an INTEGER."""
-STATES = (AccusationState, AuditState, BatchState, CalibrationState, JobState, ReplicaState, RoundState, TaskState)
+STATES = (
+    AccusationState,
+    AuditState,
+    BatchState,
+    CalibrationState,
+    JobState,
+    PanelSeatState,
+    ReplicaState,
+    RoundState,
+    TaskState,
+)
 _OFFERS_HASHES = ("spec", "parameters", "seed", "anchor")
 
 

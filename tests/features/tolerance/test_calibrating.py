@@ -14,6 +14,7 @@ from requester.exchange.auditor_claims import Claimed
 from requester.features.tolerance import calibrating
 from requester.features.tolerance.calibration_routes import calibration as told
 from requester.features.tolerance.trusted_runs import TrustedRun
+from requester.moves.audit_kind import Asker
 from tests.features.tolerance.market_calibrating import (
     GPU,
     NAMES,
@@ -273,6 +274,6 @@ def test_a_job_that_compares_roots_keeps_no_sketches(new_floor: NewFloor) -> Non
     audited(market)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert market.all(TrustedRun) == []
-    assert auditor_claims.claim_next_audit(market.context, "x", GPU) is None
+    assert auditor_claims.claim_next_audit(market.context, Asker("x", "requester", GPU)) is None
     assert told(market.context, market.job).family is None
     assert sort_classes(GPU, CLASS) == (CLASS, GPU)

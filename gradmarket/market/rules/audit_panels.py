@@ -1,0 +1,128 @@
+"""Panels: several auditors of separate operators compute an audited task, and so many have to find the same.
+
+Each first signs a sealed answer; none is asked to open its own before all of the panel have sealed theirs, so nobody
+can wait for another's. An answer that `agree` auditors found decides the audit, and fewer that act as one decide
+nothing: where no answer has so many, further auditors are asked. Whoever opened another answer than the deciding one,
+or sealed one and did not open it, audits nothing more in the job.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import Field, model_validator
+
+from gradmarket.market.digests import domain_hash
+from gradmarket.market.fields import Part
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
+from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.poll import hash_of
+
+MOST_AUDITORS: Final = 7
+SEATS_EACH: Final = 4
+"""Auditors of one audit at most, for each that is asked at first: then it ends without an answer."""
+GONE: Final = (PanelSeatState.LEFT, PanelSeatState.WITHHELD)
+BARRED: Final = (PanelSeatState.WRONG, PanelSeatState.WITHHELD)
+Turn = Literal["join", "seal", "open", "wait"]
+
+
+class AuditPanel(Part):
+    """`count` auditors of separate operators are asked, and `agree` equal answers decide."""
+
+    count: int = Field(ge=2, le=MOST_AUDITORS, strict=True)
+    agree: int = Field(ge=2, le=MOST_AUDITORS, strict=True)
+
+    @model_validator(mode="after")
+    def _decides(self) -> "AuditPanel":
+        if self.agree > self.count:
+            raise ValueError(f"agree: {self.count} auditors give no {self.agree} answers: raise count, or lower agree")
+        if 2 * self.agree <= self.count:
+            raise ValueError(f"agree: two answers of {self.count} can have {self.agree} each: ask for more than half")
+        return self
+
+    @property
+    def most_seats(self) -> int:
+        return SEATS_EACH * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class PanelMember:
+    """`auditor`: the name of the operator's machine; `root`: what it opened; `asked`: whether it is to open it."""
+
+    operator: str
+    auditor: str
+    state: PanelSeatState
+    root: Digest | None = None
+    asked: bool = False
+
+
+def find_decided_root(members: Iterable[PanelMember], agree: int) -> Digest | None:
+    """Returns the answer that so many have opened, once nobody of the panel has still to seal or open one."""
+    live = [member for member in members if member.state not in GONE]
+    if any(member.state != PanelSeatState.OPENED for member in live):
+        return None
+    ranked = Counter(member.root for member in live if member.root).most_common(1)
+    return ranked[0][0] if ranked and ranked[0][1] >= agree else None
+
+
+def count_wanted(members: Sequence[PanelMember], panel: AuditPanel) -> int:
+    """Returns how many answers there have to be before any is opened: more where the opened ones do not decide."""
+    roots = [member.root for member in members if member.state == PanelSeatState.OPENED]
+    largest = max(Counter(roots).values(), default=0)
+    return max(panel.count, len(roots) + panel.agree - largest)
+
+
+def is_complete(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
+    """Returns whether all have sealed their answers, so that they are to be opened."""
+    live = [member for member in members if member.state not in GONE]
+    return len(live) >= count_wanted(members, panel) and all(one.state != PanelSeatState.TAKEN for one in live)
+
+
+def choose_turn(members: Sequence[PanelMember], panel: AuditPanel, operator: str, auditor: str) -> Turn:
+    """Returns what the machine of this operator is to do in the panel now.
+
+    Only the machine that took its operator's seat goes on with it; an operator whose seat is gone gets no other one.
+    """
+    own = next((member for member in members if member.operator == operator), None)
+    if own is not None:
+        if own.auditor != auditor:
+            return "wait"
+        if own.state == PanelSeatState.TAKEN:
+            return "seal"
+        return "open" if own.state == PanelSeatState.SEALED and own.asked else "wait"
+    live = sum(member.state not in GONE for member in members)
+    is_full = live >= count_wanted(members, panel) or len(members) >= panel.most_seats
+    return "wait" if is_full else "join"
+
+
+def is_at_end(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
+    """Returns whether nobody else can be asked, and what was opened decides nothing."""
+    over = all(member.state in (*GONE, PanelSeatState.OPENED) for member in members)
+    return over and len(members) >= panel.most_seats and find_decided_root(members, panel.agree) is None
+
+
+def list_wrong(members: Iterable[PanelMember], decided: Digest) -> list[PanelMember]:
+    return [member for member in members if member.state == PanelSeatState.OPENED and member.root != decided]
+
+
+def derive_salt(key: bytes, offer: Hash, run: int) -> Hash:
+    """Returns the salt of an auditor's seal, which it need not store: only its key gives it."""
+    return domain_hash("audit salt", key, offer, run.to_bytes(8, "big"))
+
+
+def seal_audit(offer: Hash, auditor: Address, run: int, salt: Hash, root: Hash) -> Hash:
+    """Returns a salted answer that is bound to its auditor: nobody else can open a copy of it."""
+    return domain_hash("audit seal", offer, auditor.encode(), run.to_bytes(8, "big"), salt, root)
+
+
+def is_seal_signed(domain: Domain, offer: Hash, seal: PanelSeal) -> bool:
+    """Returns whether its signer signed the sealed answer."""
+    return is_signed_by(domain, AuditSeal(offer, seal.signer, seal.run, seal.sealed), seal.signature, seal.signer)
+
+
+def is_seal_opened(offer: Hash, signer: Address, sealed: Hash, opening: PanelOpening) -> bool:
+    """Returns whether salt and root open the signer's sealed answer."""
+    return seal_audit(offer, signer, opening.run, opening.salt, hash_of(opening.root)) == sealed

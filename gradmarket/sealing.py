@@ -1,0 +1,60 @@
+"""The auditor's side of a panel: its key, and the seal and opening of what it found (market.rules.audit_panels)."""
+
+import os
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+from eth_keys.exceptions import ValidationError
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.audit_panels import derive_salt, seal_audit
+from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
+from gradmarket.market.terms import Address, Digest
+from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.poll import hash_of
+
+KEY: Final = "key"
+
+
+@dataclass(frozen=True)
+class SealingKey:
+    """Seals and opens answers of one auditor, which need not remember them: the salt comes from its key."""
+
+    auditor: str
+    key: PrivateKey
+
+    @cached_property
+    def signer(self) -> Address:
+        return address_of(self.key)
+
+    def seal(self, domain: Domain, offer: Offer, run: int, root: Digest) -> PanelSeal:
+        """Returns the signed seal of an answer."""
+        name, signer = digest_struct(domain, offer), self.signer
+        sealed = seal_audit(name, signer, run, derive_salt(self.key.to_bytes(), name, run), hash_of(root))
+        signature = sign_digest(self.key, digest_struct(domain, AuditSeal(name, signer, run, sealed)))
+        return PanelSeal(auditor=self.auditor, run=run, signer=signer, sealed=sealed, signature=signature)
+
+    def open(self, domain: Domain, offer: Offer, run: int, root: Digest, seconds: float) -> PanelOpening:
+        """Returns what opens the seal of this answer."""
+        salt = derive_salt(self.key.to_bytes(), digest_struct(domain, offer), run)
+        return PanelOpening(auditor=self.auditor, run=run, root=root, salt=salt, seconds=seconds)
+
+
+def load_or_create_sealing_key(folder: Path, auditor: str) -> SealingKey:
+    """Returns the key of the auditor whose folder this is; raises Refused where its file holds none."""
+    path = folder / KEY
+    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        beside = folder / f".{KEY}.{os.getpid()}"
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secrets.token_bytes(32).hex() + "\n")
+        beside.replace(path)
+    try:
+        return SealingKey(auditor, PrivateKey(bytes.fromhex(path.read_text().strip())))
+    except (ValueError, ValidationError):
+        raise Refused(f"{path} is no key of an auditor", "delete the file: a new key is made") from None

@@ -1,0 +1,48 @@
+"""Panels of auditors: several of separate operators compute an audited task, and so many have to agree."""
+
+from collections.abc import Mapping
+
+from gradmarket.market.terms import AuditState
+from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
+from requester.feature import Feature
+from requester.features.auditors import panel_routes, panel_rows, panels
+from requester.features.auditors.panel_exchange import PanelAudits
+from requester.features.auditors.panel_rows import PanelSeat
+from requester.store import disclosure, jobs
+from requester.store.tables import Audit, Job
+from requester.store.work import RowReader
+
+
+class AuditorsFeature(Feature):
+    name = "auditors"
+    stages = (panels,)
+    routers = (panel_routes.router,)
+    audit_kind = PanelAudits()
+    claimed_tables = (PanelSeat,)
+
+    def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
+        job = reader.get_one(Job, row.job_id)
+        if jobs.load_spec(job).panel is None or row.state == AuditState.DUE:
+            return {}
+        final = disclosure.of_job(reader, job).is_round_final(row.round)
+        return {"panel": [_view_seat(seat, final) for seat in panel_rows.list_all_seats(reader, row.task_id)]}
+
+    def describe_trust(self, reader: RowReader, job: Job) -> Mapping[str, object]:
+        panel = jobs.load_spec(job).panel
+        if panel is None:
+            return {}
+        decided, disagreed, wrong, withheld, barred = panel_rows.count_panels(reader, job)
+        counts = {"decided": decided, "disagreed": disagreed, "wrong": wrong, "withheld": withheld, "barred": barred}
+        return {"panels": PanelFigures(auditors=panel.count, agree=panel.agree, **counts)}
+
+
+def _view_seat(seat: PanelSeat, final: bool) -> PanelSeatView:
+    return PanelSeatView(
+        signer=seat.signer,
+        sealed=None if seat.sealed is None else "0x" + seat.sealed.hex(),
+        signature=None if seat.signature is None else "0x" + seat.signature.hex(),
+        run=seat.run,
+        state=seat.state,
+        root=seat.root if final else None,
+        salt=None if seat.salt is None or not final else "0x" + seat.salt.hex(),
+    )

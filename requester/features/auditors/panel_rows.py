@@ -1,0 +1,118 @@
+"""Seats of panels as rows: which auditors compute an audited task, and what they sealed and opened."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import ColumnElement, ForeignKey, Index, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy.orm import Mapped, aliased, mapped_column
+
+from gradmarket.market.rules.audit_panels import BARRED, PanelMember
+from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
+from requester.store.tables import Audit, Base, Job
+from requester.store.work import RowReader, Work
+
+MOST: Final = 64
+"""Panels that are looked at for an auditor, which asks twice a second."""
+
+
+class PanelSeat(Base):
+    """`run`: of its audit, which counts on where the audit is opened again. `operator`: the name of a token."""
+
+    __tablename__ = "panel_seats"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    run: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    operator: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    number: Mapped[int]
+    auditor: Mapped[str]
+    state: Mapped[PanelSeatState]
+    signer: Mapped[Address | None]
+    sealed: Mapped[Hash | None]
+    signature: Mapped[bytes | None]
+    salt: Mapped[Hash | None]
+    root: Mapped[Digest | None]
+    seconds: Mapped[float | None]
+    """Duration of the auditor's step."""
+    claimed_at: Mapped[float | None]
+    claimed_until: Mapped[float | None]
+    """Until when it is to seal its answer or, once all have, to open it; None while it waits for the others."""
+
+    __table_args__ = (
+        Index("panel_seats_of_job", "job_id", "operator"),
+        Index("panel_seats_claimed", "claimed_until"),
+    )
+
+    @property
+    def member(self) -> PanelMember:
+        return PanelMember(self.operator, self.auditor, self.state, self.root, self.claimed_until is not None)
+
+
+def is_panels() -> ColumnElement[bool]:
+    """Condition on an audit: a panel decides it, and no auditor alone."""
+    its_job = aliased(Job)
+    return exists().where(its_job.id == Audit.job_id, its_job.spec["audit"]["auditors"]["count"].as_integer() > 0)
+
+
+def list_seats(reader: RowReader, task_id: str, run: int) -> list[PanelSeat]:
+    seats = reader.session.scalars(_SEATS, {"task": task_id, "run": run}, execution_options={"populate_existing": True})
+    return list(seats)
+
+
+_SEATS: Final = (
+    select(PanelSeat)
+    .where(PanelSeat.task_id == bindparam("task"), PanelSeat.run == bindparam("run"))
+    .order_by(PanelSeat.number)
+)
+
+
+def list_all_seats(reader: RowReader, task_id: str) -> Sequence[PanelSeat]:
+    """Returns the seats of all panels that audited the task, in order."""
+    seats = select(PanelSeat).where(PanelSeat.task_id == task_id)
+    return reader.session.scalars(seats.order_by(PanelSeat.run, PanelSeat.number)).all()
+
+
+def list_due_panels(reader: RowReader, determinism_class: str, operator: str) -> Sequence[Audit]:
+    """Returns the due audits of the class that panels decide, the oldest first, in jobs that this operator audits."""
+    due = (Audit.state == AuditState.DUE, Audit.determinism_class == determinism_class, is_panels())
+    barred = exists().where(_is_barred(operator), PanelSeat.job_id == Audit.job_id)
+    oldest = select(Audit).where(*due, ~barred).order_by(Audit.created_at, Audit.task_id).limit(MOST)
+    return reader.session.scalars(oldest).all()
+
+
+def _is_barred(operator: str) -> ColumnElement[bool]:
+    return and_(PanelSeat.operator == operator, PanelSeat.state.in_(BARRED))
+
+
+def list_overdue_panels(reader: RowReader, now: float) -> Sequence[str]:
+    """Returns the tasks whose panels wait for an auditor longer than it has."""
+    waiting = PanelSeat.state.in_((PanelSeatState.TAKEN, PanelSeatState.SEALED))
+    current = and_(Audit.task_id == PanelSeat.task_id, Audit.runs == PanelSeat.run, Audit.state == AuditState.DUE)
+    overdue = select(PanelSeat.task_id).join(Audit, current).where(waiting, PanelSeat.claimed_until < now)
+    return reader.session.scalars(overdue.distinct().limit(MOST)).all()
+
+
+def is_signer_taken(work: Work, seat: PanelSeat, signer: Address) -> bool:
+    """Returns whether another operator signs with the same key in this job."""
+    others = (PanelSeat.job_id == seat.job_id, PanelSeat.operator != seat.operator, PanelSeat.signer == signer)
+    return bool(work.session.scalar(select(exists().where(*others))))
+
+
+def count_panels(reader: RowReader, job: Job) -> tuple[int, int, int, int, int]:
+    """Returns how many panels decided, how many had two answers, wrong and withheld answers, and barred operators."""
+    decided, roots = func.count(PanelSeat.root), func.count(PanelSeat.root.distinct())
+    over = and_(Audit.task_id == PanelSeat.task_id, Audit.state != AuditState.DUE)
+    each = select(decided.label("opened"), roots.label("roots")).join(Audit, over).where(PanelSeat.job_id == job.id)
+    panels = each.group_by(PanelSeat.task_id, PanelSeat.run).having(decided > 0).subquery()
+    disagreed = func.sum(case((panels.c.roots > 1, 1), else_=0))
+    total, apart = reader.session.execute(select(func.count(), disagreed).select_from(panels)).one()
+    bad = select(PanelSeat.state, func.count(), func.count(PanelSeat.operator.distinct()))
+    rows = reader.session.execute(bad.where(PanelSeat.job_id == job.id, _any_barred()).group_by(PanelSeat.state))
+    by_state = {state: count for state, count, _ in rows}
+    barred = select(func.count(PanelSeat.operator.distinct())).where(PanelSeat.job_id == job.id, _any_barred())
+    wrong, withheld = (by_state.get(state, 0) for state in (PanelSeatState.WRONG, PanelSeatState.WITHHELD))
+    return total, int(apart or 0), wrong, withheld, reader.session.scalar(barred) or 0
+
+
+def _any_barred() -> ColumnElement[bool]:
+    return or_(*(PanelSeat.state == state for state in BARRED))

@@ -1,0 +1,286 @@
+"""Panels: auditors of separate operators seal before anybody opens, and so many have to agree."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+
+from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.job_parts import AuditSpec
+from gradmarket.market.rules import audit_panels
+from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
+from gradmarket.market.signing import digest_struct, sign_digest
+from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, TaskState
+from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.poll import hash_of
+from requester.app import create_app
+from requester.exchange import auditor_claims
+from requester.exchange.auditor_claims import Claimed
+from requester.features.auditors import panel_exchange
+from requester.features.auditors.panel_rows import PanelSeat
+from tests.kit.behaviour import Behaviour, scaled
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
+
+NewFloor = Callable[..., MarketFixture]
+LIE = scaled(3.0)
+LEASE_S = float(DEADLINES["lease_s"])
+TWO = {"probability": 1.0, "auditors": {"count": 2, "agree": 2}}
+THREE = {"probability": 1.0, "auditors": {"count": 3, "agree": 3}}
+
+
+def panel(market: MarketFixture, *behaviours: Behaviour | None) -> list[SimAuditor]:
+    names = ("ann", "bea", "cem", "dag", "eva", "fay")
+    return [
+        SimAuditor(market, *(() if how is None else (how,)), name=f"{name}'s machine", operator=name)
+        for name, how in zip(names, behaviours, strict=False)
+    ]
+
+
+def due(new_floor: NewFloor, *workers: Behaviour | None, audit: dict[str, Any] = TWO) -> MarketFixture:
+    """A market whose only task is accepted, and is to be audited."""
+    market = new_floor(audit=audit)
+    for how in workers or (None, None, None):
+        market.worker(*(() if how is None else (how,)))
+    market.until(lambda: audits_of(market))
+    return market
+
+
+def claimed(auditor: SimAuditor) -> Claimed:
+    work = auditor.claim()
+    assert work is not None
+    return work
+
+
+def sit(*auditors: SimAuditor, passes: int = 6) -> None:
+    """They take what their panels have for them, until nothing is left."""
+    for _ in range(passes):
+        for auditor in auditors:
+            while (work := auditor.claim()) is not None:
+                auditor.sit(work)
+        auditors[0].market.drive()
+
+
+def seats(market: MarketFixture) -> dict[str, PanelSeatState]:
+    return {seat.operator: seat.state for seat in market.all(PanelSeat)}
+
+
+def told(market: MarketFixture) -> dict[str, Any]:
+    with TestClient(create_app(market.context, nullcontext)) as client:
+        trust = client.get(f"/v1/jobs/{market.job}/trust").json()
+        audits = client.get(f"/v1/jobs/{market.job}/audits").json()["items"]
+    return {"trust": trust["panels"], "audits": audits}
+
+
+def test_two_honest_auditors_seal_then_open_and_the_audit_passes(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    first = claimed(ann)
+    assert first.panel == "seal"
+    ann.sit(first)
+    assert ann.claim() is None, "nothing is opened before all have sealed"
+    with pytest.raises(Conflict, match="not all auditors"):
+        panel_exchange.record_opening(market.context, first.task, "ann", ann.opened(first))
+    bea.sit(claimed(bea))
+    assert [claimed(one).panel for one in (ann, bea)] == ["open", "open"]
+    assert [audit.state for audit in audits_of(market)] == [AuditState.DUE]
+    sit(ann, bea)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    market.play()
+    assert market.state() == JobState.FINISHED
+    shown = told(market)
+    counts = {"decided": 1, "disagreed": 0, "wrong": 0, "withheld": 0, "barred": 0}
+    assert shown["trust"] == {"auditors": 2, "agree": 2, **counts}
+    (audit,) = shown["audits"]
+    domain, offer = market.context.domain, market.task().offer_digest
+    for seat in audit["panel"]:
+        fields = {name: seat[name] for name in ("signer", "sealed", "signature", "run")}
+        sealed = PanelSeal.model_validate({"auditor": "x", **fields})
+        assert audit_panels.is_seal_signed(domain, offer, sealed)
+        opened = PanelOpening(auditor="x", run=seat["run"], root=seat["root"], salt=seat["salt"])
+        assert audit_panels.is_seal_opened(offer, sealed.signer, sealed.sealed, opened)
+    check_books(market)
+
+
+def test_two_auditors_convict_a_quorum_of_liars_without_a_second_run(new_floor: NewFloor) -> None:
+    market = due(new_floor, LIE, LIE, None)
+    sit(*panel(market, None, None))
+    (event,) = market.events("audit_failed")
+    assert (len(event["workers"]), len(event["vindicated"])) == (2, 1)
+
+
+def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    twin = SimAuditor(market, name="ann's other machine", operator="ann")
+    work = claimed(ann)
+    assert twin.claim() is None
+    alone = AuditAnswer(auditor=ann.name, run=work.run, root=ann.find(work), seconds=1.0)
+    with pytest.raises(Conflict):
+        auditor_claims.record_audit_answer(market.context, work.task, alone)
+    with pytest.raises(Conflict, match="no seat"):
+        panel_exchange.record_seal(market.context, work.task, "ann", twin.sealed(work))
+    ann.sit(work)
+    bea.sealing = replace(ann.sealing, auditor=bea.name)
+    with pytest.raises(Conflict, match="signs for another operator"):
+        bea.sit(claimed(bea))
+    assert "a panel of auditors" in market.why_waiting()
+
+
+def test_a_liar_in_a_panel_is_outvoted_by_further_auditors_and_barred(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, audit=TWO)
+    workers = [market.worker() for _ in range(3)]
+    market.until(lambda: audits_of(market))
+    ann, bea, cem = panel(market, None, LIE, None)
+    sit(ann, bea)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.DUE], "one answer each decides nothing"
+    sit(cem)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert seats(market)["bea"] == PanelSeatState.WRONG
+    (event,) = market.events("auditor_barred")
+    assert (event["auditor"], event["reason"]) == (bea.sealing.signer, panel_exchange.WRONG)
+    market.until(lambda: len(audits_of(market)) == 2)
+    assert bea.claim() is None, "it audits no more in the job"
+    sit(ann, cem)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {worker.address: 2 * PRICE for worker in workers}
+    counts = {"decided": 2, "disagreed": 1, "wrong": 1, "withheld": 0, "barred": 1}
+    assert told(market)["trust"] == {"auditors": 2, "agree": 2, **counts}
+
+
+def test_a_copied_seal_is_worth_nothing(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    work = claimed(ann)
+    seal = ann.sealed(work)
+    ann.sit(work)
+    copied = claimed(bea)
+    with pytest.raises(Conflict, match="signs for another operator"):
+        panel_exchange.record_seal(market.context, work.task, "bea", seal.model_copy(update={"auditor": bea.name}))
+    forged = seal.model_copy(update={"auditor": bea.name, "signer": bea.sealing.signer})
+    with pytest.raises(Refused, match="did not sign"):
+        panel_exchange.record_seal(market.context, work.task, "bea", forged)
+    signer = bea.sealing.signer
+    struct = AuditSeal(market.task().offer_digest, signer, copied.run, seal.sealed)
+    signature = sign_digest(bea.sealing.key, digest_struct(market.context.domain, struct))
+    panel_exchange.record_seal(market.context, work.task, "bea", forged.model_copy(update={"signature": signature}))
+    opened = ann.opened(claimed(ann))
+    ann.sit(claimed(ann))
+    with pytest.raises(Refused, match="do not open"):
+        panel_exchange.record_opening(market.context, work.task, "bea", opened.model_copy(update={"auditor": bea.name}))
+
+
+def test_who_seals_an_answer_that_it_learns_later_cannot_open_it(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea, cem = panel(market, None, None, None)
+    ann.sit(claimed(ann))
+    work = claimed(bea)
+    domain = market.context.domain
+    blank = bea.sealing.seal(domain, work.offer, work.run, Digest("blake3:" + "0" * 64))
+    panel_exchange.record_seal(market.context, work.task, "bea", blank)
+    assert claimed(bea).panel == "open"
+    with pytest.raises(Refused, match="do not open"):
+        panel_exchange.record_opening(market.context, work.task, "bea", bea.opened(work))
+    sit(ann)
+    market.clock.now += LEASE_S + 1
+    market.drive()
+    assert seats(market)["bea"] == PanelSeatState.WITHHELD
+    assert bea.claim() is None
+    sit(cem)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+
+
+def test_one_that_seals_and_stalls_is_replaced_and_barred(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea, cem = panel(market, None, None, None)
+    ann.sit(claimed(ann))
+    bea.sit(claimed(bea))
+    sit(ann)
+    assert cem.claim() is None, "its time is not over"
+    market.clock.now += LEASE_S + 1
+    market.drive()
+    (event,) = market.events("auditor_barred")
+    assert (event["auditor"], event["reason"]) == (bea.sealing.signer, panel_exchange.WITHHELD)
+    sit(cem)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert told(market)["trust"]["withheld"] == 1
+
+
+def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea, cem = panel(market, None, None, None)
+    claimed(bea)
+    market.clock.now += LEASE_S / 2
+    auditor_claims.renew_held_audit(market.context, bea.asker, market.task().id)
+    market.clock.now += LEASE_S / 2 + 1
+    market.drive()
+    assert seats(market) == {"bea": PanelSeatState.TAKEN}, "it said that it goes on computing"
+    market.clock.now += LEASE_S
+    market.drive()
+    assert seats(market) == {"bea": PanelSeatState.LEFT}
+    sit(ann, cem)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert not market.events("auditor_barred")
+
+
+def test_colluding_auditors_below_the_threshold_convict_nobody(new_floor: NewFloor) -> None:
+    market = due(new_floor, audit=THREE)
+    ann, bea, cem, dag, eva = panel(market, LIE, LIE, None, None, None)
+    sit(ann, bea, cem)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.DUE]
+    sit(dag, eva)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert [seats(market)[one] for one in ("ann", "bea")] == [PanelSeatState.WRONG] * 2
+    assert not market.events("audit_failed")
+
+
+def test_a_panel_that_never_agrees_ends_and_its_task_is_done_again(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    lies = [SimAuditor(market, scaled(2.0 + one), name="m", operator=f"liar {one}") for one in range(8)]
+    for one in range(8):
+        sit(*lies[: one + 1], passes=2)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.LAPSED]
+    assert market.tasks()[0].state == TaskState.REVOKED
+    assert not market.events("audit_failed"), "and nobody is convicted"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"), [({"count": 2, "agree": 3}, "give no 3"), ({"count": 4, "agree": 2}, "more than half")]
+)
+def test_a_threshold_that_cannot_decide_is_refused(asked: dict[str, int], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        AuditSpec.model_validate({"probability": 0.1, "auditors": asked})
+
+
+def test_jobs_whose_answers_no_two_auditors_can_compare_are_refused(new_floor: NewFloor) -> None:
+    once = {"name": "fixed", "replicas": 2, "max_replicas": 2}
+    with pytest.raises(ValidationError, match=r"audit\.auditors: each compares the bits of a whole task"):
+        new_floor(audit=TWO, verifier={"name": "tolerance"}, replication=once)
+
+
+def test_the_rule_asks_no_more_than_it_needs() -> None:
+    three = AuditPanel(count=3, agree=2)
+    root, other = Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64)
+
+    def members(*roots: Digest) -> list[PanelMember]:
+        return [PanelMember(str(n), "m", PanelSeatState.OPENED, one) for n, one in enumerate(roots)]
+
+    assert audit_panels.find_decided_root(members(root, other, root), 2) == root
+    assert audit_panels.count_wanted(members(root, other), three) == 3
+    assert audit_panels.count_wanted(members(root, other, Digest("blake3:" + "3" * 64)), three) == 4
+    late = PanelMember("9", "m", PanelSeatState.SEALED, None, True)
+    assert audit_panels.find_decided_root([*members(root, root), late], 2) is None, "its answer is waited for"
+    gone = replace(late, state=PanelSeatState.WITHHELD)
+    assert audit_panels.find_decided_root([*members(root, root), gone], 2) == root
+    salt = audit_panels.derive_salt(b"k" * 32, Hash(bytes(32)), 0)
+    assert salt != audit_panels.derive_salt(b"k" * 32, Hash(bytes(32)), 1)
+    mine, yours = "0x" + "11" * 20, "0x" + "22" * 20
+    seals = {audit_panels.seal_audit(Hash(bytes(32)), one, 0, salt, hash_of(root)) for one in (mine, yours)}  # type: ignore[arg-type]
+    assert len(seals) == 2
