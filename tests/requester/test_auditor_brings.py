@@ -42,9 +42,8 @@ class FixtureAuditor(Auditor):
     """The auditor of the package, whose steps are the fixture's."""
 
     def __init__(self, market: RequesterClient, computer: SimAuditor) -> None:
-        super().__init__(
-            "auditor", market, cast(Any, Machine()), cast(Any, None), MachineLimits(max_flops=1e9, max_memory=2**30)
-        )
+        limits = MachineLimits(max_flops=1e9, max_memory=2**30)
+        super().__init__(computer.name, market, cast(Any, Machine()), cast(Any, None), limits, computer.sealing)
         self._computer = computer
         self.computed = 0
         self.heard = Event()

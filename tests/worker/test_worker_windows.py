@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from eth_keys.datatypes import PrivateKey
 
 from gradmarket.auditor import Auditor
 from gradmarket.client import RequesterClient
@@ -25,6 +26,7 @@ from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaSta
 from gradmarket.market.wire.audits import AuditWork, StateRequest, WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
+from gradmarket.sealing import SealingKey
 from graphdoc import tensors
 from graphdoc.encoding import Bytes
 from tests.patience import wait_until
@@ -217,7 +219,8 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
         return runner.compute(state, batch, seed, step)
 
     bench, market = make_bench(LIMITS, crashing_once), RequesterClient("http://127.0.0.1:9")
-    auditor = Auditor("auditor", market, runner, bench._fetcher, bench._limits)
+    sealing = SealingKey("auditor", PrivateKey(b"\1" * 32))
+    auditor = Auditor("auditor", market, runner, bench._fetcher, bench._limits, sealing)
     auditor._bench, auditor._publications[publication.job] = bench, publication
     fields = OfferFields.of(replace(offer(publication), spec=hash_of(publication.digest)))
     window = WindowTask(window=0, leaves=(None, *leaves_in(payload)[1:]))

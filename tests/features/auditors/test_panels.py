@@ -9,12 +9,14 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
+from gradmarket import auditor as auditor_module
+from gradmarket.client import RequesterClient
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.job_parts import AuditSpec
 from gradmarket.market.rules import audit_panels
 from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
 from gradmarket.market.signing import digest_struct, sign_digest
-from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, TaskState
+from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
 from gradmarket.market.wire.audits import AuditAnswer
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
@@ -23,10 +25,13 @@ from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
+from requester.store import identities
 from tests.kit.behaviour import Behaviour, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
+from tests.requester.test_auditor_brings import FixtureAuditor
+from tests.requester.upload_door import served
 
 NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
@@ -284,3 +289,22 @@ def test_the_rule_asks_no_more_than_it_needs() -> None:
     mine, yours = "0x" + "11" * 20, "0x" + "22" * 20
     seals = {audit_panels.seal_audit(Hash(bytes(32)), one, 0, salt, hash_of(root)) for one in (mine, yours)}  # type: ignore[arg-type]
     assert len(seals) == 2
+
+
+def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is started anew before it opens: it computes the same once more, and needs nothing that it wrote."""
+    monkeypatch.setattr(auditor_module, "RENEWED_EVERY_S", 0.01)
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    with market.context.begin() as work:
+        tokens = [identities.issue_token(work, Role.AUDIT, one.operator, None, market.clock()) for one in (ann, bea)]
+    with served(market) as url, RequesterClient(url, tokens[0]) as one, RequesterClient(url, tokens[1]) as two:
+        first, second = FixtureAuditor(one, ann), FixtureAuditor(two, bea)
+        assert [made.panel for made in (first.turn(), second.turn()) if made is not None] == ["seal", "seal"]
+        restarted = FixtureAuditor(two, bea)
+        assert [made.panel for made in (first.turn(), restarted.turn()) if made is not None] == ["open", "open"]
+        assert (first.computed, restarted.computed) == (1, 1)
+    market.drive()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
