@@ -34,6 +34,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     },
     "tolerance": {"verifier": {"name": "tolerance"}, "audit": {"probability": 0.5}, "replication": TWO},
     "claims": {"audit": {"probability": 0.5, "claims": 1}},
+    "auditors": {"audit": {"probability": 0.5, "auditors": {"count": 2, "agree": 2}}},
     "planted": {"audit": {"probability": 0.5, "planted": 0.5}},
     "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
     "private": {"data": HELD},

@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from gradmarket import auditor as auditor_module
 from gradmarket.client import RequesterClient
+from gradmarket.commands import plan
 from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditSpec
 from gradmarket.market.rules import audit_panels
 from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
@@ -26,6 +28,7 @@ from requester.exchange.auditor_claims import Claimed
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.store import identities
+from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import Behaviour, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
@@ -308,3 +311,13 @@ def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
         assert (first.computed, restarted.computed) == (1, 1)
     market.drive()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+
+
+def test_a_plan_names_what_a_panel_computes() -> None:
+    spec = {
+        **SPEC,
+        "replication": {"name": "fixed"},
+        "audit": {"probability": 0.1, "auditors": {"count": 3, "agree": 2}},
+    }
+    told = plan._build_costs(JobSpec.model_validate(spec))["auditors"]
+    assert told.startswith("3 of separate operators compute an audited task, 2 have to agree: 0.3 computations a task")
