@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
-from eth_keys.exceptions import ValidationError
+from eth_utils.exceptions import ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Offer
