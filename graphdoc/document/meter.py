@@ -25,6 +25,7 @@ WORKSPACES: Final = {
     torch.ops.aten.convolution.default: 1.0,
     torch.ops.aten.convolution_backward.default: 1.0,
     torch.ops.aten.bmm.default: 0.5,
+    torch.ops.aten.bmm.out: 0.5,
     torch.ops.aten.im2col.default: 0.5,
     torch.ops.aten.col2im.default: 0.5,
     torch.ops.aten.sort.default: 1.0,

@@ -7,16 +7,21 @@ the error-free splitting of Ozaki et al. (2012, Numer. Algorithms 59), of which 
 
 import math
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from graphdoc.reproducible import scratch
+
 SIGNIFICAND: Final = 53
 FACTOR_BITS: Final = 22
-"""Bits of a factor of a product, counted from the power of two above the largest of its row (or column)."""
-DEPTH: Final = 2 ** (SIGNIFICAND - 2 * FACTOR_BITS)
-"""Products in a sum that float64 holds: longer rows are cut, and the parts added in order."""
+"""Most bits of a factor of a product, counted from the power of two above the largest of its row (or column)."""
+DEPTH: Final = 2**11
+"""Products in one exact sum, of factors of 21 bits: longer rows are cut, and the parts added in order."""
+BLOCK: Final = 2**17
+"""Elements of a factor that are rounded at once on each thread, so that what is between stays in the cache."""
 TERM_BITS: Final = 45
 """Most bits of a term of a sum: a float32 loses none of them within 2**21 of the largest."""
 _EXPONENT: Final = {
@@ -26,17 +31,53 @@ _EXPONENT: Final = {
 """By element type: the integers of its width, the bits of its exponent, and how many bits its numbers have."""
 
 
+def find_power(tensor: Tensor, dims: Sequence[int]) -> Tensor:
+    """Returns the power of two at or below the largest magnitude along `dims`; 0 of zeros, infinite where one is."""
+    integers, exponent, _ = _EXPONENT[tensor.dtype]
+    largest = torch.maximum(tensor.amax(tuple(dims), keepdim=True), -tensor.amin(tuple(dims), keepdim=True))
+    return largest.view(integers).bitwise_and(exponent).view(tensor.dtype)
+
+
+def compute_shift(power: Tensor, bits: int) -> Tensor:
+    """Returns what, added and subtracted again in its own type, leaves multiples of 2 * power / 2**bits."""
+    return power.mul_(3.0 * 2.0 ** (_EXPONENT[power.dtype][2] - 1 - bits))
+
+
 def round_to_grid(tensor: Tensor, dims: Sequence[int], bits: int) -> Tensor:
     """Returns multiples of one step: 2**-bits of the power of two above the largest magnitude along `dims`.
 
     Rounds to the nearest, ties to even (Rump, Ogita, Oishi 2008, SIAM J. Sci. Comput. 31, ExtractScalar), in the
     tensor's own type, which has two bits more. What is not finite makes all of its row NaN.
     """
-    integers, exponent, width = _EXPONENT[tensor.dtype]
-    largest = torch.maximum(tensor.amax(tuple(dims), keepdim=True), -tensor.amin(tuple(dims), keepdim=True))
-    below = largest.view(integers).bitwise_and(exponent).view(tensor.dtype)
-    shift = below.mul_(3.0 * 2.0 ** (width - 1 - bits))
+    shift = compute_shift(find_power(tensor, dims), bits)
     return (tensor + shift).sub_(shift)
+
+
+def round_factor(tensor: Tensor, dim: int, bits: int, place: int = 0) -> Tensor:
+    """Returns [m, k] or [rows, m, k] as round_to_grid along `dim`, -1 or -2, in float64 and its own order in memory.
+
+    It lies in scratch memory of this place.
+    """
+    if tensor.stride(-1) != 1 and tensor.stride(-2) == 1:
+        return round_factor(tensor.mT, -3 - dim, bits, place).mT
+    result = scratch.take(place, tensor.shape, tensor)
+    flat, target = (tensor, result) if dim == -2 else (tensor.flatten(0, -2), result.flatten(0, -2))
+    parts = _split(flat)
+    block = torch.empty_like(parts[0])
+    if tensor.is_meta:
+        return result
+    shift = compute_shift(find_power(flat, (dim,)), bits)
+    shifts = shift.split(len(block)) if len(shift) == len(flat) else repeat(shift)
+    for part, by, rounded in zip(parts, shifts, target.split(len(block)), strict=False):
+        own = torch.add(part, by, out=block[: len(part)])
+        rounded.copy_(own.sub_(by))
+    return result
+
+
+def count_factor_bits(depth: int) -> tuple[int, int]:
+    """Returns the bits of left and right factors, whose products float64 adds exactly so many of."""
+    spare = SIGNIFICAND - max(0, depth - 1).bit_length()
+    return min(FACTOR_BITS, (spare + 1) // 2), min(FACTOR_BITS, spare // 2)
 
 
 def count_term_bits(terms: int) -> int:
@@ -46,7 +87,8 @@ def count_term_bits(terms: int) -> int:
 
 def round_terms(tensor: Tensor, dims: Sequence[int], terms: int) -> Tensor:
     """Returns float64 terms so that any sum of this many of them is exact."""
-    return round_to_grid(tensor.to(torch.float64), dims, count_term_bits(terms))
+    shift = compute_shift(find_power(tensor, dims).to(torch.float64), count_term_bits(terms))
+    return tensor.to(torch.float64, copy=True).add_(shift).sub_(shift)
 
 
 def sum_exactly(tensor: Tensor, dims: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -56,24 +98,60 @@ def sum_exactly(tensor: Tensor, dims: Sequence[int] | None = None, keepdim: bool
     dims = tuple(range(tensor.dim())) if not dims else tuple(dim % tensor.dim() for dim in dims)
     if not tensor.numel():
         return tensor.to(torch.float64).sum(dims, keepdim=keepdim)
-    return round_terms(tensor, dims, math.prod(tensor.shape[dim] for dim in dims)).sum(dims, keepdim=keepdim)
+    terms, count, ordered = math.prod(tensor.shape[dim] for dim in dims), len(dims), sorted(dims)
+    if tensor.is_contiguous() and ordered == list(range(count)):
+        shape = [1] * count * keepdim + list(tensor.shape[count:])
+        return _sum_columns(tensor.view(terms, -1)).view(shape)
+    if tensor.is_contiguous() and ordered == list(range(tensor.dim() - count, tensor.dim())):
+        shape = list(tensor.shape[:-count]) + [1] * count * keepdim
+        return _sum_rows(tensor.view(-1, terms)).view(shape)
+    return round_terms(tensor, dims, terms).sum(dims, keepdim=keepdim)
+
+
+def _sum_columns(rows: Tensor) -> Tensor:
+    """Returns the sums of [m, n] along its first dimension, block by block: all partial sums are exact."""
+    shift = compute_shift(find_power(rows, (0,)).to(torch.float64), count_term_bits(len(rows)))
+    total = rows.new_zeros(rows.shape[1], dtype=torch.float64)
+    for part in _split(rows):
+        total.add_(part.to(torch.float64, copy=True).add_(shift).sub_(shift).sum(0))
+        if rows.is_meta:
+            break
+    return total
+
+
+def _sum_rows(rows: Tensor) -> Tensor:
+    """Returns the sums of [m, n] along its last dimension."""
+    total = rows.new_empty(len(rows), dtype=torch.float64)
+    for part, own in zip(_split(rows), _split(total, rows.shape[1]), strict=True):
+        torch.sum(round_terms(part, (1,), rows.shape[1]), 1, out=own)
+        if rows.is_meta:
+            break
+    return total
+
+
+def _split(tensor: Tensor, size: int | None = None) -> Sequence[Tensor]:
+    """Returns blocks of rows that stay in the cache, of so many elements each."""
+    rows = BLOCK * torch.get_num_threads() // max(1, tensor[0].numel() if size is None else size)
+    return tensor.split(max(1, rows))
 
 
 def multiply_exactly(left: Tensor, right: Tensor) -> Tensor:
-    """Returns the float64 product of [..., m, k] and [..., k, n] of the same leading dimensions.
+    """Returns the float64 product of [m, k] and [k, n], or of [rows, m, k] and [rows, k, n], in scratch memory.
 
-    Each factor is rounded to FACTOR_BITS bits below the largest of its row or column; no sum rounds within DEPTH.
+    Each factor is rounded to count_factor_bits below the largest of its row or column; no sum rounds within DEPTH.
     """
-    depth = left.shape[-1]
+    depth, shape = left.shape[-1], (*left.shape[:-1], right.shape[-1])
     if not (depth and left.numel() and right.numel()):
-        depth = 0
-    total = left.new_zeros((*left.shape[:-1], right.shape[-1]), dtype=torch.float64)
+        return left.new_zeros(shape, dtype=torch.float64)
+    total = None
     for start in range(0, depth, DEPTH):
         size = min(DEPTH, depth - start)
-        rows = round_to_grid(left.narrow(-1, start, size), (-1,), FACTOR_BITS).to(torch.float64)
-        columns = round_to_grid(right.narrow(-2, start, size), (-2,), FACTOR_BITS).to(torch.float64)
-        part = rows.matmul(columns)
-        total = total.add_(part) if start else part
-        if total.is_meta:
+        bits, others = count_factor_bits(size)
+        rows = round_factor(left.narrow(-1, start, size), -1, bits, 0)
+        columns = round_factor(right.narrow(-2, start, size), -2, others, 1)
+        multiply = torch.mm if left.dim() == 2 else torch.bmm
+        part = multiply(rows, columns, out=scratch.take(2 + (total is not None), shape, left))
+        total = part if total is None else total.add_(part)
+        if total.is_meta and start:
             break
     return total

@@ -12,8 +12,8 @@ from graphdoc.reproducible.exact import multiply_exactly, sum_exactly
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
-    """Returns the float32 product of [..., m, k] and [..., k, n] of the same leading dimensions."""
-    return multiply_exactly(left, right).to(left.dtype)
+    """Returns the float32 product of [m, k] and [k, n], or of [rows, m, k] and [rows, k, n]."""
+    return multiply_exactly(left, right).to(left.dtype, copy=True)
 
 
 def add_product(added: Tensor, left: Tensor, right: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:

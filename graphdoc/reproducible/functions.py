@@ -5,8 +5,9 @@ both ends of that interval round to one float32, that is it; elsewhere, of one e
 decide (digits).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, localcontext
+from functools import partial
 from typing import Final
 
 import torch
@@ -37,20 +38,34 @@ NEAR: Final[Mapping[str, Callable[..., Tensor]]] = {
 }
 
 
+def compute_in_blocks(function: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    """Returns an elementwise function of float32 arguments of one shape, computed block by block in the cache."""
+
+    def fill(parts: Sequence[Tensor], result: Tensor) -> None:
+        result.copy_(function(*parts))
+
+    return _fill_blocks(fill, arguments)
+
+
 def compute_function(name: str, *arguments: Tensor) -> Tensor:
     """Returns NEAR's function of float32 arguments of one shape, rounded to the nearest float32."""
+    return _fill_blocks(partial(_fill_part, name), arguments)
+
+
+def _fill_blocks(fill: Callable[[Sequence[Tensor], Tensor], None], arguments: Sequence[Tensor]) -> Tensor:
     flat = [argument.contiguous().view(-1) for argument in arguments]
-    result = torch.empty_like(flat[0])
-    size = CHUNK * torch.get_num_threads()
-    for start in range(0, result.numel(), size):
-        parts = [argument[start : start + size] for argument in flat]
-        _fill_part(name, parts, result[start : start + size])
+    result, size = torch.empty_like(flat[0]), CHUNK * torch.get_num_threads()
+    if result.numel() <= size:
+        fill(flat, result)
+        return result.view(arguments[0].shape)
+    for *parts, own in zip(*(each.split(size) for each in (*flat, result)), strict=True):
+        fill(parts, own)
         if result.is_meta:
             break
     return result.view(arguments[0].shape)
 
 
-def _fill_part(name: str, arguments: list[Tensor], result: Tensor) -> None:
+def _fill_part(name: str, arguments: Sequence[Tensor], result: Tensor) -> None:
     near = NEAR[name](*(argument.to(torch.float64) for argument in arguments))
     result.copy_(near * (1.0 - ERROR))
     other = near.mul_(1.0 + ERROR).to(torch.float32)

@@ -15,7 +15,7 @@ from torch import Tensor
 from graphdoc.errors import DocumentRefused
 from graphdoc.reproducible import exact_products, normalization
 from graphdoc.reproducible.exact import round_terms, sum_exactly
-from graphdoc.reproducible.functions import compute_function
+from graphdoc.reproducible.functions import compute_function, compute_in_blocks
 
 _MEAN, _SUM = 1, 2
 """Values of a loss's `reduction`."""
@@ -186,8 +186,14 @@ _CUBIC: Final = 0.044715
 
 
 def gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
-    if approximate == "none":
-        return tensor * 0.5 * (compute_function("erf", tensor * _ROOT_HALF) + 1.0)
+    return compute_in_blocks(_gelu_by_erf if approximate == "none" else _gelu_by_tangent, tensor)
+
+
+def _gelu_by_erf(tensor: Tensor) -> Tensor:
+    return tensor * 0.5 * (compute_function("erf", tensor * _ROOT_HALF) + 1.0)
+
+
+def _gelu_by_tangent(tensor: Tensor) -> Tensor:
     return tensor * 0.5 * (_gelu_tangent(tensor) + 1.0)
 
 
@@ -196,20 +202,30 @@ def _gelu_tangent(tensor: Tensor) -> Tensor:
 
 
 def gelu_back(gradient: Tensor, tensor: Tensor, *, approximate: str = "none") -> Tensor:
-    if approximate == "none":
-        below = (compute_function("erf", tensor * _ROOT_HALF) + 1.0) * 0.5
-        density = compute_function("exp", tensor * tensor * -0.5) * (0.5 * _ROOT_TWO_OVER_PI)
-        return gradient * (below + tensor * density)
+    return compute_in_blocks(_gelu_back_by_erf if approximate == "none" else _gelu_back_by_tangent, gradient, tensor)
+
+
+def _gelu_back_by_erf(gradient: Tensor, tensor: Tensor) -> Tensor:
+    below = (compute_function("erf", tensor * _ROOT_HALF) + 1.0) * 0.5
+    density = compute_function("exp", tensor * tensor * -0.5) * (0.5 * _ROOT_TWO_OVER_PI)
+    return gradient * (below + tensor * density)
+
+
+def _gelu_back_by_tangent(gradient: Tensor, tensor: Tensor) -> Tensor:
     tangent = _gelu_tangent(tensor)
     inner = (tensor * tensor * (3 * _CUBIC) + 1.0) * _ROOT_TWO_OVER_PI
     return gradient * ((tangent + 1.0) * 0.5 + tensor * 0.5 * (1.0 - tangent * tangent) * inner)
 
 
 def silu(tensor: Tensor) -> Tensor:
-    return tensor * compute_function("sigmoid", tensor)
+    return compute_in_blocks(lambda part: part * compute_function("sigmoid", part), tensor)
 
 
 def silu_back(gradient: Tensor, tensor: Tensor) -> Tensor:
+    return compute_in_blocks(_silu_back, gradient, tensor)
+
+
+def _silu_back(gradient: Tensor, tensor: Tensor) -> Tensor:
     share = compute_function("sigmoid", tensor)
     return gradient * (share * (tensor * (1.0 - share) + 1.0))
 

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from graphdoc.errors import DocumentRefused
 from graphdoc.reproducible.kernel_table import KERNELS
 from graphdoc.reproducible.once_rounded import EXACT
+from graphdoc.reproducible.scratch import hold_scratch
 
 _HALVES: Final = (torch.bfloat16, torch.float16)
 
@@ -26,7 +27,7 @@ def compute_reproducibly() -> Iterator[None]:
     if any(isinstance(mode, ReproducibleMode) for mode in _get_current_dispatch_mode_stack()):
         yield
         return
-    with sdpa_kernel(SDPBackend.MATH), ReproducibleMode():  # type: ignore[no-untyped-call]
+    with sdpa_kernel(SDPBackend.MATH), hold_scratch(), ReproducibleMode():  # type: ignore[no-untyped-call]
         yield
 
 

@@ -19,7 +19,14 @@ from graphdoc.document.schema import REPRODUCIBLE, parse_document, set_arithmeti
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
 from graphdoc.reproducible.digits import evaluate_decimal
-from graphdoc.reproducible.exact import multiply_exactly, round_to_grid, sum_exactly
+from graphdoc.reproducible.exact import (
+    DEPTH,
+    count_factor_bits,
+    multiply_exactly,
+    round_factor,
+    round_to_grid,
+    sum_exactly,
+)
 from graphdoc.reproducible.functions import NEAR, choose_nearest, compute_function
 from graphdoc.reproducible.mode import compute_reproducibly
 from graphdoc.runner import DocumentRunner
@@ -88,18 +95,39 @@ def test_functions_keep_what_is_not_finite() -> None:
     torch.testing.assert_close(compute_function("exp", x), expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_product_is_exact_over_rounded_factors_in_any_order() -> None:
+@pytest.mark.parametrize("depth", [1, 512, 513, DEPTH])
+def test_a_product_is_exact_over_rounded_factors_in_any_order(depth: int) -> None:
+    """The oracle multiplies and adds Python's fractions."""
     generator = torch.Generator().manual_seed(2)
-    left = torch.randn(5, 512, generator=generator) * torch.logspace(-6, 3, 512)
-    right = torch.randn(512, 4, generator=generator)
-    order = torch.randperm(512, generator=generator)
+    left = torch.randn(3, depth, generator=generator) * torch.logspace(-6, 3, depth)
+    right = torch.randn(depth, 2, generator=generator)
+    order = torch.randperm(depth, generator=generator)
     found = multiply_exactly(left, right)
     assert torch.equal(found, multiply_exactly(left[:, order], right[order]))
-    rows, columns = round_to_grid(left, (-1,), 22), round_to_grid(right, (-2,), 22)
-    for row in range(5):
-        for column in range(4):
+    own, other = count_factor_bits(depth)
+    rows, columns = round_to_grid(left, (-1,), own), round_to_grid(right, (-2,), other)
+    for row in range(3):
+        for column in range(2):
             factors = zip(rows[row].tolist(), columns[:, column].tolist(), strict=True)
             assert Fraction(float(found[row, column])) == sum(Fraction(a) * Fraction(b) for a, b in factors)
+
+
+def test_the_largest_sum_of_products_is_exact() -> None:
+    """Every factor has all of its bits, and all signs are one: the sum has 53."""
+    for depth in (2**9, 2**10, DEPTH):
+        own, other = count_factor_bits(depth)
+        left, right = (torch.full((1, depth), 2.0 - 2.0 ** (1 - bits)) for bits in (own, other))
+        exact = depth * Fraction(float(left[0, 0])) * Fraction(float(right[0, 0]))
+        assert Fraction(float(multiply_exactly(left, right.mT))) == exact
+
+
+@pytest.mark.parametrize("dim", [-1, -2])
+def test_a_factor_rounded_by_blocks_is_as_one_rounded_at_once(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(7)
+    factor = torch.randn(37, 50, generator=generator) * torch.logspace(-3, 3, 50)
+    monkeypatch.setattr("graphdoc.reproducible.exact.BLOCK", 100)
+    for given in (factor, factor.T.contiguous().T, factor[::2], factor.repeat(2, 1, 1)):
+        assert torch.equal(round_factor(given, dim, 21), round_to_grid(given, (dim,), 21).double())
 
 
 def test_a_sum_is_exact_in_any_order() -> None:

@@ -1,0 +1,74 @@
+"""What reproducible arithmetic costs a step of a GPT of 10.8 million parameters, beside native arithmetic.
+
+Both steps run by turns in one child with the environment of a worker's: 8 rows of 128 tokens, loss and gradients. Of
+one thread the CPU time counts, so that other programs count little; of two the wall time, since they wait for each
+other. The best of each counts.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final, get_args
+
+import numpy as np
+import torch
+
+from benchmarks.figure import Figure
+from benchmarks.rig.rounds import GPT_10M
+from benchmarks.size import SMALLEST, sized
+from gradmarket.market.model.architectures import gpt
+from graphdoc.document.graph import Arithmetic
+from graphdoc.document.interpret import Program
+from graphdoc.document.publish import next_token, publish_module
+from graphdoc.document.schema import parse_document, set_arithmetic
+from graphdoc.passes import build_tensors, mean_gradient
+from graphdoc.runner.child import set_global_state
+from graphdoc.runner.serving import Configuration
+from graphdoc.runner.settings import RunnerSettings, build_child_environment
+
+PREFIX = "reproducible"
+CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}
+ROWS, TIMES = sized((8, 12), (1, 1))
+
+
+def measure() -> Iterator[Figure]:
+    for threads, suffix, clock in ((1, "", "CPU"), (2, ".two_threads", "wall")):
+        best = _measure_child(threads)[clock]
+        ratio = best["reproducible"] / best["native"]
+        note = f"{best['native']:.2f} s of {clock} time natively, {best['reproducible']:.2f} s reproducibly"
+        yield Figure(f"reproducible.cost.gpt10m{suffix}", ratio, "times native", target="<= 3", note=note)
+
+
+def _measure_child(threads: int) -> dict[str, dict[str, float]]:
+    """Returns the least seconds of a step by clock and arithmetic."""
+    own = build_child_environment(RunnerSettings(threads=threads))
+    own |= {name: os.environ[name] for name in (SMALLEST,) if name in os.environ}
+    command = [sys.executable, "-m", "benchmarks.reproducible", str(threads)]
+    done = subprocess.run(command, env=own, capture_output=True, check=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def time_steps(threads: int) -> Mapping[str, Mapping[str, float]]:
+    """Returns what `_measure_child` does, of steps in this process."""
+    set_global_state(Configuration(0, False, 0, 0, 0, "cpu", threads, 2**40, 2**60, 2**40))
+    torch.manual_seed(1)
+    example = torch.zeros(2, *GPT_10M.shape, dtype=torch.int64)
+    made = publish_module(gpt.build(GPT_10M.arguments, GPT_10M.shape, GPT_10M.classes), next_token, (example, example))
+    tokens = np.random.default_rng(0).integers(0, GPT_10M.classes, (ROWS, *GPT_10M.shape))
+    programs = {name: Program(parse_document(set_arithmetic(made.document, name))) for name in get_args(Arithmetic)}
+    best = {clock: dict.fromkeys(programs, float("inf")) for clock in CLOCKS}
+    for _ in range(TIMES):
+        for name, program in programs.items():
+            inputs = build_tensors({key: made.parameters[key] for key in program.document.state}, "cpu")
+            began = {clock: read() for clock, read in CLOCKS.items()}
+            mean_gradient(program, inputs, {"x": tokens, "y": tokens}, bytes(32), (ROWS, ROWS), "cpu")
+            for clock, read in CLOCKS.items():
+                best[clock][name] = min(best[clock][name], read() - began[clock])
+    return best
+
+
+if __name__ == "__main__":
+    print(json.dumps(time_steps(int(sys.argv[1]))))
