@@ -26,12 +26,20 @@ _ANSWER, _UPDATE = "answer:", "update:"
 
 def build_tensors(arrays: Arrays, device: str) -> Tensors:
     """Returns copies in C order in torch's own memory: order and alignment decide a kernel's path, and so the bits."""
+    if torch.device(device).type != "cpu":  # straight from where they are
+        ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+        return {name: torch.from_numpy(array).to(device) for name, array in ordered.items()}
     return {name: torch.tensor(np.asarray(array, order="C"), device=device) for name, array in arrays.items()}
 
 
-def numpy_of(values: Tensors) -> Outcome:
-    """Returns copies in C order."""
-    return {name: np.array(value.cpu().numpy(), order="C") for name, value in values.items()}
+def numpy_of(values: Tensors, into: Arrays | None = None) -> Outcome:
+    """Returns copies in C order, those that `into` has in its own arrays."""
+    found = {name: array for name, array in (into or {}).items() if name in values}
+    for name, array in found.items():
+        torch.from_numpy(array).copy_(values[name])
+    return found | {
+        name: np.array(value.cpu().numpy(), order="C") for name, value in values.items() if name not in found
+    }
 
 
 def iterate_microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[tuple[Tensors, float]]:

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
-from benchmarks.cards.paths import check_graphs, check_local_steps, check_optimizers, check_tf32
+from benchmarks.cards.paths import check_arena, check_graphs, check_local_steps, check_optimizers, check_tf32
 from benchmarks.cards.workloads import Arrays, Workload, list_workloads
 from graphdoc.document.interpret import explain_error
 from graphdoc.errors import GraphdocError, OutOfMemory
@@ -37,6 +37,7 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "tf32": check_tf32,
         "local_steps": check_local_steps,
         "graphs": check_graphs,
+        "arena": check_arena,
         "bits": check_bits,
     }
     for name, check in checks.items():

@@ -21,6 +21,8 @@ from graphdoc.document.product_precisions import compute_in_tf32, round_to_tf32
 from graphdoc.document.schema import parse_document
 from graphdoc.passes import build_tensors, mean_gradient, numpy_of
 from graphdoc.runner import DocumentRunner, RunnerSettings
+from graphdoc.runner.arena import Arena, Placement
+from graphdoc.runner.pinned import PinnedArena
 
 SHAPES = {"a.weight": (511, 1023), "a.bias": (1023,), "scale": ()}
 TF32: float = 2e-3
@@ -122,3 +124,21 @@ def _compare_recording(workload: Workload, device: str) -> Line:
     expected = 0 if program.document.draws else 2
     note = f"{passes.replays} replays of {expected}; plain {found[1][0] * 1e3:.2f} ms"
     return Line(f"graphs.{workload.name}", same and passes.replays == expected, note, found[-1][0] * 1e3, "ms replayed")
+
+
+def check_arena(device: str) -> Iterator[Line]:
+    """Pages of a card's arena are registered, and what is copied there and back is the same."""
+    if device == "cpu":
+        return
+    place = Placement("w", "float32", (2**26,), 0)
+    arena, values = PinnedArena(Arena.create().descriptor), torch.rand(2**26, device=device)
+    arena.reserve(place.end)
+    views = arena.views((place,))
+    numpy_of({"w": values}, views)
+    begun = time.perf_counter()
+    numpy_of({"w": values}, views)
+    taken = time.perf_counter() - begun
+    same = torch.equal(build_tensors(views, device)["w"], values)
+    pinned = torch.from_numpy(views["w"]).is_pinned()
+    yield Line("arena.pinned", pinned and same, f"registered: {pinned}, same: {same}", place.end / taken / 1e9, "GB/s")
+    arena.close()

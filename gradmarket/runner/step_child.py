@@ -11,7 +11,6 @@ from gradmarket.market.model.compute import compute_step
 from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import TaskStep
 from graphdoc.document.meter import Limits
-from graphdoc.runner.arena import decode_placements
 from graphdoc.runner.child import RequestHandler, serve_by
 from graphdoc.runner.serving import Configuration, Request
 
@@ -37,8 +36,11 @@ class StepHandler(RequestHandler):
         bounded = self.admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
         with self.allowed(program, compute_task_cost(program.document, bounded, step), step.passes):
             seed = bytes.fromhex(request["seed"])
-            result = compute_step(program, state, batch, seed, step, self.configuration.device)
-            self.arena.write(decode_placements(request["result"]), result)
+            places = self.views(request["result"])
+            result = compute_step(program, state, batch, seed, step, self.configuration.device, places)
+            for name, place in places.items():
+                if result[name] is not place:
+                    place[...] = result[name]
 
 
 def serve() -> None:

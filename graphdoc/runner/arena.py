@@ -132,6 +132,9 @@ class Arena:
 
     def _map_placement(self, placement: Placement) -> np.ndarray:
         if self._map is None or len(self._map) < placement.end:
-            self._map = mmap.mmap(self.descriptor, max(self.size, 1))
-        flat = np.frombuffer(self._map, dtype=placement.dtype, count=placement.count, offset=placement.offset)
+            self._renew_map()
+        flat = np.frombuffer(self._map or b"", dtype=placement.dtype, count=placement.count, offset=placement.offset)
         return flat.reshape(placement.shape)
+
+    def _renew_map(self) -> None:
+        self._map = mmap.mmap(self.descriptor, max(self.size, 1))

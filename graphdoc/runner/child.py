@@ -39,6 +39,7 @@ from graphdoc.passes import build_tensors, evaluate, mean_gradient, measure, num
 from graphdoc.runner import allowance, serving
 from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.card_class import describe_card
+from graphdoc.runner.pinned import PinnedArena
 from graphdoc.runner.serving import Configuration, Request
 
 Arrays = Mapping[str, np.ndarray]
@@ -50,7 +51,8 @@ class RequestHandler:
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
-        self.arena = Arena(configuration.arena)
+        on_card = configuration.device != "cpu"
+        self.arena = PinnedArena(configuration.arena) if on_card else Arena(configuration.arena)
         self.programs: dict[str, Program] = {}
         self._admitted: dict[tuple[Any, ...], Bound] = {}
         self._idle = 0
@@ -112,7 +114,7 @@ class RequestHandler:
             inputs = build_tensors(state, self.configuration.device)
             seed, device = bytes.fromhex(request["seed"]), self.configuration.device
             answer, buffers = mean_gradient(program, inputs, batch, seed, (rows, min(rows, most)), device)
-            self.arena.write(decode_placements(request["result"]), numpy_of(answer | buffers))
+            numpy_of(answer | buffers, self.views(request["result"]))
 
     def _evaluate_document(self, request: Request) -> dict[str, Any]:
         program = self.programs[request["digest"]]

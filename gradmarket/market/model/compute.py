@@ -14,21 +14,28 @@ from graphdoc.passes import Arrays
 
 
 def compute_step(
-    program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Step, device: str = "cpu"
+    program: Program,
+    state: Arrays,
+    batch: Arrays,
+    seed: bytes,
+    step: Step,
+    device: str = "cpu",
+    into: Arrays | None = None,
 ) -> dict[str, np.ndarray]:
     """Returns a step's answer: float32 arrays in `layout`'s order.
 
     These are the mean loss over the batch, its gradient and the float buffers' new values; where the document has a
     weight, that of the rows too, under passes.WEIGHT. The batch has
     step.moves * step.room rows. The file of the step's kind defines the gradient. For a WindowStep the answer is the
-    state after it (model.window_state), and `state` has the one before it too. Raises Refused, OutOfMemory.
+    state after it (model.window_state), and `state` has the one before it too. Arrays that can be are written into
+    those of `into`, by name, and these are in the answer. Raises Refused, OutOfMemory.
     """
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
     if rows != step.moves * step.room:
         raise Refused(f"a step of {step.moves} times {step.room} rows got {rows}")
     with watch_indices():
-        answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device)
+        answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device, into or {})
     if isinstance(step, WindowStep):
         return answer
     given = build_layout(program.document)

@@ -14,8 +14,10 @@ from graphdoc.passes import Arrays, Outcome
 class StepRule(Protocol):
     """The interface of a file in this folder."""
 
-    def compute(self, program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Any, device: str) -> Outcome:
-        """Returns loss, gradient and float buffers by `layout`'s names, as float32.
+    def compute(
+        self, program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Any, device: str, into: Arrays
+    ) -> Outcome:
+        """Returns loss, gradient and float buffers by `layout`'s names, as float32, where it may in the arrays `into`.
 
         The optimizer goes against the gradient. `state` and `batch` were checked against the document; the batch has
         step.moves * step.room rows. Raises Refused, OutOfMemory.

@@ -6,7 +6,9 @@ from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays, Outcome, build_tensors, numpy_of
 
 
-def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep, device: str) -> Outcome:
+def compute(
+    program: Program, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep, device: str, into: Arrays
+) -> Outcome:
     counted, inputs = count_rows(state, step, 0), build_tensors(state, device)
     answer, buffers = compute_step_gradient(program, inputs, batch, seed, step, device, counted)
-    return numpy_of(answer | buffers)
+    return numpy_of(answer | buffers, into)

@@ -36,7 +36,15 @@ from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part_seed, numpy_of
 
 
-def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:
+def compute(
+    program: Program,
+    state: Arrays,
+    batch: Arrays,
+    seed: bytes,
+    step: LocalStep,
+    device: str,
+    into: Arrays,  # noqa: ARG001 - its answer is a difference of arrays
+) -> Outcome:
     """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
     if isinstance(step, WindowStep):
         memory = window_state.memory_of(state)
