@@ -24,9 +24,12 @@ PLUGINS: Final = {
     "gradmarket/market/gradient/aggregators": "mean",
     "gradmarket/market/gradient/codecs": "fp32",
     "gradmarket/market/gradient/optimizers": "sgd",
+    "gradmarket/market/model/architectures": "",
+    "gradmarket/market/model/arguments": "",
     "gradmarket/market/rules/pricing": "fixed",
+    "gradmarket/market/rules/replication": "fixed",
 }
-"""Folder of plug-ins -> the default."""
+"""Folder of plug-ins (CONTRIBUTING.md) -> the default; no architecture is one."""
 ROOTS: Final = set(FEATURE_ROOTS)
 """The registry, and the composition roots that import it."""
 SHORT: Final = 40

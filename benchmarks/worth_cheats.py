@@ -16,13 +16,14 @@ import numpy as np
 from benchmarks.figure import Figure
 from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
+from gradmarket.market.features.private import shapley
+from gradmarket.market.features.private.group_worth import GroupSteps
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules import private_jobs, shapley
-from gradmarket.market.rules.group_worth import GroupSteps
+from gradmarket.market.rules import private_jobs
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Hash, Units
 

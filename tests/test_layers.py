@@ -84,7 +84,7 @@ MARKET_LAYERS: Final = (
     "wire",
     "gradient",
     "rules",
-    "job job_parts job_fields job_links step stakes private_steps continued_fields",
+    "job job_parts job_fields job_links step stakes continued_fields",
     "model data views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.

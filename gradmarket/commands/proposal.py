@@ -8,6 +8,7 @@ import typer
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.needs import in_bytes, task_download
+from gradmarket.commands.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, propose_momentum, propose_step
 from gradmarket.commands.resources import load_document_and_bound
 from gradmarket.endpoint import find_endpoint
 from gradmarket.json_input import check_input
@@ -18,7 +19,6 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules.pricing import PLAIN
-from gradmarket.market.rules.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, propose_momentum, propose_step
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.terminal import echo_json, echo_text
 

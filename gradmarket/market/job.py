@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pydantic import Field, model_validator
 
-from gradmarket.market import private_steps
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
@@ -20,7 +19,6 @@ from gradmarket.market.rules import (
     private_jobs,
     replication,
     secrets,
-    shapley,
     task_windows,
     verifiers,
 )
@@ -137,39 +135,9 @@ class JobSpec(JobFields):
     def _leaves_rows(self) -> "JobSpec":
         if self.private and (why := self._not_private(self.private)):
             raise ValueError(why)
-        if self.privacy and (why := self._not_noised()):
-            raise ValueError(why)
-        if why := private_steps.fault(self):
-            raise ValueError(why)
-        if self.by_worth and (why := self._not_by_worth(self.by_worth)):
-            raise ValueError(f"price: worth {why}")
         if why := next(filter(None, (find_fault(self) for find_fault in SPEC_FAULTS)), ""):
             raise ValueError(why)
         return self
-
-    def _not_noised(self) -> str:
-        """Returns why this job's merges cannot be noised; empty where they can."""
-        if self.private is None:
-            return "privacy: only rows that stay with their holders are kept so: name holders in data, or leave it out"
-        if self.aggregator.name != private_jobs.MEAN or self.private.rows_cap is not None:
-            return (
-                "privacy: one answer moves only a plain mean by a known bound: leave out aggregator and data.rows_cap"
-            )
-        if self.privacy and self.privacy.delta * (holders := len(self.private.holders)) >= 1:
-            return f"privacy.delta: of {holders} holders it allows to tell one whole: name less than {1 / holders:.3g}"
-        return ""
-
-    def _not_by_worth(self, settings: worth.Settings) -> str:
-        """Returns why answers cannot be paid by worth; empty where they can."""
-        if self.private is None or self.evaluation is None:
-            return "is measured on rows of your own, of answers that nobody can repeat: name holders and evaluation"
-        if self.privacy is not None or self.secure is not None:
-            return "would tell by amounts what noise or masks hide: leave out privacy and data.secure_aggregation"
-        if self.aggregator.name != private_jobs.MEAN or self.optimizer.name != "sgd" or self.overlap:
-            return "counts what each adds to a plain mean: leave out aggregator and overlap, and take the optimizer sgd"
-        if 8 * settings.draws * self.sizes.most > shapley.MOST_VALUES:
-            return f"measures at most {shapley.MOST_VALUES} groups a round: name fewer draws or tasks_per_round"
-        return ""
 
     def _not_private(self, data: PrivateData) -> str:
         """Returns why this job cannot leave its rows with their holders; empty where it can."""

@@ -11,12 +11,12 @@ from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import Refused
-from gradmarket.market.model.ready_metrics import Metric
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.spending_views import SpendingView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
+from gradmarket.runner.ready_metrics import Metric
 from gradmarket.sdk.arguments import check_above_zero
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.measuring import Measuring, Stop

@@ -7,10 +7,10 @@ from typing import Any
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import ready_metrics as ready
-from gradmarket.market.model.ready_metrics import Metric
 from gradmarket.market.rules import metric_names as names
 from gradmarket.market.rules.stopping import RULE, StopAtMetric, StopAtPatience
+from gradmarket.runner import ready_metrics as ready
+from gradmarket.runner.ready_metrics import Metric
 from graphdoc.document.publish import MetricValues
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, drift, exposure, identities, task_windows
-from gradmarket.market.rules.collusion import (
+from gradmarket.market.rules.replication import BEST, fixed, proven
+from gradmarket.market.step import LocalStep, Step
+from gradmarket.market.task_plan import Plan
+from gradmarket.trust.collusion import (
     ColludingPool,
     compute_lying_pay,
     compute_odds,
@@ -16,9 +19,6 @@ from gradmarket.market.rules.collusion import (
     compute_silent_share,
     over_a_job,
 )
-from gradmarket.market.rules.replication import BEST, fixed, proven
-from gradmarket.market.step import LocalStep, Step
-from gradmarket.market.task_plan import Plan
 from gradmarket.trust.played_rings import PlayedRings, play_rings
 
 

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from typing import Final
 
-from gradmarket.market.rules.collusion import ColludingPool, compute_odds
 from gradmarket.market.task_plan import Plan
+from gradmarket.trust.collusion import ColludingPool, compute_odds
 from gradmarket.trust.forecast import Forecast
 
 WIDTH: Final = 720

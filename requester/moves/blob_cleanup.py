@@ -7,11 +7,11 @@ from typing import Final
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.published_update import count_worthwhile_updates
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.group_worth import known_updates
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.feature import features_of
 from requester.store import blob_needs, jobs, published_updates, unneeded
+from requester.store.answer_kind import answer_kind_of
 from requester.store.facts import layout_of
 from requester.store.tables import Job, Round, UnneededBlob
 from requester.store.work import RowReader, Work
@@ -145,9 +145,8 @@ def release_blobs_of_round(work: Work, job: Job, number: int, now: float) -> Non
     """Lets go of parameters that are neither new nor a checkpoint once a round is merged, and of an old update."""
     spec = jobs.load_spec(job)
     old = number - kept_newest(spec)
-    last = old
-    if spec.by_worth is not None:  # what everybody knows of the model is taken out of answers that are paid by worth
-        last = min(old, number - 1 - known_updates(layout_of(job)))
+    earlier = answer_kind_of(work, job).count_earlier_rounds(job)
+    last = min(old, number - 1 - earlier) if earlier else old
     row = work.get(Round, (job.id, last))
     unneeded.release_blobs(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, last)
     if spec.downlink.small:

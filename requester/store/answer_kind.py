@@ -31,6 +31,10 @@ class AnswerKind:
         """Called in the transaction that begins a merge; returns what it multiplies the tasks' answers by."""
         return (1.0,) * len(tasks)
 
+    def count_earlier_rounds(self, job: Job) -> int:
+        """Returns of how many rounds before the one that is merged the parameters are needed, beside the newest."""
+        return 0
+
     def describe_absence(self, reader: RowReader, job: Job) -> str:
         """Called while a job that has too few workers is read; returns who is missing, where the kind knows it."""
         return ""

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient import columns, gram, sorting
+from gradmarket.market.gradient import columns
 from gradmarket.market.gradient.aggregators import Band, krum, load_aggregator
+from gradmarket.market.gradient.aggregators import _gram as gram
+from gradmarket.market.gradient.aggregators import _sorting as sorting
 from gradmarket.market.gradient.arrays import Vector
 
 ROBUST = ("trimmed_mean", "median", "krum", "geometric_median", "centered_clip")

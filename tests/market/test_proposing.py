@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.rules.proposing import (
+from gradmarket.commands.proposing import (
     CODECS,
     IDLE,
     MOST_STEPS,
@@ -15,6 +14,7 @@ from gradmarket.market.rules.proposing import (
     propose_momentum,
     propose_step,
 )
+from gradmarket.market.gradient.codecs import load_codec
 
 SPEEDS = st.floats(0.1, 10_000)
 SIZES = st.integers(1, 10**9)

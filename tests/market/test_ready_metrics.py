@@ -11,7 +11,7 @@ from sklearn import metrics as theirs
 from torch import Tensor, nn
 
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.market.model import ready_metrics as metrics
+from gradmarket.runner import ready_metrics as metrics
 from gradmarket.sdk.measuring import Measuring, check_measured
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document

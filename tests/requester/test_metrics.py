@@ -13,8 +13,8 @@ from torch import nn
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.job import Publication
-from gradmarket.market.model import ready_metrics as metrics
 from gradmarket.market.terms import JobState, RoundState
+from gradmarket.runner import ready_metrics as metrics
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical

@@ -8,13 +8,13 @@ from functools import cache
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.rules.collusion import ColludingPool, compute_odds
 from gradmarket.market.task_plan import Plan
 from gradmarket.simulation.checks import Boinc, Checks, build_checks
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.simulated_market import SimulatedOperator
+from gradmarket.trust.collusion import ColludingPool, compute_odds
 
 PROVEN = 200.0
 

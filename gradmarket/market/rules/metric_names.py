@@ -1,4 +1,4 @@
-"""The ready-made metrics by name, and which way each is better; `market.model.ready_metrics` computes them."""
+"""The ready-made metrics by name, and which way each is better; `runner.ready_metrics` computes them."""
 
 import re
 from typing import Annotated, Final, Literal

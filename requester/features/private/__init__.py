@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gradmarket.market.features.private.group_worth import known_updates
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address
 from requester.context import Context
@@ -10,6 +11,7 @@ from requester.features.private import holder_routes, holder_rows, worth_pay
 from requester.moves.replay import MergeInputs
 from requester.store import jobs
 from requester.store.answer_kind import AnswerKind
+from requester.store.facts import layout_of
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader
 
@@ -27,6 +29,10 @@ class HoldersAnswers(AnswerKind):
 
     def compute_merge_weights(self, reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
         return holder_rows.compute_merge_weights(reader, job, tasks)
+
+    def count_earlier_rounds(self, job: Job) -> int:
+        """What everybody knows of the model is taken out of answers that are paid by worth."""
+        return 0 if jobs.load_spec(job).by_worth is None else known_updates(layout_of(job))
 
     def describe_absence(self, reader: RowReader, job: Job) -> str:
         return holder_rows.describe_absence(reader, job)

@@ -14,11 +14,11 @@ from typing import Final
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError
+from gradmarket.market.features.private import shapley
+from gradmarket.market.features.private.group_worth import GroupSteps, known_updates
+from gradmarket.market.features.private.shapley import Worths
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
-from gradmarket.market.rules import shapley
-from gradmarket.market.rules.group_worth import GroupSteps, known_updates
-from gradmarket.market.rules.shapley import Worths
 from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context

@@ -18,9 +18,9 @@ from pydantic import Field
 
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
+from gradmarket.market.gradient.aggregators._gram import Matrix
+from gradmarket.market.gradient.aggregators._weighing import merge_weighed, normalise_weights, squared_distances_to
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.gram import Matrix
-from gradmarket.market.gradient.weighing import merge_weighed, normalise_weights, squared_distances_to
 
 SHARDWISE: Final = False
 

@@ -17,9 +17,9 @@ from pydantic import Field
 
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
+from gradmarket.market.gradient.aggregators._gram import Matrix, squared_distances
+from gradmarket.market.gradient.aggregators._weighing import merge_weighed
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.gram import Matrix, squared_distances
-from gradmarket.market.gradient.weighing import merge_weighed
 
 SHARDWISE: Final = False
 

@@ -1,6 +1,6 @@
 """`fixed(R)`: R replicas at once, more only where they disagree, at most R_max commitments; the same for every worker.
 
-Workers that act as one pass when they hold the quorum, and votes never show it (rules.collusion computes how often).
+Workers that act as one pass when they hold the quorum, and votes never show it (trust.collusion computes how often).
 """
 
 from typing import Final

@@ -5,13 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gradmarket.market.features.private.group_worth import KNOWN_BYTES, GroupSteps, known_updates
+from gradmarket.market.features.private.shapley import draw_orders
 from gradmarket.market.gradient import bounded
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules.group_worth import KNOWN_BYTES, GroupSteps, known_updates
-from gradmarket.market.rules.shapley import draw_orders
 from gradmarket.market.terms import Hash
 
 SIZE, COUNT = 200, 4

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules import private_jobs, shapley
-from gradmarket.market.rules.shapley import Worths, bound_group_value, compute_worth_pay, draw_orders, estimate_values
+from gradmarket.market.features.private import shapley
+from gradmarket.market.features.private.shapley import (
+    Worths,
+    bound_group_value,
+    compute_worth_pay,
+    draw_orders,
+    estimate_values,
+)
+from gradmarket.market.rules import private_jobs
 from gradmarket.market.terms import Hash, Units
 
 Game = dict[frozenset[int], float]

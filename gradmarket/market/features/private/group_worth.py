@@ -20,12 +20,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmarket.market.features.private.shapley import Worths, choose_lesser_worths, estimate_values, slope
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import decode_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules.shapley import Worths, choose_lesser_worths, estimate_values, slope
 
 KNOWN_UPDATES: Final = (2, 64)
 """The fewest and the most latest updates that are taken out."""

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules import collusion
-from gradmarket.market.rules.collusion import (
+from gradmarket.market.task_plan import Plan
+from gradmarket.trust import collusion
+from gradmarket.trust.collusion import (
     ColludingPool,
     compute_lying_pay,
     compute_odds,
@@ -16,7 +17,6 @@ from gradmarket.market.rules.collusion import (
     compute_silent_share,
     over_a_job,
 )
-from gradmarket.market.task_plan import Plan
 
 TRIPLE = Plan(3, 2, 5)
 PAIR = Plan(2, 2, 5)

@@ -1,0 +1,82 @@
+"""Why a job cannot be private as it asks: noise of its merges or of single rows, control variates, pay by worth."""
+
+from gradmarket.market.features.private import shapley
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.job_parts import PrivateData
+from gradmarket.market.rules import growth, row_privacy
+from gradmarket.market.rules.pricing import worth
+from gradmarket.market.rules.private_jobs import MEAN
+from gradmarket.market.step import LocalStep, Schedule
+
+
+def find_private_fault(spec: JobFields) -> str:
+    """Returns why the job cannot be private so, the field first; empty where it can, or asks for none of it."""
+    step, least = spec.step, spec.data.least_rows if isinstance(spec.data, PrivateData) else None
+    return (
+        _find_noise_fault(spec)
+        or row_privacy.find_row_privacy_fault(step.per_row, step.rows, step.moves, least)
+        or _find_correction_fault(spec)
+        or _find_worth_fault(spec)
+    )
+
+
+def _find_noise_fault(spec: JobFields) -> str:
+    """Returns why the job's merges cannot be noised."""
+    data = spec.data
+    if spec.privacy is None:
+        return ""
+    if not isinstance(data, PrivateData):
+        return "privacy: only rows that stay with their holders are kept so: name holders in data, or leave it out"
+    if spec.aggregator.name != MEAN or data.rows_cap is not None:
+        return "privacy: one answer moves only a plain mean by a known bound: leave out aggregator and data.rows_cap"
+    if spec.privacy.delta * (holders := len(data.holders)) >= 1:
+        return f"privacy.delta: of {holders} holders it allows to tell one whole: name less than {1 / holders:.3g}"
+    return ""
+
+
+def _find_correction_fault(spec: JobFields) -> str:
+    """Returns why a job has no control variates that it asks for, the field first; empty where it has, or asks none."""
+    if not isinstance(spec.step, LocalStep) or not spec.step.control_variates:
+        return ""
+    if not isinstance(spec.data, PrivateData):
+        return "step.control_variates: they stay with the holders of rows: name holders in data, or leave it out"
+    count, chosen = len(spec.data.holders), spec.optimizer
+    if spec.tasks_per_round != count or spec.min_tasks is not None or spec.growth:
+        return f"tasks_per_round: control variates are of all holders in every round: {count}, no min_tasks, no growth"
+    if spec.privacy is not None:
+        return "privacy: noise of a merge would stay in the control variates: leave it out, or control_variates"
+    if spec.overlap:
+        return "overlap: a round's control variates follow from the round before: leave out overlap"
+    if spec.aggregator.name != MEAN:
+        return "aggregator: control variates are of the mean: leave out aggregator"
+    if chosen.name != "sgd" or chosen.settings or chosen.clip is not None or chosen.schedule != Schedule():
+        return "optimizer: control variates follow from what rounds change: take sgd with its lr and no more"
+    if spec.downlink.small:
+        return "downlink: control variates follow from exact parameters: leave out downlink"
+    return ""
+
+
+def _find_worth_fault(spec: JobFields) -> str:
+    """Returns why answers cannot be paid by worth."""
+    settings, data = spec.price.settings, spec.data
+    if not isinstance(settings, worth.Settings):
+        return ""
+    if not isinstance(data, PrivateData) or spec.evaluation is None:
+        return (
+            "price: worth is measured on rows of your own, of answers that nobody can repeat: name holders and "
+            "evaluation"
+        )
+    if spec.privacy is not None or data.secure_aggregation is not None:
+        return (
+            "price: worth would tell by amounts what noise or masks hide: leave out privacy and data.secure_aggregation"
+        )
+    if spec.aggregator.name != MEAN or spec.optimizer.name != "sgd" or spec.overlap:
+        return (
+            "price: worth counts what each adds to a plain mean: leave out aggregator and overlap, and take the "
+            "optimizer sgd"
+        )
+    sizes = growth.build_round_sizes(spec.tasks_per_round, spec.growth, spec.rounds)
+    if 8 * settings.draws * sizes.most > shapley.MOST_VALUES:
+        most = shapley.MOST_VALUES
+        return f"price: worth measures at most {most} groups a round: name fewer draws or tasks_per_round"
+    return ""
