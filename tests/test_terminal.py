@@ -4,6 +4,7 @@ import ast
 import json
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -14,15 +15,16 @@ from rich.panel import Panel
 from rich.table import Table
 
 from gradmarket.client.client_errors import parse_problem
-from gradmarket.commands import job_commands, progress
+from gradmarket.commands import job_commands, ledger, progress
 from gradmarket.commands.edge import say_json
 from gradmarket.demo.spec import JOB
 from gradmarket.market import admissible
-from gradmarket.market.errors import JobRefused
+from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import escape_controls, find_text_fault, printable_lines, replace_controls
 from gradmarket.market.terms import JobState
+from gradmarket.market.views.ledger_views import BooksView, EntryKind, EntryView, LedgerView
 from gradmarket.market.wire.audits import AuditRequest
 from gradmarket.market.wire.poll import LeaseReturn, PollRequest
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
@@ -102,6 +104,29 @@ def test_a_console_shows_no_strangers_control(terminal: bool, monkeypatch: pytes
     shown = out.getvalue()
     assert "evas" in shown
     assert controls(shown) == set()
+
+
+def test_a_market_s_token_and_books_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = SimpleNamespace(symbol=EVIL, decimals=18)
+    token, out = TokenUnit.of(facts), StringIO()
+    console = ShownConsole(file=out, force_terminal=True, color_system=None, width=200)
+    console.print(progress._build_panel(shown_job(), token))
+    job_commands._print_jobs([shown_job()], token, console)
+    books = BooksView(balanced=False, differences=[EVIL], accounts={EVIL: "1"})
+    named = dict.fromkeys(("worker", "task", "replica", "tx"), EVIL)
+    entry = EntryView(kind=EntryKind.DEPOSIT, debit=EVIL, credit=EVIL, amount="1", batch=None, block=None, **named)
+    report = LedgerView(job=EVIL, chain_job=1, block=1, books=books, items=[entry], next=None)
+    ledger._print_ledger(report, books, token)
+    ledger._write_csv(report.items)
+    shown = out.getvalue() + capsys.readouterr().out
+    assert shown.count("evas") >= 7
+    assert controls(shown) == set()
+
+
+@pytest.mark.parametrize("decimals", [-1, 256, 10**12])
+def test_a_market_s_token_has_no_decimals_that_stop_its_clients(decimals: int) -> None:
+    with pytest.raises(Refused, match="decimals"):
+        TokenUnit.of(SimpleNamespace(symbol="GRAD", decimals=decimals))
 
 
 def test_live_panels_and_bars_filter_too() -> None:

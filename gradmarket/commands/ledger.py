@@ -5,6 +5,7 @@ import sys
 from typing import Annotated, Final
 
 import typer
+from rich.markup import escape
 from rich.table import Column, Table
 
 from gradmarket.commands import printed
@@ -12,6 +13,7 @@ from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, Market
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.printable import replace_controls
 from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
 from gradmarket.terminal import ShownConsole
 
@@ -43,7 +45,9 @@ def ledger(
 def _write_csv(entries: list[EntryView]) -> None:
     sheet = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     sheet.writeheader()
-    sheet.writerows(entry.model_dump(mode="json") for entry in entries)
+    for entry in entries:
+        cells = entry.model_dump(mode="json").items()
+        sheet.writerow({name: replace_controls(cell) if isinstance(cell, str) else cell for name, cell in cells})
 
 
 def _print_ledger(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
@@ -57,11 +61,11 @@ def _print_ledger(report: LedgerView, books: BooksView, token: TokenUnit) -> Non
         moves.add_row(kind, str(count), token.text(units))
     accounts = Table(Column("account", no_wrap=True), Column("debits less credits", justify="right"))
     for name, balance in books.accounts.items():
-        accounts.add_row(name, token.text(balance))
+        accounts.add_row(escape(name), token.text(balance))
     console = ShownConsole()
     printed.print_table(moves, console)
     printed.print_table(accounts, console)
-    console.print(_describe_balance(report, books), soft_wrap=True)
+    console.print(_describe_balance(report, books), soft_wrap=True, markup=False)
 
 
 def _describe_balance(report: LedgerView, books: BooksView) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import Amount
 
 UNITS: Final = "units"
@@ -15,6 +16,8 @@ WRITTEN: Final = r"([0-9]{1,78})(?:\.([0-9]{1,78}))?(?:e([0-9]{1,2}))?(?: (\S{1,
 PRICED: Final = ("price", "budget", "stake", "stop")
 """The fields of a job that are amounts, or have amounts in them."""
 
+LONGEST_SYMBOL: Final = 16
+MOST_DECIMALS: Final = 36
 DEEPEST: Final = 8
 """Levels of a field in which amounts are looked for: what a stranger nests deeper is refused as it is."""
 
@@ -36,7 +39,13 @@ class TokenUnit:
 
     @classmethod
     def of(cls, facts: TokenFacts) -> "TokenUnit":
-        return cls(facts.symbol, facts.decimals)
+        """The token as a market names it: what would be a control or markup where it is shown becomes a question mark.
+
+        Raises Refused for decimals that no token has.
+        """
+        if not 0 <= facts.decimals <= MOST_DECIMALS:
+            raise Refused(f"the market's token has {facts.decimals:.3g} decimals", "name another market")
+        return cls(re.sub(r"[][\\]", "?", replace_controls(facts.symbol[:LONGEST_SYMBOL])), facts.decimals)
 
     def parse(self, text: object) -> Amount:
         """Parses "0.01 GRAD", "1e18 units", or a whole number of the smallest unit. Raises Refused."""

@@ -17,6 +17,7 @@ from contracts.event_types import JobOpened
 from contracts.events import opened_job
 from contracts.ledger import Ledger
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
+from gradmarket.market.money import LONGEST_SYMBOL, MOST_DECIMALS
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ForeignChain
@@ -24,8 +25,6 @@ from gradmarket.network.environment import is_loopback
 from worker.problems import Untrusted
 from worker.protocol.policy import OnChain
 
-LONGEST_SYMBOL: Final = 16
-MOST_DECIMALS: Final = 36
 LONGEST_WINDOW_S: Final = 90 * 86_400
 """Upper limit of a contract's minimum window. A stake may stay locked for three windows."""
 FRESH_S: Final = 60.0
