@@ -1,31 +1,26 @@
 """Memory that the products of one pass share: fresh pages cost a product a fifth of its time."""
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
 import torch
 from torch import Tensor
 
-
-class _Kept(threading.local):
-    """The scratch memory of this thread by place; None where nobody holds any."""
-
-    places: dict[int, Tensor] | None = None
-
-
-_KEPT = _Kept()
+_KEPT: Final[ContextVar[dict[int, Tensor] | None]] = ContextVar("scratch", default=None)
+"""The memory by place; None where nobody holds any."""
 
 
 @contextmanager
 def hold_scratch() -> Iterator[None]:
     """Keeps what is taken for what takes the same place next, until the end."""
-    before, _KEPT.places = _KEPT.places, {}
+    token = _KEPT.set({})
     try:
         yield
     finally:
-        _KEPT.places = before
+        _KEPT.reset(token)
 
 
 def take(place: int, shape: Sequence[int], beside: Tensor) -> Tensor:
@@ -33,11 +28,12 @@ def take(place: int, shape: Sequence[int], beside: Tensor) -> Tensor:
 
     Who takes the same place next overwrites it.
     """
-    if _KEPT.places is None:
+    places = _KEPT.get()
+    if places is None:
         return torch.empty(shape, dtype=torch.float64, device=beside.device)
-    count, kept = math.prod(shape), _KEPT.places.pop(place, None)
+    count, kept = math.prod(shape), places.pop(place, None)
     if kept is None or kept.numel() < count or kept.device != beside.device:
         kept = None  # given back before the larger one is taken
         kept = torch.empty(count, dtype=torch.float64, device=beside.device)
-    _KEPT.places[place] = kept
+    places[place] = kept
     return kept[:count].view(tuple(shape))
