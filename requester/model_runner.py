@@ -109,7 +109,7 @@ class ModelRunner:
         parameters = blobs.put(tensors.pack_tensors(model.parameters))
         metrics = None if model.metrics is None else blobs.put(model.metrics)
         named = DocumentModel(
-            document=blobs.put(set_arithmetic(model.document, spec.arithmetic)),
+            document=blobs.put(set_arithmetic(model.document, spec.document_arithmetic)),
             evaluation=blobs.put(model.evaluation),
             metrics=metrics,
             parameters=parameters,
@@ -131,11 +131,11 @@ class ModelRunner:
         _check_finite(
             tensors.unpack_tensors(blobs.read(model.parameters), loaded.state), [e.name for e in loaded.trainable]
         )
-        if loaded.arithmetic != spec.arithmetic:
-            told = f"{spec.arithmetic}, and the document computes in {loaded.arithmetic} arithmetic"
-            raise JobRefused("arithmetic", f"{told}: set it to {loaded.arithmetic}")
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
+        if loaded.arithmetic != spec.document_arithmetic:
+            told = f"{spec.arithmetic}, and the document computes in {loaded.arithmetic} arithmetic"
+            raise JobRefused("arithmetic", f"{told}: set it to {loaded.arithmetic}")
         return PublishedModel(
             document=model.document,
             evaluation=model.evaluation,

@@ -82,7 +82,7 @@ def _load_document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Se
         raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
     runner.turn("plan", publishes=True)
     model = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
-    return DocumentInfo.of(runner.load(set_arithmetic(model.document, spec.arithmetic)))
+    return DocumentInfo.of(runner.load(set_arithmetic(model.document, spec.document_arithmetic)))
 
 
 def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:

@@ -33,6 +33,7 @@ from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount, Digest, Hash
 from graphdoc import plugins
+from graphdoc.document.graph import Arithmetic
 from graphdoc.encoding import canonical
 
 
@@ -130,6 +131,11 @@ class JobSpec(JobFields):
     def reproducible(self) -> bool:
         """Whether its answers have the same bits on every processor."""
         return self.arithmetic == "reproducible"
+
+    @property
+    def document_arithmetic(self) -> Arithmetic:
+        """What the document that is trained names: of a job in TF32, that is its arithmetic."""
+        return "tf32" if self.precision == "tf32" else self.arithmetic
 
     @model_validator(mode="after")
     def _leaves_rows(self) -> "JobSpec":

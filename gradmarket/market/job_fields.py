@@ -29,7 +29,7 @@ from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
-from graphdoc.document.graph import Arithmetic, Precision
+from graphdoc.document.graph import Precision
 
 STALEST: Final = 4
 ALONE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
@@ -51,7 +51,7 @@ class JobFields(Part):
     evaluation: Evaluation | None = None
     step: Step
     precision: Precision = "fp32"
-    arithmetic: Arithmetic = Field(default="native", exclude_if=_is_default)
+    arithmetic: Literal["native", "reproducible"] = Field(default="native", exclude_if=_is_default)
     """`reproducible`: on kernels whose bits depend on no x86 processor, so that any two vote exactly
     (graphdoc.reproducible). Omitted where it is the default, as `visibility` is."""
     optimizer: Optimizer

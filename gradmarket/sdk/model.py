@@ -48,7 +48,7 @@ def set_job_arithmetic(made: Published, spec: JobSpec) -> Published:
 
     Raises DocumentRefused, naming the operator, where that has no kernel for one.
     """
-    document = schema.set_arithmetic(made.document, spec.arithmetic)
+    document = schema.set_arithmetic(made.document, spec.document_arithmetic)
     if spec.reproducible:
         compute_bound(Program(schema.parse_document(document)), spec.step.pass_sizes)
     return replace(made, document=document)

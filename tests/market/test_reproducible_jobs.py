@@ -38,6 +38,8 @@ SINGLE = {"name": "fixed", "replicas": 2, "max_replicas": 2}
         ),
         ({"data": {"holders": ["0x" + "11" * 20], "inputs": {"x": {"dtype": "float32"}}}}, "leave out arithmetic"),
         ({"arithmetic": "exact"}, "native"),
+        ({"precision": "tf32"}, "set precision to fp32"),
+        ({"arithmetic": "tf32"}, "native"),
     ],
 )
 def test_a_job_that_cannot_be_reproducible_is_refused_in_words(changes: dict[str, Any], why: str) -> None:
@@ -88,3 +90,15 @@ def test_a_module_of_an_operator_without_a_kernel_is_refused_by_its_name() -> No
         set_job_arithmetic(made, JobSpec.model_validate(FIELDS))
     native = JobSpec.model_validate(FIELDS | {"arithmetic": "native"})
     assert set_job_arithmetic(made, native).document == made.document
+
+
+def test_documents_of_a_job_in_tf32_have_that_arithmetic() -> None:
+    spec = JobSpec.model_validate(
+        {name: value for name, value in FIELDS.items() if name != "arithmetic"} | {"precision": "tf32"}
+    )
+    assert "arithmetic" not in spec.model_dump(mode="json")
+    arrays = {"x": np.zeros((4, 8), np.float32), "y": np.arange(4)}
+    made = export_module(nn.Linear(8, 4), nn.functional.cross_entropy, arrays, spec.precision)
+    assert parse_document(set_job_arithmetic(made, spec).document).precision == "tf32"
+    plain = spec.model_copy(update={"precision": "fp32"})
+    assert parse_document(set_job_arithmetic(made, plain).document).precision == "fp32"
