@@ -92,9 +92,10 @@ def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees]
     tried, look_at = [first], time.monotonic() + RAISE_S
     while True:
         for signed in reversed(tried):
-            result = fetch_outcome(web3, signed.hash)
-            if not isinstance(result, Unknown):
-                return result
+            with suppress(NodeRefused):  # it is sent, whatever the node says of it
+                result = fetch_outcome(web3, signed.hash)
+                if not isinstance(result, Unknown):
+                    return result
         if time.monotonic() > until:
             return Unknown(tried[-1].hash)
         if time.monotonic() > look_at:
@@ -119,12 +120,14 @@ def _send_new(web3: Web3, raw: bytes) -> bool:
 
 
 def _is_nonce_overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
-    """Returns whether another transaction, mined or waiting, has taken the nonce."""
+    """Returns whether another transaction, mined or waiting, has taken the nonce; not where the node does not tell."""
     try:
         with node_errors():
             web3.eth.get_transaction(HexBytes(signed.hash))
     except TransactionNotFound:
         return _fetch_nonce(web3, sender, "pending") > nonce
+    except NodeRefused:
+        return False
     return False
 
 

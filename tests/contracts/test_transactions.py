@@ -257,6 +257,31 @@ def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
         execute_call(silent, job.requester, calls.refund(job.market, job.id))
 
 
+@pytest.mark.parametrize("method", ["eth_getTransactionReceipt", "eth_getTransactionByHash"])
+def test_a_node_that_refuses_to_tell_what_was_sent_is_asked_again(
+    own_ledger: Ledger, new_key: NewKey, method: str
+) -> None:
+    """Who took that for a failure would send the same a second time."""
+    key, url = with_money(own_ledger, new_key()), str(own_ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+    asked = list[str]()
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        request = json.loads(body)
+        asked.append(request["method"])
+        if request["method"] == method and asked.count(method) <= 2:
+            error = {"code": -32603, "message": "internal error"}
+            return 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}).encode()
+        return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
+
+    nonce = own_ledger.nonce(address_of(key))
+    with serving(answer) as refusing:
+        place = own_ledger.deployment
+        done = execute_call(connect_to_node(refusing), key, calls.approve(place.token, place.contract, Amount(1)))
+    assert isinstance(done, Mined)
+    assert method in asked
+    assert own_ledger.nonce(address_of(key)) == nonce + 1
+
+
 def test_senders_of_one_key_at_once_all_get_through(own_ledger: Ledger, new_key: NewKey) -> None:
     """Each in its own process knows nothing of the other's nonces."""
     key, token = with_money(own_ledger, new_key(), tokens=100), own_ledger.deployment.token
