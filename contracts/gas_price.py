@@ -55,8 +55,8 @@ def compute_least_replacement(old: Fees) -> Fees:
     return Fees(int(old.most * BUMP) + 1, int(old.tip * BUMP) + 1, old.legacy)
 
 
-def describe_gas_wait(price: GasPrice, ceiling: int) -> str:
-    return f"{WAITS} gas is {price.least / GWEI:.4g} gwei, ceiling {ceiling / GWEI:.4g} gwei (GRADMARKET_MAX_FEE)"
+def describe_gas_wait(price: GasPrice, ceiling: int, setting: str = "GRADMARKET_MAX_FEE") -> str:
+    return f"{WAITS} gas is {price.least / GWEI:.4g} gwei, ceiling {ceiling / GWEI:.4g} gwei ({setting})"
 
 
 def _limit_fees(most: int, tip: int, legacy: bool, ceiling: int | None) -> Fees:

@@ -118,6 +118,9 @@ class WorkerSettings(BaseSettings):
     """Redeem a job's vouchers at this value; where none is given, when the job ends, in trouble, or at leaving."""
     redeem_before_s: float = Field(default=3600.0, gt=0)
     """Redeem at the latest so many seconds before the job's claims end."""
+    max_fee: float | None = Field(default=None, gt=0)
+    """Gwei that the worker pays for a unit of gas at most, tip included, until claims end in REDEEM_BEFORE_S seconds;
+    while gas is dearer it keeps its vouchers. Where none is given it pays whatever gas costs."""
     leave_s: float = Field(default=120.0, ge=0)
     """How long the first signal waits for the verdicts of what is in flight."""
     leave_market_s: float = Field(default=10.0, ge=0)

@@ -16,7 +16,7 @@ from tests.onchain import ETHER, HOUR, NewKey, open_on
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView
-from worker.money.redeemer import Redeemer
+from worker.money.redeemer import GasCeiling, Redeemer
 
 REFUSES = "0x60006000fd"
 """A token's code that reverts whatever it is asked."""
@@ -73,6 +73,23 @@ def becomes(till: Till, code: str) -> None:
 def warp(till: Till, seconds: int) -> None:
     call_json_rpc(till.ledger.web3, "evm_increaseTime", seconds)
     call_json_rpc(till.ledger.web3, "evm_mine")
+
+
+def test_gas_beyond_the_owner_s_ceiling_is_waited_for_until_claims_end_soon(till: Till) -> None:
+    till.redeemer._ceiling = GasCeiling(10**9, urgent_s=600.0)
+    call_json_rpc(till.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
+    call_json_rpc(till.ledger.web3, "evm_mine")
+    assert not till.redeemer.redeem(till.account)
+    assert not till.redeemer.close(till.account)
+    assert till.ledger.nonce(till.worker) == 0
+    assert "ceiling 1 gwei (GRADMARKET_WORKER_MAX_FEE)" in till.said.getvalue()
+    left = till.job.claim_until - int(till.ledger.web3.eth.get_block("latest")["timestamp"])
+    warp(till, left - 300)
+    till.redeemer._chain_view = ChainView(till.ledger, till.worker)  # what it saw before is a moment old
+    call_json_rpc(till.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
+    call_json_rpc(till.ledger.web3, "evm_mine")
+    assert till.redeemer.redeem(till.account)
+    assert till.has == 40
 
 
 @pytest.mark.parametrize("code", [REFUSES, BURNS_ALL])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
 
+from contracts.gas_price import GWEI
 from contracts.token_moves import token_move
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
@@ -30,7 +31,7 @@ from worker.markets.worker_context import WorkerContext
 from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ChainView, choose_rpc, connect_to_deployment
-from worker.money.redeemer import Redeemer
+from worker.money.redeemer import GasCeiling, Redeemer
 from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder
@@ -149,12 +150,24 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     )
     return MarketSession(
         context,
-        Redeemer(chain_view, key.key, shared.account_store, shared.journal, context.money, shared.payout),
+        Redeemer(
+            chain_view,
+            key.key,
+            shared.account_store,
+            shared.journal,
+            context.money,
+            shared.payout,
+            ceiling=_build_gas_ceiling(settings),
+        ),
         shared.payout,
         settings.alone,
         [entry for one in shared.features if (entry := one.open_entry(shared, context)) is not None],
         shared.features,
     )
+
+
+def _build_gas_ceiling(settings: WorkerSettings) -> GasCeiling | None:
+    return None if settings.max_fee is None else GasCeiling(int(settings.max_fee * GWEI), settings.redeem_before_s)
 
 
 def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Address, journal: Journal) -> ChainView:

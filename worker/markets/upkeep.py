@@ -48,7 +48,7 @@ class Upkeep:
     def _look_after(self, account: JobAccount) -> None:
         settings, limits = self._context.settings, self._context.limits
         if account.vouchered:
-            self._redeemer.name_payout()
+            self._redeemer.name_payout(account)
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._replica_files.open())
         if self._is_debt_redeemable() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s):
             self._redeemer.redeem(account)

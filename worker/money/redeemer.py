@@ -7,15 +7,17 @@ and the rest of the reservation is released.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
 from contracts import claims
+from contracts.gas_price import describe_gas_wait
 from contracts.ledger import Ledger
 from contracts.local import fund_gas
 from contracts.rpc import LOCAL_CHAIN_IDS
-from contracts.transactions import require_receipt
+from contracts.transactions import gas_price, require_receipt
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
@@ -36,6 +38,14 @@ def get_gas(ledger: Ledger, address: Address) -> None:
         fund_gas(ledger.web3, address, LOCAL_GAS_WEI)
 
 
+@dataclass(frozen=True)
+class GasCeiling:
+    """Wei that the owner pays for a unit of gas at most, until claims end in less than `urgent_s` seconds."""
+
+    most: int
+    urgent_s: float
+
+
 class Redeemer:
     """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
@@ -52,6 +62,7 @@ class Redeemer:
         money: TokenUnit,
         payout: Address | None,
         worker: Address | None = None,
+        ceiling: GasCeiling | None = None,
     ) -> None:
         self._chain_view = chain_view
         self._key = key
@@ -60,6 +71,7 @@ class Redeemer:
         self._journal = journal
         self._money = money
         self._payout = payout
+        self._ceiling = ceiling
         self._domain = chain_view.ledger.domain()
 
     @property
@@ -76,9 +88,11 @@ class Redeemer:
         """Funds the sender if it is short of gas money, on a local chain only."""
         get_gas(self._chain_view.ledger, address_of(self._key))
 
-    def name_payout(self) -> None:
+    def name_payout(self, account: JobAccount) -> None:
         """Registers the payout address with the contract, once; this costs gas. Raises ChainError."""
         ledger, payout = self._chain_view.ledger, self._payout
+        if payout is not None and self._describe_gas_wait(account):
+            return
         if payout is not None and ledger.payout_of(self.address) != payout:
             self.get_gas()
             require_receipt(claims.set_payout(ledger, self._key, payout))
@@ -107,7 +121,7 @@ class Redeemer:
         ledger, job = self._chain_view.ledger, account.chain_job
         onchain = ledger.account(job, self.address)
         if account.vouchered or onchain.due:
-            self.name_payout()
+            self.name_payout(account)
         if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
             self.get_gas()
             self._send_voucher(account, account.signature)
@@ -156,9 +170,22 @@ class Redeemer:
 
     def _try_redemption(self, account: JobAccount, action: Callable[[], None]) -> bool:
         try:
+            if wait := self._describe_gas_wait(account):
+                text = f"{account.job} {wait}. The voucher is kept, and redeemed before claims end."
+                self._journal.once("redeem_waits", text, job=account.job)
+                return False
             action()
         except ChainError as error:
             text = f"Could not redeem {account.job} now: {error}. The voucher is kept and tried again."
             self._journal.once("redeem_failed", text, job=account.job)
             return False
         return True
+
+    def _describe_gas_wait(self, account: JobAccount) -> str:
+        """Returns why nothing is sent for this account now; empty where gas is within the ceiling, or it is urgent."""
+        view, ceiling = self._chain_view, self._ceiling
+        if ceiling is None or view.claim_until(account.chain_job) - view.now() < ceiling.urgent_s:
+            return ""
+        price = gas_price(view.ledger.web3)
+        dear = price.least > ceiling.most
+        return describe_gas_wait(price, ceiling.most, "GRADMARKET_WORKER_MAX_FEE") if dear else ""
