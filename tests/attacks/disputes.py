@@ -176,7 +176,7 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
         def detail(part: int) -> Sequence[bytes]:
             return [*course.detail(part)[:-2], last, last]
 
-        side = Side(address_of(key), signer_of(key), checkpoints, detail, course.show)
+        side = Side(address_of(key), signer_of(key), checkpoints, detail, course.show, course.results)
         transport = connect_to_referee(url, lambda _seconds: False)
         told = ask_referee(transport, wait_s=0.0)
         liar = CarefulSide(disputed.domain, disputed.name, root, side, course, Address(told.referee))

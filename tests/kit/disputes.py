@@ -116,7 +116,11 @@ def side_of(key: PrivateKey, task: SmallTask, trace: TaskTrace) -> Side:
     def show(part: int, leaf: int) -> Sequence[bytes]:
         return [task.trace.values[slot] for slot in PlanCourse(plan).slots(plan.find_part(part)[leaf])]
 
-    return Side(address_of(key), signer_of(key), trace.checkpoints, detail, show)
+    def results(part: int, leaf: int) -> Sequence[bytes]:
+        number = plan.find_part(part)[leaf]
+        return [trace.values[Slot(number, place)] for place in range(plan[number].results)]
+
+    return Side(address_of(key), signer_of(key), trace.checkpoints, detail, show, results)
 
 
 def shows_at(task: SmallTask, lie: Lie) -> int:

@@ -13,6 +13,7 @@ from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.runner import DocumentInfo, RunnerSettings
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.runner.market_runner import TaskInputs
+from graphdoc.tracing.values import Traced, pack_value, unpack_value
 from tests.kit.traced import SEED, SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 from tests.patience import PATIENCE_S
@@ -64,3 +65,22 @@ def test_what_are_no_values_and_what_is_no_row_of_the_task_is_refused(started: S
     read = runner.describe(inputs, inputs.step.moves + 1, last.count - 2).slots
     with pytest.raises(Refused, match="not the bytes"):
         runner.redo(inputs, last.first + last.count - 2, [b"\0\0\0\1x" for _ in read])
+
+
+def test_it_judges_results_by_the_bound_on_their_rounding(started: Started) -> None:
+    runner, inputs, plan = started.runner, started.inputs, started.task.operations.plan
+    runner.load(started.task.model.document)
+    number = next(leaf for leaf in range(len(plan)) if "linear" in plan[leaf].name and plan[leaf].kind == "call")
+    part = next(part for part in range(plan.count_parts) if number in plan.find_part(part))
+    first = runner.outline(inputs, part).first
+    slots = runner.describe(inputs, part, number - first).slots
+    values, own = (runner.trace(inputs, (), wanted).values for wanted in (slots, [(number, 0)]))
+    assert runner.judge(inputs, number, values, own) is True
+    result = unpack_value(own[0])
+    assert result is not None
+    moved = pack_value(Traced(result.tensor("cpu") + 1.0))
+    assert runner.judge(inputs, number, values, [moved]) is False
+    other = next(leaf for leaf in plan.find_part(part) if "conv" in plan[leaf].name and plan[leaf].kind == "call")
+    read = runner.trace(inputs, (), runner.describe(inputs, part, other - first).slots).values
+    given = runner.trace(inputs, (), [(other, place) for place in range(plan[other].results)]).values
+    assert runner.judge(inputs, other, read, given) is None, "nothing bounds a convolution's rounding"

@@ -96,6 +96,7 @@ def judge_command(
 ) -> None:
     """Hear both sides of a task until they part at one operation, compute that alone, and sign who is wrong.
 
+    Sides of two determinism classes are each judged by a bound on that operation's rounding, where it has one.
     Ends with 1 where no side is: it could not tell.
     """
     journal = Journal(as_json)
@@ -107,17 +108,19 @@ def judge_command(
         sides = disputed.choose_sides(named)
         if opened.key.address in sides:
             raise Refused("a side is no referee of its own dispute", "take another wallet with --data")
-        disputed.check_class(course.runner.determinism_class(), sides)
+        across = disputed.is_across(sides)
+        if not across:
+            disputed.check_class(course.runner.determinism_class(), sides)
         roots = hash_of(disputed.root_of(sides[0])), hash_of(disputed.root_of(sides[1]))
         most = memory_of(settings) // SHARE
-        terms = Terms(disputed.domain, disputed.name, sides, roots, answer_s, most)
+        terms = Terms(disputed.domain, disputed.name, sides, roots, answer_s, most, across)
         room = HearingRoom(Referee(terms, course, int(time.time())), opened.key.key, lambda: int(time.time()))
         with serve_in_thread(room.app(), host, port) as url:
             text = (
                 f"Hearing {sides[0]} and {sides[1]} at {url}: `gradmarket wallet dispute answer {job} {task} --referee`"
             )
             journal.say("hearing", text, url=url, sides=list(sides), referee=opened.key.address)
-            ruling = room.hold(course.redo)
+            ruling = room.hold(course.redo, course.judge)
             if to is not None:
                 heard = room.tell().model_dump(mode="json")
                 to.write_text(json.dumps({"job": job, "task": task, **heard}, indent=2) + "\n")
@@ -156,7 +159,7 @@ def answer_command(
             raise Refused(f"{here}: there is nothing to stand by", "answer on the machine that gave the answer")
         transport = connect_to_referee(referee, lambda seconds: seconds < ANSWER_S)
         try:
-            own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show)
+            own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show, course.results)
             side = CarefulSide(disputed.domain, disputed.name, root, own, course, named)
             ruling = answer_until_ruled(transport, side, lambda text: journal.say("asked", text))
         finally:

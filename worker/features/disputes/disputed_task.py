@@ -6,7 +6,7 @@ from typing import Final
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import Refused
-from gradmarket.market.job import Publication
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import proof
 from gradmarket.market.rules.classes import list_checked_classes
@@ -49,7 +49,7 @@ class DisputedTask:
     def choose_sides(self, named: Sequence[Address]) -> tuple[Address, Address]:
         """Returns the two named sides, or where none are, a worker of each of the two answers that were given.
 
-        Raises Refused where they do not differ, or answered in different determinism classes.
+        Raises Refused where they do not differ.
         """
         first = {root: side for side, root in reversed(list(self.answers.items()))}
         sides = tuple(named) or tuple(reversed(first.values()))
@@ -60,12 +60,11 @@ class DisputedTask:
             raise Refused(f"a dispute has two sides, and {what}", "name two sides with --side")
         if self.root_of(sides[0]) == self.root_of(sides[1]):
             raise Refused("both sides gave the same answer: there is no dispute", PUBLISHED)
-        if len({self.classes[side] for side in sides if side in self.classes}) > 1:
-            raise Refused(
-                "the sides answered in different determinism classes: their bits may differ without a lie",
-                "name two sides of one class with --side",
-            )
         return sides[0], sides[1]
+
+    def is_across(self, sides: Sequence[Address]) -> bool:
+        """Returns whether the sides answered in different classes: honest ones differ by their rounding."""
+        return len({self.classes[side] for side in sides if side in self.classes}) > 1
 
     def check_class(self, own: str, sides: Sequence[Address]) -> None:
         """Raises Refused where this machine is of another class than the sides."""
@@ -77,17 +76,27 @@ class DisputedTask:
                 )
 
 
+def check_disputable(spec: JobSpec) -> None:
+    """Raises Refused where nobody can trace the job's tasks."""
+    if spec.private is not None:
+        raise Refused(
+            "the rows stay with their holders: nobody else can compute the task",
+            "dispute a task of a job without holders",
+        )
+    if spec.step.leaves:
+        raise Refused(
+            "the answers commit to windows, which are audited one by one and not traced",
+            "dispute a task of a job without step.window; an audit repeats its windows",
+        )
+
+
 def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: JobId, task: str) -> DisputedTask:
     """Raises Untrusted where what is published is not signed, Refused until the answers are, NotFound as the market."""
     listed, evidence = market.job(job), market.task(job, task)
     publication, chain_job = listed.publication, listed.chain_job
     if publication is None or chain_job is None:
         raise Refused(f"job {job} is not on the chain yet", "come again once the task has answers")
-    if publication.spec.private is not None:
-        raise Refused(
-            "the rows stay with their holders: nobody else can compute the task",
-            "dispute a task of a job without holders",
-        )
+    check_disputable(publication.spec)
     offer = evidence.offer.struct()
     scope = OfferScope(ledger.domain(), ChainView(ledger, me).opened(chain_job).signer, offer)
     if publication.job != job or offer.job != chain_job:

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.hearing import Redo, judge_operation
+from gradmarket.market.features.disputes.hearing import Judge, Redo, judge_operation
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -97,14 +97,14 @@ class HearingRoom:
             self._referee.receive(reply, self._clock())
             self._announce()
 
-    def hold(self, redo: Redo) -> SignedRuling:
+    def hold(self, redo: Redo, judge: Judge | None = None) -> SignedRuling:
         """Waits for answers until each one's time is over, computes the one operation, and returns the ruling.
 
         Sides ask on while it computes: both have answered, so nothing changes meanwhile.
         """
         while (verdict := self._referee.verdict) is None:
             if (leaf := self._wait_for_operation()) is not None:
-                judge_operation(self._referee, leaf, redo)
+                judge_operation(self._referee, leaf, redo, judge)
         with self._changed:
             self._announce()
         return self._sign_ruling(verdict)

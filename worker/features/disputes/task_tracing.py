@@ -58,6 +58,19 @@ class TracedCourse:
         """Returns the bytes of what an operation reads: the task is traced once more for them."""
         return self.runner.trace(self.inputs, (), self._describe(part, leaf).slots).values
 
+    def results(self, part: int, leaf: int) -> Sequence[bytes]:
+        """Returns the bytes of what an operation gave here: the task is traced once more for them."""
+        number = self.number(part, leaf)
+        wanted = [(number, place) for place in range(self._describe(part, leaf).results)]
+        return self.runner.trace(self.inputs, (), wanted).values
+
+    def judge(self, leaf: int, values: Sequence[bytes], results: Sequence[bytes]) -> bool | None:
+        """Returns whether any class can have got these results of an operation; None where no bound is known."""
+        try:
+            return self.runner.judge(self.inputs, leaf, values, results)
+        except RunnerFailed as error:
+            raise Refused(f"this machine could not compute it: {error.detail}") from error
+
     def redo(self, leaf: int, values: Sequence[bytes]) -> bytes:
         """Returns the leaf of an operation. Raises Refused where it cannot be computed here."""
         try:

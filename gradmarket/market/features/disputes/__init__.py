@@ -8,6 +8,9 @@ operation in which they part. All before it are the same in both trees, and so a
 show them, and the referee computes the one operation. After Canetti, Riva and Rothblum
 2011, "Practical delegation of computation using multiple servers", and Arun et al. 2025, "Verde".
 
+Sides of two determinism classes also show what the operation gave them, and each is judged by a bound on its rounding
+(graphdoc.tracing.rounding), as in TAO (Yao et al. 2025): nobody is at fault where both are within it.
+
 An honest side always wins: it can answer every question, no answer of the other makes its own inconsistent, and the
 operation comes out as in its leaf. The rules know no torch: the operation is computed by who asks them.
 """

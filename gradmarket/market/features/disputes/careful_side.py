@@ -39,6 +39,8 @@ class CarefulSide:
     dispute: Hash | None = None
     last: int = -1
     has_shown: bool = False
+    shown: int | None = None
+    """The operation whose values it has shown, and whose results may be asked for once."""
     part: int | None = None
     """The one that the questions are about now."""
 
@@ -49,7 +51,8 @@ class CarefulSide:
         check_struct_signature(self.domain, struct, put.signature, self.referee)
         self._check_question(put.number, put.question)
         self.dispute, self.last = dispute, put.number
-        self.has_shown |= put.question.asked == "values"
+        if put.question.asked in ("values", "results"):
+            self.has_shown, self.shown = True, put.question.place if put.question.asked == "values" else None
         self.part = put.question.place if put.question.asked == "part" else self.part
         return self.side.answer(self.domain, self.course, dispute, put.number, put.question)
 
@@ -76,7 +79,10 @@ class CarefulSide:
             raise Refused("the referee asks about a place that the task does not have")
         if question.asked == "values" and self.has_shown:
             raise Refused("the referee asks for the values of two operations")
-        if (question.asked in ("entry", "values")) if self.part is None else (question.asked in ("root", "part")):
+        if question.asked == "results" and self.shown != question.place:
+            raise Refused("the referee asks for results of an operation whose values it did not ask for just before")
+        misplaced = ("entry", "values", "results") if self.part is None else ("root", "part")
+        if question.asked in misplaced:
             raise Refused("the referee asks about two parts, or for values of none")
         if question.asked == "entry" and not self._is_given_by_operation(question):
             raise Refused("the referee asks for an entry that no operation gives")

@@ -12,10 +12,17 @@ Ask = Callable[[DisputeQuestion, Question], Iterable[Reply]]
 """Carries a question to a side, and returns what it has sent by the end of its time: nothing, or too much."""
 Redo = Callable[[int, Sequence[bytes]], bytes]
 """Computes an operation from the bytes of what it reads. Raises Refused where it cannot."""
+Judge = Callable[[int, Sequence[bytes], Sequence[bytes]], bool | None]
+"""Returns whether an operation can have given these results on the values: within its rounding; None where no bound is
+known. Raises Refused where it cannot be computed."""
 
 
 def hear_dispute(
-    referee: Referee, sides: Mapping[Address, Ask], redo: Redo, clock: Callable[[], int]
+    referee: Referee,
+    sides: Mapping[Address, Ask],
+    redo: Redo,
+    clock: Callable[[], int],
+    judge: Judge | None = None,
 ) -> DisputeVerdict:
     """Returns the verdict. What a side sends that is no answer counts as nothing."""
     while referee.verdict is None:
@@ -27,17 +34,28 @@ def hear_dispute(
                 except Refused:
                     continue
         if (leaf := referee.operation) is not None:
-            judge_operation(referee, leaf, redo)
+            judge_operation(referee, leaf, redo, judge)
         elif referee.asked == asked:
             referee.expire(max(clock(), asked.until + 1))
     return referee.verdict
 
 
-def judge_operation(referee: Referee, leaf: int, redo: Redo) -> None:
-    """Decides by the operation done again; without a loser where it cannot be."""
+def judge_operation(referee: Referee, leaf: int, redo: Redo, judge: Judge | None = None) -> None:
+    """Decides by the operation done again, between classes by its rounding; without a loser where it cannot be."""
+    if referee.terms.across:
+        referee.decide_across({side: _judge_side(referee, leaf, side, judge) for side in referee.terms.sides})
+        return
     try:
         computed = redo(leaf, referee.inputs)
     except Refused as error:
         referee.decide(None, error.detail)
         return
     referee.decide(computed)
+
+
+def _judge_side(referee: Referee, leaf: int, side: Address, judge: Judge | None) -> bool | None:
+    results = referee.list_results()[side]
+    try:
+        return None if judge is None or results is None else judge(leaf, referee.inputs, results)
+    except Refused:
+        return None

@@ -9,7 +9,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
 
-Asked = Literal["root", "part", "children", "leaf", "entry", "values"]
+Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]
 LENGTH: Final = 8
 
 
@@ -20,7 +20,7 @@ class Question(NamedTuple):
     proof of its checkpoint.
     `children`: of the node at `level` and `place`. `leaf`: the leaf at `place`, but of no part, and those that
     it reads with their proofs; of a checkpoint alone. `entry`: the leaf, with its proof, that the checkpoint at `place`
-    has entry `level` of. `values`: the bytes of what an operation reads.
+    has entry `level` of. `values`: the bytes of what an operation reads. `results`: those of what it gave the side.
     """
 
     asked: Asked
@@ -81,7 +81,7 @@ def split_hashes(data: bytes) -> list[bytes]:
 
 def count_questions(parts: int, operations: int) -> int:
     """Returns the most questions of a dispute about traces of so many parts, each of at most so many operations."""
-    return 1 + count_levels(parts) + 1 + 1 + count_levels(operations) + 2
+    return 1 + count_levels(parts) + 1 + 1 + count_levels(operations) + 3
 
 
 def _encode_number(number: int) -> bytes:

@@ -4,7 +4,7 @@ One object per dispute. It does no I/O, holds no clock and computes nothing of t
 questions to both sides, gives it their answers with the time, and computes the one operation that it ends with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -87,6 +87,8 @@ class Terms:
     answer_s: int
     most_values: int
     """The largest message with an operation's inputs."""
+    across: bool = False
+    """Whether the sides are of different determinism classes, so that honest ones differ by rounding."""
 
     @property
     def dispute(self) -> Hash:
@@ -115,6 +117,11 @@ class _Shown:
     leaf: bytes = b""
     digests: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
+
+
+SHOWN: Final = ("values", "results")
+"""Questions whose answers are as long as the task's tensors."""
 
 
 class Referee:
@@ -149,12 +156,17 @@ class Referee:
     @property
     def operation(self) -> int | None:
         """Returns the operation that is to be computed, once both have shown what it reads; else None."""
-        return self._leaf if self.verdict is None and self.question.asked == "values" and self._is_answered() else None
+        last = "results" if self.terms.across else "values"
+        return self._leaf if self.verdict is None and self.question.asked == last and self._is_answered() else None
 
     @property
     def inputs(self) -> Sequence[bytes]:
         """Returns the bytes of what that operation reads, as `course.values` lists it: both agree on their digests."""
-        return self._shown[next(iter(self._answers))].values
+        return next((shown.values for shown in self._shown.values() if shown.values), [])
+
+    def list_results(self) -> Mapping[Address, Sequence[bytes] | None]:
+        """Returns what the operation gave each side, of other classes; None of one whose bytes are too many here."""
+        return {side: None if side in self._oversized else shown.results for side, shown in self._shown.items()}
 
     def receive(self, answer: Reply, now: int) -> None:
         """Takes an answer. Raises Refused where it is late, of another, or not signed: then it counts as none.
@@ -164,7 +176,7 @@ class Referee:
         if now > self._until:
             raise Refused("the answer is late")
         self.check_signed(answer.side, answer.number, digest_said(answer.said), answer.signature)
-        if len(answer.said) > self.most_bytes and self.question.asked == "values":
+        if len(answer.said) > self.most_bytes and self.question.asked in SHOWN:
             self.record_oversized(answer.side)
             return
         self._answers[answer.side] = answer
@@ -175,7 +187,7 @@ class Referee:
         except Refused as error:
             self._lose({answer.side}, f"its answer does not hold: {error.detail}")
             return
-        if self.question.asked != "values":
+        if self.question.asked not in SHOWN:
             self.messages += len(answer.said) + len(answer.signature)
         if self._is_answered():
             self._go_on(now)
@@ -183,9 +195,9 @@ class Referee:
     def record_oversized(self, side: Address) -> None:
         """Excuses a side whose signed answer is longer than what holds; where both have only such, nobody can tell.
 
-        Anything but values has a length that the course gives: a longer answer counts as none.
+        Anything but values and results has a length that the course gives: a longer answer counts as none.
         """
-        if self.question.asked != "values":
+        if self.question.asked not in SHOWN:
             return
         self._oversized.add(side)
         if self._oversized == set(self._shown):
@@ -216,6 +228,22 @@ class Referee:
             self.verdict = DisputeVerdict(frozenset(), f"{self._describe(self.question.place).name}: {why}", leaf)
             return self.verdict
         return self._compare(computed)
+
+    def decide_across(self, judged: Mapping[Address, bool | None]) -> DisputeVerdict:
+        """Returns the verdict from whether each side's results are within the rounding of any machine; None: unknown.
+
+        Between classes honest sides part where their rounding first does: who is within its bound is not at fault
+        there, and nothing is said of later operations.
+        """
+        if self.operation is None or not self.terms.across:
+            raise Refused("there is nothing to decide between classes yet")
+        name = self._describe(self.question.place).name
+        if wrong := {side for side, within in judged.items() if within is False}:
+            return self._lose(wrong, f"{name} comes out otherwise, by more than any order of its sums explains")
+        if None in judged.values():
+            return self._lose(set(), f"{name} has no bound on its rounding here: between classes nobody can tell")
+        why = f"no fault: both are within the rounding of {name}, where they part first; later ones are not looked at"
+        return self._lose(set(), why)
 
     def _compare(self, computed: bytes) -> DisputeVerdict:
         wrong = {side for side, shown in self._shown.items() if shown.leaf != computed}
@@ -253,7 +281,7 @@ class Referee:
         count, place = self._count(), self.question.place
         levels = count_levels(count) + 1
         match self.question.asked:
-            case "values":
+            case "values" | "results":
                 return self.terms.most_values
             case "entry":
                 made = self._describe(max(0, self._find_entry()[0]))
@@ -333,6 +361,14 @@ class Referee:
                 raise Refused("a value is not the one of its digest")
         shown.values = values
 
+    def _read_results(self, shown: _Shown, answer: Reply) -> None:
+        claimed = split_hashes(shown.leaf)
+        results = split_parts(answer.said, len(claimed))
+        for value, digest in zip(results, claimed, strict=True):
+            if digest_packed(value) != digest:
+                raise Refused("a result is not the one of its digest")
+        shown.results = results
+
     def _go_on(self, now: int) -> None:
         one, other = (self._shown[side] for side in self.terms.sides)
         question = self.question
@@ -357,6 +393,9 @@ class Referee:
             self._compare_entry(one.digests[0])
         elif question.asked == "leaf":
             self._ask(Question("values", 0, question.place), now)
+        elif question.asked == "values" and self.terms.across:
+            self._oversized = set()
+            self._ask(Question("results", 0, question.place), now)
 
     def _descend(self, level: int, place: int, now: int) -> None:
         """Asks about a node in which the sides differ."""
@@ -381,4 +420,5 @@ _READ: Final = {
     "leaf": Referee._read_leaf,
     "entry": Referee._read_entry,
     "values": Referee._read_values,
+    "results": Referee._read_results,
 }

@@ -14,19 +14,27 @@ Show = Callable[[int, int], Sequence[bytes]]
 """Returns the bytes of the values that an operation of a part reads: the trace is run once more for them."""
 
 
+Results = Callable[[int, int], Sequence[bytes]]
+"""Returns the bytes of what an operation of a part gave: the trace is run once more for them."""
+
+
 Detail = Callable[[int], Sequence[bytes]]
 """Returns the leaves of a part's operations, its checkpoint last: the trace is run once more for them."""
 
 
 @dataclass
 class Side:
-    """A side that has traced the task by its checkpoints; `detail` and `show` are each called once in a dispute."""
+    """A side that has traced the task by its checkpoints.
+
+    `detail`, `show` and `results` are each called once in a dispute at most.
+    """
 
     address: Address
     sign: Signer
     checkpoints: Sequence[bytes]
     detail: Detail
     show: Show
+    results: Results
     _part: int | None = None
     _leaves: Sequence[bytes] = ()
 
@@ -69,6 +77,8 @@ class Side:
                 return join_parts(self._prove([told.reads[told.values[question.level][0]]]))
             case "values":
                 return join_parts(self.show(self._part or 0, place))
+            case "results":
+                return join_parts(self.results(self._part or 0, place))
 
     def _prove(self, leaves: Iterable[int]) -> list[bytes]:
         """Returns each leaf and its proof."""

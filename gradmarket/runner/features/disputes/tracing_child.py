@@ -3,14 +3,15 @@
 tracing_runner.py runs it as `python -I -m gradmarket.runner.features.disputes.tracing_child <configuration as JSON>`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
+from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from gradmarket.market.features.disputes.traced.operations import Operations
 from gradmarket.market.features.disputes.traced.plan import Slot, TaskPlan, TracedTask
 from gradmarket.market.features.disputes.traced.run import trace_task
@@ -56,13 +57,13 @@ class _SentTask:
 
 
 class TracingHandler(StepHandler):
-    """Handles `trace`, `outline`, `describe` and `redo` too."""
+    """Handles `trace`, `outline`, `describe`, `redo` and `judge` too."""
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
         self._planned: tuple[tuple[Any, ...], TaskPlan] | None = None
         self.answers.update(trace=self._trace, outline=self._outline_part)
-        self.answers.update(describe=self._describe_operation, redo=self._redo)
+        self.answers.update(describe=self._describe_operation, redo=self._redo, judge=self._judge)
 
     def _plan(self, request: Request) -> TaskPlan:
         key = request["digest"], request["codec"], request["seed"], repr(request["step"])
@@ -109,13 +110,24 @@ class TracingHandler(StepHandler):
         return {**operation._asdict(), "slots": [[slot.leaf, slot.place] for slot in slots]}
 
     def _redo(self, request: Request) -> str:
+        with self._allow_operation(request) as (operations, inputs):
+            return redo_operation(operations, request["leaf"], inputs).hex()
+
+    def _judge(self, request: Request) -> bool | None:
+        with self._allow_operation(request) as (operations, shown):
+            inputs, results = shown[: request["reads"]], shown[request["reads"] :]
+            return judge_results(operations, request["leaf"], inputs, results)
+
+    @contextmanager
+    def _allow_operation(self, request: Request) -> Iterator[tuple[Operations, list[bytes]]]:
+        """Yields the task's operations and the bytes that were sent, with what a step may take."""
         program, step = self.programs[request["digest"]], read_step(request["step"])
         sent = self.views(request["state"])
         inputs = [sent[f"{INPUT}{number}"].tobytes() for number in range(request["inputs"])]
         bounded = self.admit(program, self.views(request["batch"]), step.pass_sizes, Limits(*request["limits"]), True)
         cost = compute_task_cost(program.document, bounded, step)
         with self.allowed(program, replace(cost, memory=self.configuration.memory_bytes), step.passes):
-            return redo_operation(self._prepare(request), request["leaf"], inputs).hex()
+            yield self._prepare(request), inputs
 
     def _prepare(self, request: Request) -> Operations:
         sent = self.views(request["state"])

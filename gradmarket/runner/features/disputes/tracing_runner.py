@@ -20,6 +20,7 @@ TRACING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.features.disput
 Number = Annotated[int, Field(ge=0, lt=2**40)]
 Place = Annotated[int, Field(ge=-1, lt=2**40)]
 _LENGTHS: Final = TypeAdapter(list[Number])
+_JUDGED: Final = TypeAdapter(bool | None)
 _LEAF: Final = TypeAdapter(Annotated[str, Field(pattern=r"^([0-9a-f]{64})*$")])
 
 
@@ -100,6 +101,17 @@ class TracingRunner(Runner):
             beside = {f"{INPUT}{number}": np.frombuffer(value, np.uint8) for number, value in enumerate(values)}
             request = self._write_request(inputs, beside) | {"do": "redo", "leaf": leaf, "inputs": len(values)}
             return bytes.fromhex(self.ask(request, _LEAF))
+
+    def judge(self, inputs: TaskInputs, leaf: int, values: Sequence[Bytes], results: Sequence[Bytes]) -> bool | None:
+        """Returns whether any machine can have got the results of an operation; None where nothing bounds its rounding.
+
+        Raises Refused on other bytes.
+        """
+        with self.lock:
+            shown = [*values, *results]
+            beside = {f"{INPUT}{number}": np.frombuffer(value, np.uint8) for number, value in enumerate(shown)}
+            asked = {"do": "judge", "leaf": leaf, "inputs": len(shown), "reads": len(values)}
+            return self.ask(self._write_request(inputs, beside) | asked, _JUDGED)
 
     def _write_request(self, inputs: TaskInputs, beside: Arrays) -> dict[str, Any]:
         document = self.current_document()

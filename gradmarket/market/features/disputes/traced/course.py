@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
+
+import numpy as np
 
 from gradmarket.market.features.disputes.referee import BEFORE, CourseOperation
 from gradmarket.market.features.disputes.traced.operations import Operations, read_constant
 from gradmarket.market.features.disputes.traced.plan import Slot, TaskPlan, iterate_reads
 from gradmarket.market.terms import Hash
 from graphdoc.tracing.packed import digest_plain_bytes
-from graphdoc.tracing.values import Traced, compute_digest, locate_value, unpack_value
+from graphdoc.tracing.rounding import judge_rounding
+from graphdoc.tracing.values import Traced, Value, compute_digest, locate_value, unpack_value
+
+COPIES: Final = frozenset({"rows", "state", "data", "payload"})
+"""Kinds of operations that add and multiply nothing: any two machines get the same."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +77,45 @@ def redo_operation(operations: Operations, leaf: int, inputs: Sequence[bytes]) -
     It takes the time and the memory of that operation. Raises Refused, OutOfMemory.
     """
     operation = operations.plan[leaf]
+    values = _read_values(operations, leaf, inputs)
+    results = operations.compute(operation, values)
+    return b"".join(compute_digest(locate_value(result, values)) for result in results)
+
+
+def _read_values(operations: Operations, leaf: int, inputs: Sequence[bytes]) -> list[Value]:
     shown = dict(zip(_list_slots(operations.plan, leaf), inputs, strict=True))
     values = []
-    for read in operation.reads:
+    for read in operations.plan[leaf].reads:
         value = read_constant(read)
         if isinstance(read, Slot):
             value = unpack_value(shown[read._replace(grad=False)], operations.device)
             if value is not None and read.grad:
                 value = Traced(value.tensor(operations.device), True, value.base)
         values.append(value)
-    results = operations.compute(operation, values)
-    return b"".join(compute_digest(locate_value(result, values)) for result in results)
+    return values
+
+
+def judge_results(operations: Operations, leaf: int, inputs: Sequence[bytes], results: Sequence[bytes]) -> bool | None:
+    """Returns whether a machine of any class can have got these results of an operation from these inputs.
+
+    None where its rounding has no bound (graphdoc.tracing.rounding). What only copies has none at all. Raises Refused,
+    OutOfMemory.
+    """
+    operation = operations.plan[leaf]
+    values, claimed = _read_values(operations, leaf, inputs), [unpack_value(each, "cpu") for each in results]
+    if operation.kind in COPIES:
+        return all(map(_is_equal, operations.compute(operation, values), claimed))
+    if operation.kind != "call":
+        return None
+    step, seed = operation.about
+    found = judge_rounding(step, values, claimed, seed)
+    return None if found is None else found.within
+
+
+def _is_equal(one: Value, other: Value) -> bool:
+    if one is None or other is None or isinstance(one.data, int | bytes):
+        return one is other or (one is not None and other is not None and one.data == other.data)
+    if isinstance(other.data, int | bytes):
+        return False
+    mine, theirs = one.array(), other.array()
+    return mine.dtype == theirs.dtype and np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")

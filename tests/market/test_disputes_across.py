@@ -1,0 +1,152 @@
+"""Sides of two classes: honest ones part by rounding, which convicts nobody; more than rounding is found."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Final
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
+from gradmarket.market.features.disputes.hearing import hear_dispute
+from gradmarket.market.features.disputes.questions import Question
+from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
+from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
+from gradmarket.market.features.disputes.traced.run import TaskTrace, trace_task
+from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.signing import address_of, digest_struct, signer_of
+from gradmarket.market.terms import Hash
+from graphdoc.tracing.values import Traced, Value
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of
+from tests.kit.torch_tests import TRACING
+from tests.kit.traced import SmallTask, asked, publish, read_value
+
+pytestmark = TRACING
+REFEREE: Final = HONEST
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+@cache
+def task() -> SmallTask:
+    torch.manual_seed(5)
+    model = publish(nn.Sequential(nn.Linear(300, 8), nn.Tanh(), nn.Linear(8, 3)), (300,))
+    draw = np.random.default_rng(7)
+    rows = {"x": draw.standard_normal((24, 300)).astype(np.float32), "y": draw.integers(0, 3, 24)}
+    return SmallTask(model, rows, asked(rows=12))
+
+
+def find_leaf(name: str) -> int:
+    plan = task().operations.plan
+    return next(leaf for leaf in range(len(plan)) if name in plan[leaf].name)
+
+
+def trace_changed(leaf: int, change: Change) -> TaskTrace:
+    """Returns the trace of a machine on which one operation gives something else, and all later ones follow it."""
+
+    def spoil(number: int, results: list[Value]) -> list[Value]:
+        value = results[0]
+        if number != leaf or value is None:
+            return results
+        return [Traced(change(value.data), value.grad), *results[1:]]
+
+    return trace_task(task().operations, task().slots, spoil)
+
+
+def hear_across(other: TaskTrace) -> DisputeVerdict:
+    here, course = task(), PlanCourse(task().operations.plan)
+    roots = Hash(here.trace.root), Hash(other.root)
+    terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
+    sides = [side_of(HONEST, here, here.trace), side_of(LIAR, here, other)]
+    asks = {side.address: asking(side, course, terms) for side in sides}
+    redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
+    return hear_dispute(Referee(terms, course, 0), asks, redo, lambda: 0, judge)
+
+
+def sum_backwards(_product: torch.Tensor) -> torch.Tensor:
+    """The first product in float32, whose terms are added one after another from the last on."""
+    values = [read_value(read, task().trace) for read in task().operations.plan[find_leaf("linear")].reads]
+    data, weight, bias = (value.tensor("cpu") for value in values if value is not None)
+    total = torch.zeros(data.shape[0], weight.shape[0])
+    for place in reversed(range(data.shape[1])):
+        total = total + data[:, place : place + 1] * weight.t()[place : place + 1]
+    return total + bias
+
+
+def test_honest_sides_of_two_classes_part_by_rounding_and_nobody_is_at_fault() -> None:
+    leaf = find_leaf("linear")
+    verdict = hear_across(trace_changed(leaf, sum_backwards))
+    assert (verdict.wrong, verdict.leaf) == (frozenset(), leaf)
+    assert verdict.why.startswith("no fault: both are within the rounding of")
+
+
+@pytest.mark.parametrize("by", [1e-2, float("nan")])
+def test_a_lie_beyond_the_bound_is_found(by: float) -> None:
+    leaf = find_leaf("linear")
+
+    def move(product: torch.Tensor) -> torch.Tensor:
+        moved = product.clone()
+        moved[-1, -1] += by
+        return moved
+
+    verdict = hear_across(trace_changed(leaf, move))
+    assert (verdict.wrong, verdict.leaf) == ({address_of(LIAR)}, leaf)
+    assert "more than any order of its sums explains" in verdict.why
+
+
+def test_other_rows_than_the_tasks_are_found_between_classes_too() -> None:
+    leaf = find_leaf("draw of the task's rows")
+    here = task()
+
+    def spoil(number: int, results: list[Value]) -> list[Value]:
+        rows = results[0]
+        return [Traced(rows.array()[::-1].copy())] if number == leaf and rows is not None else results
+
+    verdict = hear_across(trace_task(here.operations, here.slots, spoil))
+    assert (verdict.wrong, verdict.leaf) == ({address_of(LIAR)}, leaf)
+
+
+def test_where_nothing_bounds_the_rounding_the_referee_says_that_it_cannot_tell() -> None:
+    leaf = find_leaf("tanh")
+    verdict = hear_across(trace_changed(leaf, lambda tensor: tensor + 0.25))
+    assert (verdict.wrong, verdict.leaf) == (frozenset(), leaf)
+    assert "between classes nobody can tell" in verdict.why
+
+
+def test_results_that_are_not_a_side_s_own_lose() -> None:
+    here, other = task(), trace_changed(find_leaf("linear"), sum_backwards)
+    course, roots = PlanCourse(here.operations.plan), (Hash(here.trace.root), Hash(other.root))
+    terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
+    honest, liar = side_of(HONEST, here, here.trace), side_of(LIAR, here, other)
+    liar.results = honest.results
+    asks = {side.address: asking(side, course, terms) for side in (honest, liar)}
+    verdict = hear_dispute(Referee(terms, course, 0), asks, partial(redo_operation, here.operations), lambda: 0)
+    assert verdict.wrong == {address_of(LIAR)}
+    assert "not the one of its digest" in verdict.why
+
+
+def test_a_careful_side_shows_results_of_the_operation_whose_values_it_showed_and_of_no_other() -> None:
+    here, course = task(), PlanCourse(task().operations.plan)
+    own = side_of(HONEST, here, here.trace)
+    careful = CarefulSide(DOMAIN, OFFER, Hash(here.trace.root), own, course, address_of(REFEREE))
+    sides, roots = (own.address, address_of(LIAR)), (Hash(here.trace.root), Hash(bytes(32)))
+    dispute = careful.name_dispute(sides, roots)
+
+    def put(number: int, asked: Question) -> None:
+        until = 10
+        struct = DisputeQuestion(dispute, number, asked.digest(dispute, number), until)
+        signature = signer_of(REFEREE)(digest_struct(DOMAIN, struct))
+        careful.answer(PutQuestion(sides, roots, number, asked, until, signature))
+
+    put(0, Question("root"))
+    put(1, Question("part", 0, 1))
+    with pytest.raises(Refused, match="values it did not ask for"):
+        put(2, Question("results", 0, 0))
+    put(3, Question("values", 0, 0))
+    with pytest.raises(Refused, match="values it did not ask for"):
+        put(4, Question("results", 0, 1))
+    put(5, Question("results", 0, 0))
+    with pytest.raises(Refused, match="values it did not ask for"):
+        put(6, Question("results", 0, 0))

@@ -1,0 +1,53 @@
+"""Whose answers can be disputed: two that differ, of one class or of two, and of a job whose tasks can be traced."""
+
+from typing import Any, cast
+
+import pytest
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import Address, Digest
+from tests.features.test_served_fields import LOCAL, SPEC
+from worker.features.disputes.disputed_task import DisputedTask, check_disputable
+
+ANN, BEA = Address("0x" + "11" * 20), Address("0x" + "22" * 20)
+ROOTS = Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64)
+HOLDERS = {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": [str(ANN)], "least_rows": 8}
+ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+NOISED = {"rows": 8, "per_row": {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8, "delta": 1e-5}}
+
+
+def disputed(*classes: str) -> DisputedTask:
+    none = cast(Any, None)
+    of = dict(zip((ANN, BEA), classes, strict=True))
+    return DisputedTask(none, none, none, none, dict(zip((ANN, BEA), ROOTS, strict=True)), of, None)
+
+
+def test_sides_of_two_classes_are_heard_and_judged_by_their_rounding() -> None:
+    here = disputed("cpu/a", "cpu/b")
+    sides = here.choose_sides(())
+    assert here.is_across(sides)
+    assert not disputed("cpu/a", "cpu/a").is_across(sides)
+    with pytest.raises(Refused, match="this machine is cpu/b"):
+        here.check_class("cpu/b", [ANN])
+
+
+@pytest.mark.parametrize(
+    ("more", "why", "remedy"),
+    [
+        ({"step": LOCAL, "audit": {"probability": 0.5}}, "commit to windows", "step.window"),
+        ({"data": HOLDERS, "replication": ALONE}, "the rows stay with their holders", "without holders"),
+        (
+            {"data": HOLDERS, "replication": ALONE, "step": NOISED},
+            "the rows stay with their holders",
+            "without holders",
+        ),
+    ],
+)
+def test_a_job_whose_tasks_nobody_can_trace_is_refused_in_one_sentence(
+    more: dict[str, Any], why: str, remedy: str
+) -> None:
+    with pytest.raises(Refused, match=why) as refused:
+        check_disputable(JobSpec.model_validate({**SPEC, **more}))
+    assert remedy in refused.value.remedy
+    check_disputable(JobSpec.model_validate(SPEC))
