@@ -86,6 +86,9 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     if job.determinism_class is None:
         return []
     mixable = ballots.list_mixable_classes(reader, job, now)
+    beside = assignment.list_comparable_classes(job.determinism_class, mixable)
+    if not reader.session.scalar(_ANY_UNCOVERED, workers.asked_of(job, now, beside)):
+        return []  # as after most draws where several jobs share the workers
     if joining.has_queue(reader, job, now):
         return _list_next_in_queue(reader, job, mixable, now)
     return [
@@ -247,7 +250,9 @@ def _load_content_workers(
     return [row for row in rows if workers.is_serving_job(row, job.id) and workers.asks_of(row, job) <= job.price]
 
 
-_ASKS: Final = select(Worker).where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~joining.COVERED)
+_UNCOVERED: Final = (*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~joining.COVERED)
+_ANY_UNCOVERED: Final = select(select(Worker.address).where(*_UNCOVERED).exists())
+_ASKS: Final = select(Worker).where(*_UNCOVERED)
 _DRAWN: Final = {
     known: _ASKS.where(~NEW if known else NEW).order_by(joining.TURN, func.random()).limit(SAMPLE)
     for known in (True, False)
