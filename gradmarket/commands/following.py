@@ -54,11 +54,16 @@ def follow_job(
             if job.state in OVER:
                 return job
         except (ServiceUnreachable, ServiceProblem) as error:
-            if not _is_passing_error(error):
+            if not is_passing_error(error):
                 raise
             following.tries += 1
             away(following.job, error, following.tries)
-        time.sleep(min(FIRST_PAUSE_S * 2**following.tries, LONGEST_PAUSE_S))
+        time.sleep(compute_pause(following.tries))
+
+
+def compute_pause(tries: int) -> float:
+    """Returns the seconds until the next try, after so many that failed."""
+    return float(min(FIRST_PAUSE_S * 2 ** min(tries, 32), LONGEST_PAUSE_S))
 
 
 class _Following:
@@ -86,7 +91,7 @@ class _Following:
         return self.job
 
 
-def _is_passing_error(error: MarketError) -> bool:
+def is_passing_error(error: MarketError) -> bool:
     """Whether a service that restarts, or the proxy before it, answers like that."""
     return error.status in BUSY if isinstance(error, ServiceProblem) else True
 

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar, get_args
 from rich.console import Console
 from torch import nn
 
-from gradmarket.commands.following import OVER
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
+from gradmarket.commands.following import OVER, compute_pause, describe_outage, is_passing_error
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
@@ -63,15 +64,25 @@ class Sweep:
     def watch(self, console: Console | None = None, timeout: float | None = None) -> list[Run]:
         """Prints a line for each run that ends or pauses, until none goes on; returns all runs.
 
-        Raises WatchTimeout after `timeout` seconds; the runs go on.
+        Where the service is away for a while, it is tried again. Raises WatchTimeout after `timeout` seconds; the runs
+        go on.
         """
         check_seconds("timeout", timeout)
         console = console or ShownConsole()
         until = None if timeout is None else time.monotonic() + timeout
         left = dict(zip(map(str, range(len(self))), zip(self.points, self.jobs, strict=True), strict=True))
+        tries = 0
         while left:
             for name, (point, job) in list(left.items()):
-                view = job.view()
+                try:
+                    view, tries = job.view(), 0
+                except (ServiceUnreachable, ServiceProblem) as error:
+                    if not is_passing_error(error):
+                        raise
+                    tries += 1
+                    if tries == 1:
+                        console.print(describe_outage(error), markup=False, highlight=False)
+                    break
                 if view.state in OVER or view.state is JobState.PAUSED:
                     del left[name]
                     told = f"{describe_point(point)}: {view.state} {view.reason} {view.remedy}".strip()
@@ -79,7 +90,7 @@ class Sweep:
             if left and until is not None and time.monotonic() > until:
                 raise WatchTimeout(f"after {timeout:g} s {len(left)} of {len(self)} runs go on, and so does watch()")
             if left:
-                time.sleep(LOOK_S)
+                time.sleep(max(LOOK_S, compute_pause(tries) if tries else 0.0))
         return self.runs()
 
     def runs(self) -> list[Run]:

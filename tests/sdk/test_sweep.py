@@ -1,6 +1,7 @@
 """A grid of runs: posted from threads, watched together, compared; and grids that are none."""
 
 import io
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -9,13 +10,20 @@ from rich.console import Console
 from torch import nn
 
 from gradmarket import Market
+from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.commands.following import compute_pause
 from gradmarket.market.errors import Refused
 from gradmarket.market.rules.stopping import StopAtMetric, find_direction
+from gradmarket.market.terms import JobState
+from gradmarket.sdk import sweep
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.sweep import Run, Sweep, apply_point, choose_best, list_points
+from gradmarket.terminal import ShownConsole
+from tests.network.servers import serving
 from tests.patience import PATIENCE_S
 from tests.sdk.test_train import bits, blobs, network
+from tests.shown import shown_job
 from tests.town import ALONE
 
 ARGUMENTS: dict[str, Any] = {"price": "0.001 GRAD", "replication": ALONE, "rounds": 2}
@@ -24,19 +32,19 @@ ARGUMENTS: dict[str, Any] = {"price": "0.001 GRAD", "replication": ALONE, "round
 def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market) -> None:
     said = io.StringIO()
     grid = {"optimizer.lr": [1e-1, 1e-9], "seed": [3]}
-    sweep = market.sweep(network(), nn.CrossEntropyLoss(), blobs(), grid, tags=["mine"], **ARGUMENTS)
-    runs = sweep.watch(Console(file=said, width=200), timeout=PATIENCE_S)
+    made = market.sweep(network(), nn.CrossEntropyLoss(), blobs(), grid, tags=["mine"], **ARGUMENTS)
+    runs = made.watch(Console(file=said, width=200), timeout=PATIENCE_S)
     assert [(run.state, run.rounds, run.point["optimizer.lr"]) for run in runs] == [
         ("finished", 2, 1e-1),
         ("finished", 2, 1e-9),
     ]
     assert said.getvalue().count("seed=3: finished") == 2
-    assert {job.id for job in market.jobs(tag=sweep.tag)} == {job.id for job in sweep.jobs}
-    view = sweep.jobs[0].view()
-    assert (set(view.tags), view.note) == ({sweep.tag, "mine"}, "optimizer.lr=0.1, seed=3")
-    best = sweep.best()
+    assert {job.id for job in market.jobs(tag=made.tag)} == {job.id for job in made.jobs}
+    view = made.jobs[0].view()
+    assert (set(view.tags), view.note) == ({made.tag, "mine"}, "optimizer.lr=0.1, seed=3")
+    best = made.best()
     assert best.best["accuracy"] == max(run.best["accuracy"] for run in runs)
-    assert sweep.best("loss").point["optimizer.lr"] == 1e-1
+    assert made.best("loss").point["optimizer.lr"] == 1e-1
     loaded, again = network(), network()
     number = best.job.load_best_into(loaded)
     best.job.load_into(again, number)
@@ -44,10 +52,10 @@ def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market)
     listed = best.job.checkpoints()
     assert [one.parameters for one in listed] == [one.updated for one in best.job.rounds()]
     assert [one.round for one in listed if one.best] == [number]
-    assert "<polyline" in sweep.plot().svg
-    assert sweep._repr_html_().count("<tr>") == 3
+    assert "<polyline" in made.plot().svg
+    assert made._repr_html_().count("<tr>") == 3
     with pytest.raises(Refused, match="has measured nonsense"):
-        sweep.best("nonsense")
+        made.best("nonsense")
 
 
 def test_jobs_posted_from_threads_are_those_posted_one_after_the_other(market: Market) -> None:
@@ -115,3 +123,28 @@ def test_a_run_that_cannot_be_cancelled_leaves_no_other_spending(market: Market)
     with pytest.raises(Refused, match=f"still spending: {lost.id}"):
         Sweep("tag", [{"a": 1}, {"a": 2}], [lost, job]).cancel()
     assert job.state == "cancelled"
+
+
+def test_a_sweep_is_watched_on_once_the_service_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a job is: its runs go on meanwhile."""
+    monkeypatch.setattr(sweep, "LOOK_S", 0.0)
+    out, answers = io.StringIO(), iter([(503, b"{}")])
+    seen = shown_job(state=JobState.FINISHED).model_dump_json().encode()
+
+    zero = {"genesis": "0x" + "0" * 64, "instance": "0x" + "0" * 64, "unit": "1", "rpc": None}
+    facts = zero | dict.fromkeys(("contract", "token", "signer"), "0x" + "0" * 40)
+    told = json.dumps(facts | {"chain_id": 1, "symbol": "GRAD", "decimals": 18}).encode()
+
+    def answer(_method: str, target: str, _body: bytes) -> tuple[int, bytes]:
+        return (200, told) if target.endswith("/chain") else next(answers, (200, seen))
+
+    with serving(answer) as url:
+        watched = Sweep("tag", [{"a": 1}], [TrainingJob(RequesterClient(url), "0" * 16)])
+        watched.watch(ShownConsole(file=out, width=200))
+    assert out.getvalue().count("trying again until it is back") == 1
+    assert "a=1: finished" in out.getvalue()
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(1, 0.5), (2, 1.0), (7, 10.0), (5000, 10.0)])
+def test_a_pause_is_a_number_after_hours_without_an_answer(tries: int, seconds: float) -> None:
+    assert compute_pause(tries) == seconds

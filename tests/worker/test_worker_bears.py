@@ -14,6 +14,7 @@ from gradmarket.runner import Runner
 from graphdoc.figures import Bound
 from tests.handmade import encoded, node, value, with_nodes
 from tests.worker.conftest import MakeBench, offer
+from worker.markets.leasing import compute_rest
 from worker.protocol.policy import WorkLimits
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
@@ -130,3 +131,8 @@ def test_a_job_is_judged_once_by_a_worker_that_goes_to_others_between(
     with pytest.raises(Refused, match="operations"):
         bench.work(wide := heavier(publication, rows=1_000_000, microbatch=32), offer(wide))
     assert bench.work(other, offer(other))[0] == first[1]
+
+
+@pytest.mark.parametrize(("declined", "seconds"), [(1, 2.0), (5, 32.0), (6, 60.0), (5000, 60.0)])
+def test_a_market_that_offers_nothing_fit_for_a_day_ends_no_worker(declined: int, seconds: float) -> None:
+    assert compute_rest(declined) == seconds

@@ -27,6 +27,11 @@ UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError
 """What a stranger's offer, document or data may raise; none of it may end the worker."""
 
 
+def compute_rest(declined: int) -> float:
+    """Returns the seconds without a lease after so many declined ones in a row."""
+    return min(LONGEST_REST_S, FIRST_REST_S * 2.0 ** min(declined, 32))
+
+
 class Leasing:
     """`given_up` holds the leases that the next poll gives back."""
 
@@ -124,7 +129,7 @@ class Leasing:
 
     def _decline_lease(self, lease: Lease, reason: str) -> str:
         self._declined += 1
-        self._pause_leasing(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
+        self._pause_leasing(compute_rest(self._declined))
         self._context.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
         return reason
 
