@@ -280,7 +280,8 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
             "Newcomers work alone and are audited for certain, so this job's figures are those of a ring that is all "
             f"proven. Where whoever is caught begins anew, any ring leaves {expected.returning:.2%} of a long job's "
             "tasks wrong, besides what it was proven for at the start. Proofs count by what they cost: min(answers, "
-            f"{COMPARABLE:g} x their pay / this job's price, {COMPARABLE:g} x their operations / a gradient's here)."
+            f"{COMPARABLE:g} x their pay / this job's price, {COMPARABLE:g} x their operations / a gradient's here); "
+            "what the one other requester paid that paid for most counts nothing."
         )
     if expected.spent:
         by_share = ", ".join(f"{wrong:.2%}" for wrong in expected.spent)

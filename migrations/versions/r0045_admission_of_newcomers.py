@@ -1,4 +1,4 @@
-"""the state of the test of all newcomers together, where answers are scored"""
+"""who paid for the evidence of records; the test of all newcomers together, where answers are scored"""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("scores", sa.Column("newcomers", sa.JSON(), nullable=True))
+    op.add_column("reputations", sa.Column("payers", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("reputations", "payers")
     op.drop_column("scores", "newcomers")

@@ -87,9 +87,10 @@ def find_task_costs(job: Job) -> tuple[int, int] | None:
 
 
 def compute_cost(job: Job, price: int | None = None) -> GradientCost:
-    """Returns what a gradient of the job costs now, or one of this price: its pay and its operations."""
+    """Returns what a gradient of the job costs now, or one of this price: its pay, its operations and its payer."""
     operations, _bytes = find_task_costs(job) or (0, 0)
-    return GradientCost(float((job.price if price is None else price) * int(job.unit)), float(operations))
+    paid = float((job.price if price is None else price) * int(job.unit))
+    return GradientCost(paid, float(operations), job.token)
 
 
 def find_unit(reader: RowReader, job_id: str) -> str | None:

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, bindparam, exists, select
 
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
-from gradmarket.market.rules.reputation import GradientCost, TrustRecord
+from gradmarket.market.rules.reputation import GradientCost, PaidEvidence, TrustRecord
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Reputation, Worker
 from requester.store.work import RowReader, Work
@@ -114,11 +114,13 @@ def _apply_rule(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecor
 
 
 def _build_trust_record(row: Reputation) -> TrustRecord:
-    return TrustRecord(row.evidence, row.at, row.paid, row.computed)
+    payers = {payer: PaidEvidence(*given) for payer, given in (row.payers or {}).items()}
+    return TrustRecord(row.evidence, row.at, row.paid, row.computed, payers)
 
 
 def _store_record(row: Reputation, after: TrustRecord) -> None:
     row.evidence, row.at, row.paid, row.computed = after.evidence, after.at, after.paid, after.computed
+    row.payers = {payer: list(given) for payer, given in after.payers.items()}
 
 
 def _lock_or_create_record(work: Work, operator: str, determinism_class: str, now: float) -> Reputation:

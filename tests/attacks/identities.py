@@ -1,11 +1,13 @@
 """Names that are only claimed: another's payout address, a payout of one's own again, classes that nobody has."""
 
+from collections import Counter
 from typing import Any
 
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.signing import address_of
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene
+from tests.attacks.scene import PRICE, UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST, TRIPLED
 from tests.patience import wait_until
@@ -67,6 +69,38 @@ def a_newcomer_names_who_is_proven(scene: Scene) -> str:
     borrower.sign_in(payout=owner.address, by=owner.key)
     told = f"owner {passed(owner)}, who names it {named}, who has its consent {passed(borrower)}"
     return f"audits passed: {told}; {job.seen(owner=owner)}"
+
+
+@attack(
+    "a record paid by its own job",
+    "audits passed 1, 1; of them on one task 1; liars paid there 0",
+    alone=True,
+)
+def a_ring_pays_itself_dearly(scene: Scene) -> str:
+    """Two of a ring prove themselves in a dear job that the ring's own requester pays, and lie in a stranger's."""
+    name = f"ring-{scene.key().to_hex()[2:10]}"
+    made = scene.requester.post("/v1/tokens", json={"name": name, "role": "submit"}).json()
+    proven = {"name": "proven", "replicas": 2, "proof": 1, "audit": 1e-9}
+    with scene.market.http(made["token"]) as ring:
+        for blob in (scene.data, scene.manifest, scene.document, scene.parameters):
+            ring.put(f"/v1/blobs/{blob_digest(blob)}", content=blob).raise_for_status()
+        dear = scene.spec(name=name, replication=proven, price=str(100 * PRICE * UNIT), budget=str(10**13))
+        posted = ring.post("/v1/jobs", json=dear | {"tasks_per_round": 2})
+    assert posted.status_code == 201, posted.text
+    own = Posted(scene, posted.json()["id"])
+    wait_until(lambda: own.told()["state"] == "running", "it runs")
+    keys, auditor = [scene.key(), scene.key()], Auditor(own)
+    finish(own, auditor, *(own.scripted(key=key) for key in keys))
+    job = scene.post(replication=proven, rounds=4)
+    liars = [job.scripted(TRIPLED, key=key) for key in keys]
+    before = [job.paid(liar) for liar in liars]
+    told = f"audits passed {', '.join(str(passed(liar)) for liar in liars)}"
+    job.play(*liars, done=lambda: auditor.claim() or any(liar.states == "payable" for liar in liars))
+    places = Counter(held.lease.task for liar in liars for held in liar.held.values())
+    auditor.work = None
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    gained = sum(job.paid(liar) for liar in liars) - sum(before)
+    return f"{told}; of them on one task {max(places.values())}; liars paid there {gained}"
 
 
 @attack(

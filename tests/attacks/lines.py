@@ -13,6 +13,7 @@ LINES: Final = (
     "stall the siblings to win 1 of 1",
     "silent quorum",
     "reputation sleeper",
+    "a record paid by its own job",
     "detecting replicated tasks",
     "random gradient",
     "zero gradient",

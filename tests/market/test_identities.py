@@ -1,5 +1,6 @@
 """The rules by which an identity that costs nothing gains nothing, and the bound that follows from them."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from random import Random
@@ -75,6 +76,38 @@ class TestNewcomers:
 
     def test_one_dear_answer_is_not_sixteen(self) -> None:
         assert not identities.is_proven(standing(1, answer=GradientCost(1e6, 1e12), here=GradientCost(1.0, 1.0)))
+
+    @pytest.mark.parametrize(
+        ("answers", "proves"),
+        [
+            ({"here": 16}, True),
+            ({"own": 1000}, False),
+            ({"own": 1000, "here": 14}, False),
+            ({"own": 1000, "here": 16}, True),
+            ({"own": 16, "other": 16}, True),
+            ({"own": 1000, "other": 8, "third": 8}, True),
+            ({"own": 8, "other": 8, "third": 8}, True),
+        ],
+    )
+    def test_a_requester_alone_proves_nobody_for_others(self, answers: dict[str, int], proves: bool) -> None:
+        """However dear the answers that it paid itself were."""
+        record = NEWCOMER
+        for payer, count in answers.items():
+            for _ in range(count):
+                record = reputation.apply_passed_audit(record, 0.0, GradientCost(1e6, 1e12, payer))
+        here = GradientCost(10.0, 1e9, "here")
+        assert identities.is_proven(reputation.compute_record_standing(record, 0.0, here)) is proves
+        cheap = replace(record, payers={})
+        assert identities.is_proven(reputation.compute_record_standing(cheap, 0.0, here)), "recorded before payers were"
+
+    def test_what_others_paid_weighs_without_the_one_that_gave_most(self) -> None:
+        record = NEWCOMER
+        for cost in (GradientCost(1e6, 1e12, "own"), GradientCost(1.0, 1.0, "other")):
+            for _ in range(16):
+                record = reputation.apply_passed_audit(record, 0.0, cost)
+        assert reputation.weigh_evidence(record, GradientCost(10.0, 1e9, "here")) < 1.0
+        later = reputation.decay_record(record, reputation.HALF_LIFE_S)
+        assert later.payers["own"].evidence == pytest.approx(8.0)
 
     @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
     def test_they_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:

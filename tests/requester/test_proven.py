@@ -180,6 +180,19 @@ def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloo
     assert market.earned() == {}
 
 
+@pytest.mark.parametrize(("payers", "votes"), [(["the ring"], 1), (["requester"], 3), (["one", "another"], 3)])
+def test_a_proof_paid_by_one_other_requester_gives_no_vote(
+    new_floor: NewFloor, payers: Sequence[str], votes: int
+) -> None:
+    """Who owns a requester's token too pays itself, however dear its own job is."""
+    market, _ = open_job(new_floor)
+    known = [market.worker() for _ in range(3)]
+    for payer in payers:
+        prove(market, *known, cost=GradientCost(1e24, 1e12, payer))
+    market.until(lambda: market.task().state not in (TaskState.OPEN, TaskState.COMMITTING))
+    assert market.task().plan.first_wave == votes
+
+
 def test_a_right_answer_whose_payload_never_comes_is_no_evidence(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     silent = market.worker(WITHHOLDER)

@@ -6,6 +6,13 @@ n counts audits passed, each halved in weight every 30 days; `paid` and `compute
 took in operations, halved alike. `price` and `operations` are a gradient's in the job at hand: evidence counts there by
 what it cost, so that sixteen answers cost at least half of sixteen there, whatever job they were given in.
 
+    n = n(own) + sum over the other payers of n(payer) - max over the other payers of n(payer)
+
+A payer is a requester, by its token at this service; `own` is the one of the job at hand, and of `paid` and `computed`
+the same is left out. So what any single requester paid proves nobody for others: with a token and workers it would pay
+itself, dear answers to a job that is cheap to compute, and a ring's evidence would cost nothing. Tokens are given out
+by the service's owner, so several of one requester are no free identities.
+
 That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
 (Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
 any class removes an operator's evidence in all classes. A ballot that a quorum outvoted halves it, and so does each
@@ -16,12 +23,12 @@ failed audit removes what long honest work earned. *Idle identity, kept or bough
 takes places and leaves them has to prove itself again. *Fresh identity*: a newcomer has standing zero, like an operator
 that failed, so registering again gains nothing. *Sybils*: each identity needs audits of its own, and k of them share
 the audits that one would have had; rules.exposure says what remains of it. *Cheap proof*: answers of a tiny job, or of
-one of its own that pays dust, or much for nothing, weigh little in others.
+one that pays dust, weigh little in others, and those of the operator's own job nothing.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import DOUBT
@@ -41,9 +48,24 @@ class GradientCost:
 
     price: float
     operations: float
+    payer: str = ""
+    """The requester that pays; empty where unknown."""
 
 
 UNKNOWN: Final = GradientCost(0.0, 0.0)
+
+
+class PaidEvidence(NamedTuple):
+    """Audits passed, and what these answers cost: pay and operations."""
+
+    evidence: float = 0.0
+    paid: float = 0.0
+    computed: float = 0.0
+
+
+NO_EVIDENCE: Final = PaidEvidence()
+FORGOTTEN: Final = 1e-3
+"""A payer with less evidence than this is told apart no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +76,8 @@ class TrustRecord:
     at: float
     paid: float = 0.0
     computed: float = 0.0
+    payers: Mapping[str, PaidEvidence] = field(default_factory=dict)
+    """What of it each payer gave; the rest is of before payers were recorded, and counts as the job's own."""
 
 
 NEWCOMER: Final = TrustRecord(0.0, float("-inf"))
@@ -69,13 +93,20 @@ def decay_record(record: TrustRecord, at: float) -> TrustRecord:
 
 
 def _scale_record(record: TrustRecord, left: float, at: float) -> TrustRecord:
-    return TrustRecord(record.evidence * left, at, record.paid * left, record.computed * left)
+    payers = {payer: PaidEvidence(*(each * left for each in given)) for payer, given in record.payers.items()}
+    kept = {payer: given for payer, given in payers.items() if given.evidence >= FORGOTTEN}
+    return TrustRecord(record.evidence * left, at, record.paid * left, record.computed * left, kept)
 
 
 def apply_passed_audit(record: TrustRecord, at: float, cost: GradientCost = UNKNOWN) -> TrustRecord:
     """Returns the record after a passed audit of an answer that cost so much."""
     had = decay_record(record, at)
-    return TrustRecord(had.evidence + 1.0, at, had.paid + cost.price, had.computed + cost.operations)
+    payers = dict(had.payers)
+    if cost.payer:
+        given = payers.get(cost.payer, NO_EVIDENCE)
+        one = (1.0, cost.price, cost.operations)
+        payers[cost.payer] = PaidEvidence(*(before + more for before, more in zip(given, one, strict=True)))
+    return TrustRecord(had.evidence + 1.0, at, had.paid + cost.price, had.computed + cost.operations, payers)
 
 
 def apply_outvoted_ballot(record: TrustRecord, at: float) -> TrustRecord:
@@ -99,9 +130,11 @@ def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustR
 
 
 def weigh_evidence(record: TrustRecord, here: GradientCost) -> float:
-    """Returns the evidence that counts in a job whose gradients cost so much."""
-    spent = ((record.paid, here.price), (record.computed, here.operations))
-    return min([record.evidence, *(COMPARABLE * had / each for had, each in spent if each > 0.0)])
+    """Returns the evidence that counts in a job whose gradients cost so much, and whose requester pays them."""
+    others = [given for payer, given in record.payers.items() if payer != here.payer] if here.payer else []
+    left_out = max(others, default=NO_EVIDENCE)
+    spent = ((record.paid - left_out.paid, here.price), (record.computed - left_out.computed, here.operations))
+    return min([record.evidence - left_out.evidence, *(COMPARABLE * had / each for had, each in spent if each > 0.0)])
 
 
 def compute_record_standing(record: TrustRecord, at: float, here: GradientCost = UNKNOWN) -> float:

@@ -1,6 +1,8 @@
 """Tables of trust: audits, and the records of operators."""
 
-from sqlalchemy import ForeignKey, Index
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import AuditState, Digest
@@ -91,6 +93,8 @@ class Reputation(Base):
     """What the answers of the evidence were paid, in the token's smallest units, of the same weight."""
     computed: Mapped[float] = mapped_column(default=0.0, server_default="0")
     """The same of their operations."""
+    payers: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """What of these three each requester's token gave; None before any was recorded."""
     at: Mapped[float]
     passed: Mapped[int] = mapped_column(default=0)
     failed: Mapped[int] = mapped_column(default=0)
