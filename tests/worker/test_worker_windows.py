@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from gradmarket.auditor import Auditor
 from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
-from gradmarket.compute.task_run import Compute, layout_of
+from gradmarket.compute.task_run import Compute, Windowed, layout_of
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.gradient.arrays import Arrays
@@ -342,3 +343,13 @@ def test_a_worker_asks_by_itself_for_as_long_as_an_audit_may_come(
         wait_until(lambda: leaf in fake_market.brought)
     finally:
         states.stop()
+
+
+def test_a_clock_that_was_an_hour_ahead_keeps_no_state_from_an_audit() -> None:
+    """An audit waits for a lease and an upload; who brings nothing by then has a strike."""
+    context: Any = SimpleNamespace(bench=SimpleNamespace(windowed=Windowed(1e9, 60.0)))
+    states: Any = WindowStates(context, SimpleNamespace())
+    states._asked_at = 1e9 + 3600.0
+    assert states._is_time(1e9 + 1.0)
+    states._asked_at = 1e9
+    assert [states._is_time(1e9 + seconds) for seconds in (0.0, 14.0, 15.0)] == [False, False, True]

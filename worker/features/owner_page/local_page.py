@@ -71,7 +71,7 @@ class OwnPage:
 
     def _load_own_facts(self) -> OwnFacts:
         with self._lock:
-            if self._read is None or time.time() - self._read.at > FRESH_S:
+            if self._read is None or abs(time.time() - self._read.at) > FRESH_S:
                 self._read = self._outlook.own.look(time.time())
             return self._read
 

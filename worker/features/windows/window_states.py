@@ -67,10 +67,11 @@ class WindowStates:
                 self._context.journal.once("window_state", f"Could not ask what audits want: {error}")
 
     def _is_time(self, now: float) -> bool:
-        """An audit waits for the time of a lease and an upload: the worker asks four times in it."""
+        """An audit waits for the time of a lease and an upload: the worker asks four times in it, and again where the
+        clock was set back since it asked."""
         last = self._context.bench.windowed
         every = max(LEAST_S, last.waits_s / 4)
-        return now < last.at + ASKED_FOR_S and now >= self._asked_at + every
+        return now < last.at + ASKED_FOR_S and abs(now - self._asked_at) >= every
 
     def _bring_state(self, request: StateRequest) -> None:
         """Brings a state of a task that this worker has computed: it computes nothing that it was not leased."""
