@@ -13,6 +13,7 @@ from typing import Final
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError
 from gradmarket.market.wire.sign_in import ChainFacts
+from worker.markets.leasing import UNFIT
 from worker.markets.loop import BUSY_WAIT_S
 from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, open_market_session
 from worker.problems import Untrusted
@@ -130,6 +131,8 @@ class Scheduler:
         except MarketError as error:
             session.say_problem(error)
             self._resting[session.context.market.origin] = time.monotonic() + PROBLEM_PAUSE_S
+        except UNFIT as error:
+            self._pause_market(session.context.market.origin, error)
         session.run_upkeep()
 
     def _look_around(self) -> None:
@@ -149,7 +152,7 @@ class Scheduler:
     def _estimate_session_worth(self, session: MarketSession) -> None:
         try:
             session.look()
-        except MarketError as error:
+        except UNFIT as error:
             self._pause_market(session.context.market.origin, error)
 
     def leave_market(self, session: MarketSession, opened: ExitStack) -> None:
@@ -161,7 +164,7 @@ class Scheduler:
     def _try_to_join(self, origin: str) -> None:
         try:
             self.join(origin, MarketClient.facts)
-        except MarketError as error:
+        except UNFIT as error:
             self._pause_market(origin, error)
 
     def join(
@@ -189,9 +192,11 @@ class Scheduler:
             return not self.sessions or seconds < UPKEEP_S
         return seconds < GIVEN_UP_S
 
-    def _pause_market(self, origin: str, error: MarketError) -> None:
+    def _pause_market(self, origin: str, error: Exception) -> None:
+        """Asks the market for nothing for a while: what it made this worker raise is no other market's matter."""
         self._resting[origin] = time.monotonic() + REST_S
-        self._shared.journal.say("resting", f"{origin} is not asked for a while: {error}", market=origin)
+        why = str(error) if isinstance(error, MarketError) else f"{type(error).__name__}: {error}"
+        self._shared.journal.say("resting", f"{origin} is not asked for a while: {why}", market=origin)
 
     def _may_poll_market(self, origin: str) -> bool:
         return self._resting.get(origin, 0.0) <= time.monotonic()

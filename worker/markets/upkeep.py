@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from gradmarket.market.errors import MarketError
+from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import JobAccount
 from worker.money.redeemer import Redeemer
@@ -30,7 +30,7 @@ class Upkeep:
         for account in self._context.accounts():
             try:
                 self._look_after(account)
-            except MarketError as error:
+            except UNFIT as error:
                 self._context.journal.once("upkeep", f"{account.job}: {error}", job=account.job)
 
     def _is_debt_redeemable(self) -> bool:

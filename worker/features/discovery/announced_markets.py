@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Final
 
 from contracts.rpc import connect_to_node
-from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.errors import Refused
 from gradmarket.network.chain_errors import ChainError
 from worker.features.discovery.announcements import Announcement, Discovery, fetch_checked_facts, origin_of
+from worker.markets.leasing import UNFIT
 from worker.markets.market_session import MarketSession, Shared
 from worker.markets.scheduler import MarketSource, Scheduler
 
@@ -92,6 +93,6 @@ class AnnouncedMarkets(MarketSource):
             )
             self._found.append(Place(announcement, session, stack, session.earned, time.monotonic()))
             self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
-        except MarketError as error:
+        except UNFIT as error:
             self._shared.journal.once("refused_market", f"Not joined: {error}", **facts)
             self._discovery.put_back(announcement)
