@@ -18,7 +18,8 @@ from gradmarket.market.terms import Address, Digest
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
-KEY: Final = "key"
+KEY: Final = "wallet.key"
+"""As a worker's, so that `gradmarket wallet dispute answer --data FOLDER` stands by the auditor's answer."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Whose answers can be disputed: two that differ, of one class or of two, and of a job whose tasks can be traced."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -7,8 +8,10 @@ import pytest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address, Digest
+from gradmarket.sealing import load_or_create_sealing_key
 from tests.features.test_served_fields import LOCAL, SPEC
 from worker.features.disputes.disputed_task import DisputedTask, check_disputable
+from worker.wallet import load_wallet
 
 ANN, BEA = Address("0x" + "11" * 20), Address("0x" + "22" * 20)
 ROOTS = Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64)
@@ -51,3 +54,12 @@ def test_a_job_whose_tasks_nobody_can_trace_is_refused_in_one_sentence(
         check_disputable(JobSpec.model_validate({**SPEC, **more}))
     assert remedy in refused.value.remedy
     check_disputable(JobSpec.model_validate(SPEC))
+
+
+def test_an_auditor_answers_a_dispute_with_the_key_that_sealed_its_answer(tmp_path: Path) -> None:
+    sealing = load_or_create_sealing_key(tmp_path, "ann")
+    assert load_or_create_sealing_key(tmp_path, "ann") == sealing
+    assert load_wallet(tmp_path, None).address == sealing.signer
+    (tmp_path / "wallet.key").write_text("nonsense")
+    with pytest.raises(Refused, match="is no key of an auditor"):
+        load_or_create_sealing_key(tmp_path, "ann")

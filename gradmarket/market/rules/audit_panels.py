@@ -18,6 +18,7 @@ from gradmarket.market.fields import Part
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
+from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
@@ -126,3 +127,13 @@ def is_seal_signed(domain: Domain, offer: Hash, seal: PanelSeal) -> bool:
 def is_seal_opened(offer: Hash, signer: Address, sealed: Hash, opening: PanelOpening) -> bool:
     """Returns whether salt and root open the signer's sealed answer."""
     return seal_audit(offer, signer, opening.run, opening.salt, hash_of(opening.root)) == sealed
+
+
+def find_proven_answer(domain: Domain, offer: Hash, seat: PublishedSeat) -> tuple[Address, Digest] | None:
+    """Returns an auditor and its answer, where it signed the seal that this answer opens; else None."""
+    if seat.signer is None or seat.sealed is None or seat.root is None or seat.salt is None:
+        return None
+    struct = AuditSeal(offer, seat.signer, seat.run, seat.sealed)
+    signed = is_signed_by(domain, struct, seat.signature, seat.signer)
+    opened = seal_audit(offer, seat.signer, seat.run, seat.salt, hash_of(seat.root)) == seat.sealed
+    return (seat.signer, seat.root) if signed and opened else None

@@ -69,6 +69,17 @@ class PublishedAccusation(PublishedView):
     case: HashField | None = None
 
 
+class PublishedSeat(PublishedView):
+    """One auditor of a panel: what it sealed, and what it opened (rules.audit_panels)."""
+
+    signer: AddressField | None = None
+    sealed: HashField | None = None
+    signature: SignatureField | None = None
+    run: int = Field(ge=0, lt=2**31)
+    root: DigestField | None = None
+    salt: HashField | None = None
+
+
 class PublishedAudit(PublishedView):
     """An item of `GET /v1/jobs/{id}/audits`, or a task's audit; `root` and `sketch` are what the auditor found."""
 
@@ -77,6 +88,7 @@ class PublishedAudit(PublishedView):
     determinism_class: str = ""
     sketch: NumbersFields | None = None
     accusations: tuple[PublishedAccusation, ...] = ()
+    panel: tuple[PublishedSeat, ...] | None = None
 
 
 class PublishedBallot(PublishedView):

@@ -20,6 +20,7 @@ from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
 from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.evidence import PublishedAudit
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 from requester.app import create_app
@@ -321,3 +322,21 @@ def test_a_plan_names_what_a_panel_computes() -> None:
     }
     told = plan._build_costs(JobSpec.model_validate(spec))["auditors"]
     assert told.startswith("3 of separate operators compute an audited task, 2 have to agree: 0.3 computations a task")
+
+
+def test_anybody_reads_from_the_ended_audit_who_found_what_and_a_forged_seat_proves_nothing(
+    new_floor: NewFloor,
+) -> None:
+    """Two auditors that differ may be heard by a referee: their seals prove what each stands for."""
+    market = due(new_floor)
+    ann, bea, cem = panel(market, None, LIE, None)
+    sit(ann, bea, cem)
+    market.play()
+    audit = PublishedAudit.model_validate(told(market)["audits"][0])
+    domain, offer = market.context.domain, market.task().offer_digest
+    found = dict(filter(None, (audit_panels.find_proven_answer(domain, offer, seat) for seat in audit.panel or ())))
+    assert {one.sealing.signer for one in (ann, bea, cem)} == set(found)
+    assert found[ann.sealing.signer] == found[cem.sealing.signer] == audit.root != found[bea.sealing.signer]
+    for seat in audit.panel or ():
+        for change in ({"root": "blake3:" + "0" * 64}, {"signer": "0x" + "11" * 20}, {"run": 7}, {"salt": None}):
+            assert audit_panels.find_proven_answer(domain, offer, seat.model_copy(update=change)) is None

@@ -79,7 +79,7 @@ def judge_command(
     side: Annotated[
         list[str] | None,
         typer.Option(
-            help="A side's address, twice: a worker's of the task; another one stands for the audit's answer."
+            help="A side's address, twice: a worker's or a panel auditor's; another one stands for the audit's answer."
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address of this machine to listen on.")] = "127.0.0.1",

@@ -8,7 +8,7 @@ from contracts.ledger import Ledger
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import proof
+from gradmarket.market.rules import audit_panels, proof
 from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.signing import Domain
@@ -24,7 +24,8 @@ PUBLISHED: Final = "`GET /v1/jobs/JOB/tasks/TASK` of the market has the answers:
 
 @dataclass(frozen=True)
 class DisputedTask:
-    """`answers` are the payload roots of those whose signed commitments open to them; `found`, the auditor's."""
+    """`answers` are the payload roots of those whose signed commitments open to them, workers first, then the auditors
+    of a panel; `found`, what the audit found."""
 
     domain: Domain
     offer: Offer
@@ -105,7 +106,16 @@ def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: 
         raise Untrusted(f"the task is not what the job's requester signed: {fault}")
     answers, classes = _collect_answers(scope, evidence)
     audit = next((audit for audit in market.audits(job) if audit.task == task), None)
-    return DisputedTask(scope.domain, offer, scope.name, publication, answers, classes, _read_found(audit))
+    auditors = {} if audit is None else _collect_auditors(scope, audit)
+    by_class = dict.fromkeys(auditors, audit.determinism_class if audit is not None else "") | dict(classes)
+    answers = {**answers, **{side: root for side, root in auditors.items() if side not in answers}}
+    return DisputedTask(scope.domain, offer, scope.name, publication, answers, by_class, _read_found(audit))
+
+
+def _collect_auditors(scope: OfferScope, audit: PublishedAudit) -> Mapping[Address, Digest]:
+    """Returns the proven answers of the auditors of a panel: two of them that differ may be heard, too."""
+    found = (audit_panels.find_proven_answer(scope.domain, scope.name, seat) for seat in audit.panel or ())
+    return dict(filter(None, found))
 
 
 def _read_found(audit: PublishedAudit | None) -> Digest | None:
