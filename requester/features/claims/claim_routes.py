@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from gradmarket.market.errors import Conflict
+from gradmarket.market.errors import Conflict, IllegalTransition, NotFound
 from gradmarket.market.signing import digest_struct, recover_signer
 from gradmarket.market.wire.claim_messages import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from requester.api.auth_routes import ANYONE, Anyone
@@ -85,8 +85,8 @@ def build_claims_view(job: Job, rows: list[RoundClaimRow]) -> RoundClaims:
 
 def _load_claims(reader: RowReader, job: Job, number: int) -> list[RoundClaimRow]:
     if job.ended_at is None:
-        raise Conflict(f"job {job.id} goes on: its rounds are claimed once it has ended")
+        raise IllegalTransition(f"job {job.id} goes on: its rounds are claimed once it has ended")
     rows = list(claim_rows.list_claims(reader, job.id, number))
     if not rows:
-        raise Conflict(f'round {number} of job {job.id} has no claims: it has with "audit": {{"claims": 4}}')
+        raise NotFound(f'round {number} of job {job.id} has no claims: it has with "audit": {{"claims": 4}}')
     return rows
