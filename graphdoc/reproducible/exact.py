@@ -67,8 +67,8 @@ def round_factor(tensor: Tensor, dim: int, bits: int, place: int = 0) -> Tensor:
     if tensor.is_meta:
         return result
     shift = compute_shift(find_power(flat, (dim,)), bits)
-    shifts = shift.split(len(block)) if len(shift) == len(flat) else repeat(shift)
-    for part, by, rounded in zip(parts, shifts, target.split(len(block)), strict=False):
+    shifts = torch.split(shift, len(block)) if len(shift) == len(flat) else repeat(shift)
+    for part, by, rounded in zip(parts, shifts, torch.split(target, len(block)), strict=False):
         own = torch.add(part, by, out=block[: len(part)])
         rounded.copy_(own.sub_(by))
     return result
@@ -132,7 +132,7 @@ def _sum_rows(rows: Tensor) -> Tensor:
 def _split(tensor: Tensor, size: int | None = None) -> Sequence[Tensor]:
     """Returns blocks of rows that stay in the cache, of so many elements each."""
     rows = BLOCK * torch.get_num_threads() // max(1, tensor[0].numel() if size is None else size)
-    return tensor.split(max(1, rows))
+    return torch.split(tensor, max(1, rows))
 
 
 def multiply_exactly(left: Tensor, right: Tensor) -> Tensor:
@@ -154,4 +154,5 @@ def multiply_exactly(left: Tensor, right: Tensor) -> Tensor:
         total = part if total is None else total.add_(part)
         if total.is_meta and start:
             break
+    assert total is not None
     return total

@@ -58,7 +58,7 @@ def _fill_blocks(fill: Callable[[Sequence[Tensor], Tensor], None], arguments: Se
     if result.numel() <= size:
         fill(flat, result)
         return result.view(arguments[0].shape)
-    for *parts, own in zip(*(each.split(size) for each in (*flat, result)), strict=True):
+    for *parts, own in zip(*(torch.split(each, size) for each in (*flat, result)), strict=True):
         fill(parts, own)
         if result.is_meta:
             break
