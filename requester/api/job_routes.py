@@ -31,7 +31,7 @@ from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
 from requester.store.event_log import record_event
-from requester.store.job_tags import pack_tags
+from requester.store.job_tags import pack_tags, unpack_tags
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
@@ -158,14 +158,15 @@ def extend(context: Here, identity: Submitter, job_id: JobPath, wanted: Extensio
     """It begins from the parameters and the optimizer's state with which the job finishes, which may be running yet.
 
     With a constant schedule the bits are those of one longer job; one that decays over its rounds (cosine, linear)
-    had ended with this job, and goes on as over the rounds of both. Its fields are that job's, `POST /v1/jobs` takes
-    others; its deposit is its own. No job's own rounds change: they are under the digest that each offer and the
+    had ended with this job, and goes on as over the rounds of both. Its fields and tags are that job's, `POST /v1/jobs`
+    takes others; its deposit is its own. No job's own rounds change: they are under the digest that each offer and the
     escrow name.
     """
     with context.reading() as reader:
-        continuing.check_extendable(jobs.load_spec(job_or_404(reader, job_id)))
+        job = job_or_404(reader, job_id)
+        continuing.check_extendable(jobs.load_spec(job))
     body = {"continue_from": job_id, **wanted.model_dump(exclude_none=True)}
-    return _post_job(context, identity, body, key, {"extend": digest_body(body)})
+    return _post_job(context, identity, body | {"tags": unpack_tags(job.tags)}, key, {"extend": digest_body(body)})
 
 
 @router.get("", operation_id="list_jobs", summary="All jobs, oldest first")

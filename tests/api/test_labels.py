@@ -109,10 +109,11 @@ def test_the_page_of_runs_shows_what_differs(service: Service, posted: Posted) -
 
 
 def test_more_rounds_wait_for_the_end_of_a_job_that_goes_on(service: Service, posted: Posted) -> None:
-    first = posted(rounds=3)["id"]
+    first = posted(rounds=3, tags=["long"])["id"]
     more = service.requester.post(f"/v1/jobs/{first}/extend", json={"rounds": 2, "budget": "1000000000000"})
     assert more.status_code == 201, more.text
     told = more.json()
+    assert told["tags"] == ["long"], "it is in the charts and tables of its group"
     assert (told["rounds"], told["spec"]["continue_from"]["job"]) == (2, first)
     assert (told["costs"]["budget"], told["spec"]["seed"]) == ("1000000000000", posted_seed(service, first))
     service.requester.post(f"/v1/jobs/{first}/cancel")
