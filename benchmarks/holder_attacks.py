@@ -18,7 +18,7 @@ from benchmarks.size import sized
 from examples.holders import Rows
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state

@@ -28,7 +28,7 @@ from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers

@@ -16,7 +16,7 @@ from examples.character import LENGTH, sources, windows
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout

@@ -13,7 +13,7 @@ from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Usable, inspect_shards
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload, flatten_tensors, unflatten_vector
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers

@@ -6,26 +6,45 @@ Amounts are in the job's units unless they are an Amount of the token; times are
 from contracts.calls.encoding import Call, build_creation_call
 from contracts.calls.escrow import (
     OpenJob,
+    approve,
+    close_job,
+    mint,
     open_job,
     open_job_with_permit,
     refund,
+    release,
+    release_for,
+    reserve,
     set_sender,
     top_up,
     top_up_with_permit,
+    transfer,
     withdraw_free,
 )
-from contracts.calls.justice import accuse, burn, case_id, close_case, contest, contest_for, decide
-from contracts.calls.reservations import close_job, release, release_for, reserve
-from contracts.calls.settlement import settle_packed, settle_rooted
-from contracts.calls.stake_calls import free_exposure, join_job, leave_job, quorum_of, stake, unstake
-from contracts.calls.token import approve, mint, transfer
-from contracts.calls.vouchers import (
+from contracts.calls.justice import (
+    accuse,
+    burn,
+    case_id,
+    close_case,
+    contest,
+    contest_for,
+    decide,
+    free_exposure,
+    join_job,
+    leave_job,
+    quorum_of,
+    stake,
+    unstake,
+)
+from contracts.calls.settlement import (
     add_signer,
     collect,
     redeem,
     redeem_batch,
     set_payout,
     set_payout_for,
+    settle_packed,
+    settle_rooted,
 )
 
 __all__ = [

@@ -1,9 +1,15 @@
-"""Calls for a job's deposit, its sender, and the requester's withdrawals and refunds (IEscrow)."""
+"""Calls for a job's deposit, sender, withdrawals and refunds (IEscrow), and for its reservations (IReservations).
 
+Beside them, those of the token that the market uses; `mint` exists only in the test token.
+"""
+
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from contracts.calls.encoding import Call, to_market
+from contracts.calls.encoding import Call, to_market, to_token
+from contracts.packing import pack_reservations
 from contracts.permits import SignedPermit
+from gradmarket.market.messages import Release
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 
@@ -51,3 +57,40 @@ def withdraw_free(market: Address, job: int, amount: Units) -> Call:
 
 def refund(market: Address, job: int) -> Call:
     return to_market(market, "refund", job)
+
+
+def reserve(market: Address, job: int, rows: Sequence[tuple[Address, Units]]) -> Call:
+    """Adds each row's units to that worker's reservation."""
+    return to_market(market, "reserve", job, pack_reservations(rows))
+
+
+def release(market: Address, job: int, reserved: Units) -> Call:
+    """Lowers the sender's own reservation to `reserved`, but never below what is credited to it."""
+    return to_market(market, "release", job, reserved)
+
+
+def release_for(market: Address, message: Release, signature: bytes) -> Call:
+    """Does the same by the worker's signature; sent by anyone."""
+    return to_market(market, "releaseFor", message.job, message.worker, message.reserved, message.nonce, signature)
+
+
+def close_job(market: Address, job: int, releases: Sequence[tuple[Release, bytes]]) -> Call:
+    """Closes the job early: applies the workers' signed releases and refunds everything that is free then.
+
+    Skips releases that are invalid or of another job. No deposit or reservation is possible afterwards.
+    """
+    rows = [(message.worker, message.reserved, message.nonce, signature) for message, signature in releases]
+    return to_market(market, "closeJob", job, rows)
+
+
+def approve(token: Address, spender: Address, amount: Amount) -> Call:
+    return to_token(token, "approve", spender, amount)
+
+
+def transfer(token: Address, to: Address, amount: Amount) -> Call:
+    return to_token(token, "transfer", to, amount)
+
+
+def mint(token: Address, to: Address, amount: Amount) -> Call:
+    """Mints tokens; only the test token's deployer may send it."""
+    return to_token(token, "mint", to, amount)

@@ -60,13 +60,17 @@ from gradmarket.market.terms import Amount, Role
 from gradmarket.market.views.calibration_views import CalibrationView
 from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
 from gradmarket.market.views.ledger_views import LedgerView
-from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
-from gradmarket.market.views.price_views import PriceGuide
-from gradmarket.market.views.service_views import Readiness
-from gradmarket.market.views.spending_views import SpendingView
+from gradmarket.market.views.service_views import (
+    CreatedToken,
+    NewToken,
+    Page,
+    PriceGuide,
+    Readiness,
+    SpendingView,
+    TokenView,
+)
 from gradmarket.market.views.task_views import VerdictView
-from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenView
 from gradmarket.market.views.trust_views import AuditView, TrustView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.market.wire.audits import (

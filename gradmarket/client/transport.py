@@ -26,7 +26,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.release import HEADER
 from gradmarket.market.views.ledger_views import LedgerView
-from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import ANSWER_WITHIN

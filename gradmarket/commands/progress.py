@@ -11,8 +11,7 @@ from rich.table import Table
 
 from gradmarket.commands.following import Show
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.views.coverage_views import CoverageCounts
-from gradmarket.market.views.job_views import JobView
+from gradmarket.market.views.job_views import CoverageCounts, JobView
 
 
 @contextmanager

@@ -1,19 +1,24 @@
-"""`gradmarket simulate`: simulates a small market under the service's own trust rules."""
+"""`gradmarket simulate`: simulates a small market under the service's own trust rules.
 
+With --skew: rounds over data of which some is slow for every machine.
+"""
+
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.commands.skewed import play_skewed
 from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market.errors import Refused
 from gradmarket.output_files import check_writable
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
+from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
+from gradmarket.simulation.skew_picture import draw_skew_svg
 from gradmarket.simulation.strategies import STRATEGIES
 from gradmarket.terminal import ShownConsole, echo_text
 
@@ -79,3 +84,21 @@ def _print_outcome(outcome: PlayOutcome) -> None:
     echo_text(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
     echo_text(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
     echo_text(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")
+
+
+def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> None:
+    scenario = check_input(SkewScenario, chosen, "the scenario")
+    plays = [SkewPlay(scenario, policy) for policy in POLICIES]
+    slow, outcomes = plays[0].slow, [play.run() for play in plays]
+    if picture is not None:
+        picture.write_text(draw_skew_svg(outcomes, slow))
+    if as_json:
+        lines = [asdict(outcome) | {"worst_share": outcome.worst_share(slow)} for outcome in outcomes]
+        say_json({"scenario": scenario.model_dump(), "outcomes": lines})
+        return
+    table = Table(Column("policy", no_wrap=True), "seconds", "rounds", "worst share", "loss, slow", "loss, others")
+    for one in outcomes:
+        losses = sum(one.losses[-slow:]) / slow, sum(one.losses[:-slow]) / len(one.losses[:-slow])
+        share = f"{one.worst_share(slow):.3f}"
+        table.add_row(POLICIES[one.policy], f"{one.seconds:.0f}", str(one.rounds), share, *(f"{x:.4f}" for x in losses))
+    ShownConsole().print(table)

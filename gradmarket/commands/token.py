@@ -14,7 +14,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.patterns import PATTERNS, TOKEN_NAME
 from gradmarket.market.terms import Role
-from gradmarket.market.views.token_views import DAY_S, LONGEST_DAYS
+from gradmarket.market.views.service_views import DAY_S, LONGEST_DAYS
 from gradmarket.terminal import echo_text
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")

@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from gradmarket.compute.cache import Cache
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import framing, piece_digests
+from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import ANSWER_WITHIN, hash_of
 from gradmarket.network.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, check_link_target, resolve_host
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
@@ -184,8 +184,8 @@ class Fetcher:
         if _measure_file_length(part) <= framing.PIECE:
             return False
         with suppress(DownloadRefused), part.open("r+b") as file:
-            listed = self.small(f"/v1/blobs/{digest}/pieces", piece_digests.count_digest_bytes(limit))
-            for start, right in piece_digests.by_start(listed).items():
+            listed = self.small(f"/v1/blobs/{digest}/pieces", framing.count_digest_bytes(limit))
+            for start, right in framing.by_start(listed).items():
                 file.seek(start)
                 if framing.piece_digest(file.read(framing.PIECE)) != right:
                     piece = self._fetch_piece(link, start, right, until)

@@ -9,7 +9,7 @@ from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink

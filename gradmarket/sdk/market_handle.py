@@ -14,7 +14,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
-from gradmarket.market.views.spending_views import SpendingView
+from gradmarket.market.views.service_views import SpendingView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
 from gradmarket.runner.ready_metrics import Metric
 from gradmarket.sdk.arguments import check_above_zero

@@ -17,8 +17,7 @@ from gradmarket.commands.following import OVER, compute_pause, describe_outage, 
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
-from gradmarket.market.rules.best_round import is_better
-from gradmarket.market.rules.metric_names import Better
+from gradmarket.market.rules.metric_names import Better, is_better
 from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import JobState
 from gradmarket.sdk.arguments import check_seconds

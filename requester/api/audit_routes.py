@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import JobId, TaskId
-from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire.audits import (
     AuditAnswer,

@@ -14,7 +14,7 @@ from gradmarket.market.patterns import TAG
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import Extension, JobView
-from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.service_views import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
 from requester.api.idempotency import Key, answer_once, digest_body, find_answer
@@ -31,7 +31,7 @@ from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
 from requester.store.event_log import record_event
-from requester.store.job_tags import pack_tags, unpack_tags
+from requester.store.listings import pack_tags, unpack_tags
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work

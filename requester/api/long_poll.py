@@ -15,7 +15,7 @@ from gradmarket.market.terms import Address
 from requester.api.batching import Batcher
 from requester.context import Context
 from requester.notifier import ended_topic, rung_within, worker_topic
-from requester.store import presence
+from requester.store import workers
 from requester.store.retries import retry_on_conflict
 
 KEEP_S: Final = 15.0
@@ -73,16 +73,16 @@ class LongPolls:
         if here:
             self._vouched.update(here)
             with self._context.begin() as work:
-                presence.still_here(work, here, self._context.clock())
+                workers.still_here(work, here, self._context.clock())
             left = [worker for worker in here if worker not in self._polls]
             if left:  # their polls ended meanwhile, and said so before this did
                 self._say_gone(left)
 
     @retry_on_conflict
-    def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:
+    def _say_gone(self, gone: Sequence[Address]) -> Sequence[None]:
         with self._context.begin() as work:
-            presence.mark_gone(work, [worker for worker in workers if worker not in self._polls])
-        return [None] * len(workers)
+            workers.mark_gone(work, [worker for worker in gone if worker not in self._polls])
+        return [None] * len(gone)
 
 
 class Wait:

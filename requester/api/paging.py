@@ -9,7 +9,7 @@ from fastapi import Depends, HTTPException, Query, Request
 from sqlalchemy import Select
 
 from gradmarket.market.fields import not_kept
-from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.service_views import Page
 from requester.store.listings import Keys, next_rows
 from requester.store.work import RowReader
 

@@ -8,8 +8,8 @@ from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.job_views import Stats
-from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import EarningsView, PaymentView, StakeView, WorkerView
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404

@@ -10,8 +10,8 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CheckpointView, RoundView, UpdatePath, UpdateView
-from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
 from requester.api.paging import MOST, CostlyLimit, Cursor, Limit, load_list_page, load_page_rows

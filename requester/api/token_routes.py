@@ -6,8 +6,7 @@ from fastapi import APIRouter, Path, Response
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.patterns import TOKEN_NAME
-from gradmarket.market.views.page_view import Page
-from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenView
+from gradmarket.market.views.service_views import CreatedToken, NewToken, Page, TokenView
 from requester.api.auth_routes import ROLE, Admin
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems

@@ -16,7 +16,7 @@ from blake3 import blake3
 from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import framing, piece_digests
+from gradmarket.market.wire import framing
 from gradmarket.market.wire.uploads import PartAddress
 from graphdoc.encoding import Bytes
 from requester.blobs._unfinished import UnfinishedUploads, lies_at
@@ -85,10 +85,10 @@ class Incoming:
     @property
     def pieces(self) -> bytes:
         """The list of its piece digests; empty where it has one piece."""
-        if self.length > framing.PIECE and len(self._listed) == piece_digests.count_digest_bytes(self.length):
+        if self.length > framing.PIECE and len(self._listed) == framing.count_digest_bytes(self.length):
             return bytes(self._listed)
         with self.mapped() as data:
-            return piece_digests.join_piece_digests(data)
+            return framing.join_piece_digests(data)
 
     @contextmanager
     def mapped(self) -> Iterator[Bytes]:

@@ -1,6 +1,6 @@
 """Keeps the parameters that did best on the held-out rows, however old they are. The rule is rules.best_round."""
 
-from gradmarket.market.rules.best_round import find_best_round
+from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import Digest
 from requester.context import Context

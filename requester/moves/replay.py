@@ -21,7 +21,7 @@ from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays, Vector
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import advance_model

@@ -1,4 +1,7 @@
-"""Who may call the service: bearer tokens by their hash, used sign-in nonces, and workers as they signed in."""
+"""Who may call the service: bearer tokens by their hash, used sign-in nonces, and workers as they signed in.
+
+A worker's operator follows from payout keys' consents and their withdrawals (market.rules.operators).
+"""
 
 import secrets
 from typing import Final
@@ -6,9 +9,11 @@ from typing import Final
 from blake3 import blake3
 from sqlalchemy import delete, exists, select
 
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address, ReplicaState
-from requester.store import operators
-from requester.store.tables import ApiToken, Nonce, Replica, Worker
+from requester.store import reputations
+from requester.store.tables import ApiToken, ConsentRow, Nonce, Replica, Worker
 from requester.store.work import RowReader, Work
 
 PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
@@ -70,6 +75,24 @@ def sign_in(
     worker.payout, worker.network, worker.seen_at = payout, network, now
     work.flush()
     if consent is not None:
-        operators.record_consent_use(work, worker, consent)
-    operators.set_operator(work, worker, consent is not None, now)
+        record_consent_use(work, worker, consent)
+    set_operator(work, worker, consent is not None, now)
     return worker
+
+
+def record_consent_use(work: Work, worker: Worker, nonce: int) -> None:
+    """Records that the worker uses a consent of its payout key. Raises SignatureRefused where it was withdrawn."""
+    row = work.get(ConsentRow, (worker.address, worker.payout))
+    if row is None:
+        work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0, at=worker.seen_at))
+    elif nonce <= row.withdrawn:
+        remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
+        raise SignatureRefused(f"{worker.payout} took this consent back: {remedy}")
+
+
+def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:
+    """Sets the worker's operator; a worker that leaves an operator keeps that operator's bar."""
+    operator = rule.operator_of(worker.address, worker.payout, consented)
+    if worker.operator not in (operator, worker.address):
+        reputations.copy_bar_to_wallet(work, worker.address, worker.operator, now)
+    worker.operator = operator

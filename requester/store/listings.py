@@ -1,13 +1,12 @@
-"""Lists that are read page by page: what each holds, and one page of it."""
+"""Lists that are read page by page: what each holds, and one page of it; and tags, as jobs' rows have them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, defer
 
 from gradmarket.market.terms import AuditState, JobState, RoundState
-from requester.store.job_tags import has_tag
 from requester.store.tables import (
     Account,
     Audit,
@@ -104,3 +103,16 @@ def select_accounts(worker: str) -> Select[Account]:
 def select_vouchers(worker: str) -> Select[Account]:
     """The worker's accounts in which it has earned."""
     return select_accounts(worker).where(Account.voucher_signature.is_not(None))
+
+
+def pack_tags(tags: Iterable[str]) -> str:
+    return "".join(f"|{tag}" for tag in tags) + "|" if tags else ""
+
+
+def unpack_tags(packed: str) -> list[str]:
+    return packed.strip("|").split("|") if packed else []
+
+
+def has_tag(tag: str) -> ColumnElement[bool]:
+    """Returns the condition that a job has the tag. LIKE would ignore its case on SQLite, but not on PostgreSQL."""
+    return func.replace(Job.tags, f"|{tag}|", "") != Job.tags

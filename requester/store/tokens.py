@@ -1,14 +1,17 @@
-"""API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended."""
+"""API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended.
+
+What each submit token uploads is counted, and may in all have so many bytes.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from sqlalchemy import CursorResult, Select, delete, select
 
-from gradmarket.market.errors import Conflict
+from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.terms import Role
 from requester.store import identities, leader_leases
-from requester.store.tables import ApiToken
+from requester.store.tables import ApiToken, UploadSum
 from requester.store.work import Work
 
 OWN: Final = "requester"
@@ -59,3 +62,19 @@ def keep_own(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name:
         if row.hash != mine:
             work.session.delete(row)
     identities.store_token(work, secret, role, name, None, now)
+
+
+def spend_upload_quota(work: Work, token: str, length: int, most: int) -> None:
+    """Counts bytes that the token uploads. Raises Refused where they are more than it may."""
+    work.one_at_a_time(f"uploads of {token}")
+    row = work.get(UploadSum, token)
+    spent = 0 if row is None else row.bytes
+    if spent + length > most:
+        raise Refused(
+            f"the token {token} has uploaded {spent:,} bytes and may upload {most:,} in all",
+            "ask whoever runs the service for more (GRADMARKET_UPLOAD_QUOTA)",
+        )
+    if row is None:
+        work.add(UploadSum(token=token, bytes=length))
+    else:
+        row.bytes += length

@@ -1,4 +1,7 @@
-"""Queries about workers: who is present, who asks for work, and what each may do in a job."""
+"""Queries about workers: who is present, who asks for work, and what each may do in a job.
+
+The process that holds a worker's poll marks it as present meanwhile.
+"""
 
 from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
@@ -17,6 +20,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    update,
 )
 
 from gradmarket.market.rules import assignment, operators
@@ -29,7 +33,7 @@ from gradmarket.market.terms import REPRODUCIBLE, Address, ReplicaState, Units
 from requester.store import jobs, reputations, strikes
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
-from requester.store.work import RowReader
+from requester.store.work import RowReader, Work
 
 LIVE_S: Final = 45.0
 """Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""
@@ -279,3 +283,25 @@ def build_candidates(
         )
         for worker in workers
     ]
+
+
+_NAMED: Final = is_in_bound_list(Worker.address, "workers")
+_UNLOCKED: Final = select(Worker.address).where(_NAMED).with_for_update(skip_locked=True, key_share=True)
+"""Skips locked rows: whoever writes one has heard of its worker, and waiting for locks in no order would deadlock."""
+_HERE: Final = (
+    update(Worker)
+    .where(Worker.address.in_(_UNLOCKED))
+    .values(seen_at=bindparam("now"), asking_until=bindparam("until"))
+)
+_GONE: Final = update(Worker).where(_NAMED).values(asking_until=0.0)
+
+
+def still_here(work: Work, addresses: Collection[str], now: float) -> None:
+    """Marks workers as live and, as far as they have room, asking for work, both for LIVE_S from now on."""
+    values = {"workers": addresses, "now": now, "until": now + LIVE_S}
+    work.connection().execute(_HERE, values)
+
+
+def mark_gone(work: Work, addresses: Collection[str]) -> None:
+    """Marks workers as not asking: nothing is leased to them until they come again."""
+    work.connection().execute(_GONE, {"workers": addresses})

@@ -11,7 +11,7 @@ import pytest
 from requester.api import long_poll
 from requester.api.long_poll import LongPolls
 from requester.notifier import ended_topic, worker_topic
-from requester.store import presence
+from requester.store import workers
 from requester.store.tables import Worker
 from requester.store.work import Work
 from requester.store.workers import LIVE_S
@@ -105,14 +105,14 @@ def test_whose_poll_ends_while_it_is_vouched_for_asks_no_more(
     """The end of its poll may be written down before the word that it is there, which a thread is still to write."""
     address, client = service.worker()
     assert client.post("/v1/work/poll", json=ASK | {"wait_s": 0.0}).status_code == 200
-    polls, still_here = LongPolls(service.context), presence.still_here
+    polls, still_here = LongPolls(service.context), workers.still_here
     polls._polls[address] = 1
 
     def late(work: Work, here: Collection[str], now: float) -> None:
         polls._polls.clear()
         still_here(work, here, now)
 
-    monkeypatch.setattr(presence, "still_here", late)
+    monkeypatch.setattr(workers, "still_here", late)
     polls._say_here()
     assert not asks(service, address)
 

@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import piece_digests
+from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import PIECE
 from graphdoc import plugins
 from requester import blobs as stores
@@ -48,7 +48,7 @@ class TestStore:
         data = Random(length).randbytes(length)
         digest = store.put(data)
         if length > PIECE:
-            assert store.pieces(digest) == piece_digests.join_piece_digests(data)
+            assert store.pieces(digest) == framing.join_piece_digests(data)
             store.drop(digest)
         with pytest.raises(NotFound):
             store.pieces(digest)

@@ -14,7 +14,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.wire import piece_digests
+from gradmarket.market.wire import framing
 from gradmarket.market.wire.uploads import PartAddress
 from requester import blobs as stores
 from requester.blobs._s3_parts import PART
@@ -162,7 +162,7 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
     with store.left("replica", len(LONG)) as incoming:
         assert store.keep(incoming, blob_digest(LONG)) == blob_digest(LONG)
     assert store.read(blob_digest(LONG)) == LONG
-    assert store.pieces(blob_digest(LONG)) == piece_digests.join_piece_digests(LONG)
+    assert store.pieces(blob_digest(LONG)) == framing.join_piece_digests(LONG)
 
 
 def test_what_lacks_a_part_is_not_there_and_loses_nothing(store: S3Blobs) -> None:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.labels import Labels
-from gradmarket.market.rules.best_round import find_best_round
+from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.spec_diff import list_differences
 
 JOB = {

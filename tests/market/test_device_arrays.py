@@ -10,8 +10,7 @@ from torch import nn
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import CHUNK
-from gradmarket.market.gradient.clipping import clip_gradient
-from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.norm import clip_gradient, compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.model import device_arrays
 from gradmarket.market.model.compute import compute_step

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import clipping, payload_layout, round_update, shards
+from gradmarket.market.gradient import norm, payload_layout, round_update, shards
 from gradmarket.market.gradient.aggregators import configure_aggregator, load_aggregator
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
@@ -194,7 +194,7 @@ def test_piece_by_piece_gives_the_bits_of_whole_tensors(
         merged = merge_answers(recipe(), answers(3))
         model = apply_merged_answer(LAYOUT, model, merged, move, 0.1, ("batches",))
         gradient = {name: merged[name] for name in names}
-        gradient = clipping.clip_gradient(gradient, clip) if clip is not None else gradient
+        gradient = norm.clip_gradient(gradient, clip) if clip is not None else gradient
         parameters, memory = rule.step(parameters, gradient, memory, 0.1, move.settings)
     assert everything({name: model.tensors[name] for name in names}) == everything(parameters)
     assert everything(model.memory) == everything(memory)

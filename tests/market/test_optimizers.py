@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK, Vector
-from gradmarket.market.gradient.clipping import clip_gradient
-from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.norm import clip_gradient, compute_norm
 from gradmarket.market.gradient.optimizers import _newton_schulz, load_optimizer
 
 SHAPES = {"layer.weight": (9, 5), "layer.bias": (9,), "scale": ()}

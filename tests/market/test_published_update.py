@@ -15,7 +15,7 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload, payload_layout
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.published_update import (

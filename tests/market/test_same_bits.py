@@ -11,7 +11,7 @@ from numpy._core import _multiarray_umath as built
 from gradmarket.market.gradient.aggregators import load_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import inspect_shards
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry

@@ -12,7 +12,7 @@ import pytest
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.market.wire import framing, piece_digests
+from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import DIGEST, frame_poll_request, sent_bytes
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire.uploads import PartAddress
@@ -58,7 +58,7 @@ def test_the_pieces_that_came_are_listed_as_those_of_the_whole(door: Door, broke
     if broken:
         door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
     accepted(door, door.send(2 * PIECE if broken else 0))
-    assert door.market.context.blobs.pieces(door.asked.newest().root) == piece_digests.join_piece_digests(door.payload)
+    assert door.market.context.blobs.pieces(door.asked.newest().root) == framing.join_piece_digests(door.payload)
 
 
 def test_it_may_break_again_and_again(door: Door) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
-from gradmarket.market.gradient.clipping import clip_gradient
+from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule

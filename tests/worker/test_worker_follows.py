@@ -17,7 +17,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import fetch_parameters
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.published_update import count_worthwhile_updates, update_bytes
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state

@@ -18,8 +18,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.rules.job_log import LeafKind
 from gradmarket.market.terms import Address, Digest, Hash, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
-from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import WorkerView
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.audits import StateReceipt, StatesAsked
 from gradmarket.market.wire.claim_messages import ClaimAnswer, RoundClaims
 from gradmarket.market.wire.evidence import (
@@ -35,7 +35,7 @@ from gradmarket.market.wire.holding import HoldingReceipt
 from gradmarket.market.wire.log_proofs import LeafHashes, LeafProof, PublishedHead
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
-from gradmarket.market.wire.sum_steps import StepTold
+from gradmarket.market.wire.sum_messages import StepTold
 from gradmarket.market.wire.uploads import MissingParts, PartAddress, ReceivedBytes
 from gradmarket.network.addresses import PublicOnly
 from worker.journal import Journal

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.clipping import clip_gradient
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Divergence, Usable, inspect_shards
+from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.terms import Hash

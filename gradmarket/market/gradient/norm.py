@@ -1,8 +1,9 @@
-"""Computes the L2 norm with the same bits on every machine.
+"""Computes the L2 norm with the same bits on every machine, and limits a gradient's by it.
 
 float32 squares are exact in float64. Within a chunk of CHUNK squares, padded with zeros, the two halves are added
 elementwise until one number is left. The chunks' numbers are added by math.fsum, which rounds the exact sum once. No
-step depends on vector width, threads or the order of the chunks.
+step depends on vector width, threads or the order of the chunks. Clipping is that of Pascanu, Mikolov, Bengio 2013,
+"On the difficulty of training RNNs".
 """
 
 import math
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import CHUNK, Vector, iterate_chunks
+from gradmarket.market.gradient.arrays import CHUNK, Tensors, Vector, iterate_chunks
 
 
 def square_sums(vector: Vector) -> Iterator[float]:
@@ -32,3 +33,17 @@ def square_sums(vector: Vector) -> Iterator[float]:
 def compute_norm(vectors: Iterable[Vector]) -> float:
     """Returns the L2 norm of all the vectors' elements together; NaN or infinite where an element is."""
     return math.sqrt(math.fsum(part for vector in vectors for part in square_sums(vector)))
+
+
+def compute_clip_factor(length: float, limit: float) -> np.float32 | None:
+    """Returns what gradients of this norm are multiplied by, in float32; None where they are not too long.
+
+    The norm and the factor are float64, the same on every machine.
+    """
+    return None if length <= limit else np.float32(limit / length)
+
+
+def clip_gradient(gradient: Tensors, limit: float) -> dict[str, Vector]:
+    """Returns the gradient scaled down to L2 norm `limit` over all tensors together; as it is where it is no longer."""
+    scale = compute_clip_factor(compute_norm(tensor.reshape(-1) for tensor in gradient.values()), limit)
+    return dict(gradient) if scale is None else {name: tensor * scale for name, tensor in gradient.items()}

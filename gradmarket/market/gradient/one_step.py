@@ -1,13 +1,18 @@
-"""One optimizer step of a merge, taken tensor by tensor, or piece by piece and by several threads."""
+"""One optimizer step of a merge, taken tensor by tensor, or piece by piece and by several threads.
+
+The job names the optimizer and its settings (OptimizerStep), which are checked where they are written.
+"""
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK, Arrays, Tensors, Vector
+from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.fused_steps import find_fused_loop
 from gradmarket.market.gradient.optimizers import OptimizerRule
 from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, LayoutEntry
@@ -75,3 +80,16 @@ class OneStep:
         """Changes what all parameters have in common, once."""
         for key, array in self._common.items():
             self._memory[key][...] = array
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not).
+
+    downlink: the codec of the updates that rounds publish (published_update); None: they publish whole parameters.
+    """
+
+    optimizer: OptimizerRule
+    settings: Any
+    clip: float | None = None
+    downlink: Codec | None = None

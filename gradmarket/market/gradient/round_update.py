@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.clipping import compute_clip_factor
-from gradmarket.market.gradient.one_step import OneStep
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.norm import compute_clip_factor
+from gradmarket.market.gradient.one_step import OneStep, OptimizerStep
 from gradmarket.market.gradient.payload import flatten_tensors, whole_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, select_exact_parameters, update_bytes

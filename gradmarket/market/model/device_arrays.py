@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient.arrays import CHUNK
-from gradmarket.market.gradient.clipping import compute_clip_factor
+from gradmarket.market.gradient.norm import compute_clip_factor
 
 SLAB: Final = 128 * CHUNK
 """Elements whose squares are added at once: 32 MiB of float64."""

@@ -1,6 +1,10 @@
-"""The ready-made metrics by name, and which way each is better; `runner.ready_metrics` computes them."""
+"""The ready-made metrics by name, which way each is better, and the best of a job's checkpoints by one of them.
+
+`runner.ready_metrics` computes them.
+"""
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -35,3 +39,20 @@ def is_ready(name: str) -> bool:
 def better_of(name: str, given: Better | None = None) -> Better:
     """Returns which way a metric is better: as given, else less loss or perplexity, and more of any other."""
     return given or ("lower" if name in _LOWER else "higher")
+
+
+def is_better(metric: str, value: float, than: float, better: Better | None = None) -> bool:
+    """Returns whether a value is strictly better, by `better` where it is given. Nothing is better by being NaN."""
+    return value < than if better_of(metric, better) == "lower" else value > than
+
+
+def find_best_round(
+    metric: str, rounds: Iterable[tuple[int, Mapping[str, float]]], better: Better | None = None
+) -> int | None:
+    """Returns the round with the best value, the earliest of equal ones; None where none was measured."""
+    best: tuple[int, float] | None = None
+    for number, metrics in sorted(rounds, key=lambda pair: pair[0]):
+        value = metrics.get(metric)
+        if value is not None and value == value and (best is None or is_better(metric, value, best[1], better)):
+            best = number, value
+    return None if best is None else best[0]

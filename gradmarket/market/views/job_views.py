@@ -1,4 +1,4 @@
-"""A job, its rounds and its counts, as the API answers them."""
+"""A job, its rounds, its counts and its coverage of the data's rows, as the API answers them."""
 
 from typing import Annotated, Any
 
@@ -15,8 +15,8 @@ from pydantic import (
 from gradmarket.market.fields import AmountField, Count, DigestField, Part
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import JobId, JobState, RoundState
-from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.payment_views import SettlementView, ToSignView
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.step_fault import StepFault
 
@@ -85,6 +85,34 @@ class RowPrivacyView(PrivacyView):
 
     uses: int
     """How often such a row was used at most."""
+
+
+class PartitionCoverage(BaseModel):
+    """`tasks`: in updates, with rows of this partition. `uses`: how often each of its rows was used, on average."""
+
+    name: str
+    rows: int
+    tasks: int
+    uses: float
+
+
+class CoverageCounts(BaseModel):
+    """Tasks in updates; those of them in a later update than their round's; and those whose rows are in none yet."""
+
+    used: int
+    late: int
+    waiting: int
+
+
+class CoverageView(Page[PartitionCoverage]):
+    """`counts` and `epochs` are of a job whose sampling is `epochs`: every row was used at least `epochs` times.
+
+    `worst_share`: the uses of the least used partition's rows over the mean of all partitions.
+    """
+
+    counts: CoverageCounts | None
+    epochs: int | None
+    worst_share: float
 
 
 class JobView(BaseModel):

@@ -1,6 +1,12 @@
-"""Health and readiness, as the API answers them."""
+"""What a service tells of itself, as the API answers it: health, tokens and their budgets, prices, pages of lists."""
 
-from pydantic import BaseModel
+from typing import Annotated, Final, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradmarket.market.fields import AmountField
+from gradmarket.market.patterns import TOKEN_NAME
+from gradmarket.market.terms import Role
 
 
 class Health(BaseModel):
@@ -14,3 +20,58 @@ class Readiness(BaseModel):
     database: str
     blobs: str
     chain: str
+
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """`next` goes into `?cursor=` for what follows; none at the end."""
+
+    items: list[Item]
+    next: str | None
+
+
+class PriceGuide(BaseModel):
+    """A GFLOP is 10^9 operations of a task's document."""
+
+    paid: list[AmountField]
+    taken: list[AmountField]
+
+
+class NewSpendingLimit(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    a_day: Annotated[str, Field(max_length=200)] | None
+
+
+class SpendingView(BaseModel):
+    token: str
+    a_day: AmountField | None
+    spent: AmountField
+    left: AmountField | None
+
+
+DAY_S: Final = 86_400
+LONGEST_DAYS: Final = 3650
+
+
+class NewToken(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=TOKEN_NAME, description="What it is for; no two tokens share a name")
+    role: Role
+    expires_in_s: int | None = Field(
+        default=90 * DAY_S, ge=1, le=LONGEST_DAYS * DAY_S, description="Seconds until it ends; null: never"
+    )
+
+
+class TokenView(BaseModel):
+    name: str
+    role: Role
+    created_at: str | None
+    expires_at: str | None
+
+
+class CreatedToken(TokenView):
+    token: str = Field(description="The secret. It is kept as a hash, so nobody can tell it again.")

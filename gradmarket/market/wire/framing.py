@@ -1,7 +1,8 @@
 """A request with payloads: the length of its JSON in four bytes, big-endian, the JSON, and the payloads it names.
 
 A payload of more than PIECE bytes comes in pieces, each after its blake3: it is checked when it comes, and what came
-before a connection broke need not come again.
+before a connection broke need not come again. A blob's list of such digests is a hint, by which a download finds what
+is to be fetched again: a reader holds the whole against the blob's own digest, with it or without.
 """
 
 from collections.abc import Iterator
@@ -56,3 +57,22 @@ def check_piece(digest: bytes, piece: Bytes, begin: int) -> None:
     """Raises Refused unless the piece that begins at byte `begin` is what was sent."""
     if piece_digest(piece) != digest:
         raise Refused(f"the bytes from {begin} on are not those of their digest", f"send them again from {begin} on")
+
+
+def join_piece_digests(data: Bytes) -> bytes:
+    """Returns the digests of the pieces, one after the other; nothing where the blob is no longer than one."""
+    if len(data) <= PIECE:
+        return b""
+    starts = range(0, len(data), PIECE)
+    return b"".join(piece_digest(data[start : start + PIECE]) for start in starts)
+
+
+def count_digest_bytes(length: int) -> int:
+    """Returns the bytes of the list of a blob of so many bytes."""
+    return DIGEST * -(-length // PIECE)
+
+
+def by_start(digests: bytes) -> dict[int, bytes]:
+    """Returns each piece's digest by its first byte in the blob."""
+    places = range(0, len(digests), DIGEST)
+    return {number * PIECE: digests[place : place + DIGEST] for number, place in enumerate(places)}

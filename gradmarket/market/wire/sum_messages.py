@@ -129,3 +129,22 @@ def parse_step_message(step: int, body: bytes) -> Said:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise Refused(f"the message of step {step} cannot be read: {place}: {first['msg']}"[:500]) from error
+
+
+class StepTold(Wire):
+    """Where the aggregation is; what the holder is told after the step that it asked about, once that is over."""
+
+    attempt: int = Field(ge=0, lt=2**31)
+    """The attempt that is under way. A holder that took part in an earlier one, and unmasked nothing, begins anew."""
+    step: int = Field(ge=0, le=6)
+    """The step that is open: 1 to 5; 0 before the first, 6 once the sum is there."""
+    keys: NeighbourKeys | None = None
+    """After step 1."""
+    shares: SharesForHolder | None = None
+    """After step 2."""
+    survivors: SurvivorsProposed | None = None
+    """After step 3."""
+    unmask: UnmaskRequest | None = None
+    """After step 4."""
+    summed: bool = False
+    """The sum is there, and the holder's vector is in it: it is paid for its receipt."""

@@ -19,7 +19,7 @@ from gradmarket.market.views.job_views import (
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import audits, jobs, progress, tasks
-from requester.store.job_tags import unpack_tags
+from requester.store.listings import unpack_tags
 from requester.store.round_sum import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader

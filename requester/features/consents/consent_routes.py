@@ -15,7 +15,7 @@ from gradmarket.market.wire.sign_in import OperatorStatus, WithdrawalRequest
 from requester.api.auth_routes import ANYONE, Anyone
 from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.store import leftovers, operators
+from requester.store import identities, leftovers
 from requester.store.locks import lock_row
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import ConsentRow, Worker
@@ -81,5 +81,5 @@ def withdraw_consents(work: Work, address: Address, payout: Address, nonce: int,
         return address
     worker = lock_row(work, Worker, address)
     if worker.operator == payout:
-        operators.set_operator(work, worker, False, now)
+        identities.set_operator(work, worker, False, now)
     return Address(worker.operator)

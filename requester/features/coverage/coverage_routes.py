@@ -11,7 +11,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import coverage as rules
 from gradmarket.market.terms import Digest
-from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
+from gradmarket.market.views.job_views import CoverageCounts, CoverageView, PartitionCoverage
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
 from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from requester.api.paging import NOT_OURS, Cursor, Limit, decode_cursor, encode_cursor

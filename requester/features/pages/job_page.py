@@ -8,17 +8,17 @@ from typing import Any, Final
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
-from gradmarket.market.views.coverage_views import CoverageCounts
-from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
+from gradmarket.market.views.job_views import CoverageCounts, PrivacyView, RowPrivacyView
 from gradmarket.market.views.trust_views import TrustView
 from requester.api.traffic import Traffic, traffic_of
 from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
+from requester.features.pages import overview
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.sentences import Sentence, build_sentence
 from requester.join_command import build_join_command
-from requester.store import jobs, overview
-from requester.store.job_tags import unpack_tags
+from requester.store import jobs
+from requester.store.listings import unpack_tags
 from requester.store.tables import Job
 from requester.store.work import RowReader
 

@@ -11,9 +11,10 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.patterns import TAG_OR_NONE
 from gradmarket.market.printable import Printable
 from requester.context import Context
+from requester.features.pages import overview
 from requester.features.pages.measured import PageMeasures, load_page_measures
-from requester.store import jobs, overview, progress
-from requester.store.job_tags import unpack_tags
+from requester.store import jobs, progress
+from requester.store.listings import unpack_tags
 from requester.store.tables import Job
 from requester.store.work import RowReader
 

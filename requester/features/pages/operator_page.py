@@ -10,8 +10,8 @@ from typing import Final
 from gradmarket.market.money import TokenUnit
 from requester import tallies
 from requester.context import Context
+from requester.features.pages import overview
 from requester.meters import Meters
-from requester.store import overview
 from requester.store.work import RowReader
 
 SHOWN: Final = ("gradmarket", "torch", "fastapi", "sqlalchemy", "web3")

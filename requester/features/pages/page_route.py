@@ -1,16 +1,17 @@
-"""The route class of pages: what is refused is said on a page instead of in JSON."""
+"""Renders the service's templates, and has refusals of a page's routes said on a page instead of in JSON."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from fastapi import HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from gradmarket.market.errors import NotFound
-from gradmarket.pages.rendering import build_html_response
+from gradmarket.network.environment import path_of
+from gradmarket.pages.rendering import Templates, build_html_response
 from requester.context import Context
-from requester.features.pages.rendering import render_template
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -44,3 +45,11 @@ def _render_error_page(request: Request, status: int, detail: str, headers: Any 
     shown = build_html_response(text, status=status)
     shown.headers.update(headers or {})
     return shown
+
+
+_TEMPLATES: Final = Templates(Path(__file__).parent / "templates")
+
+
+def render_template(address: str, template: str, /, **values: object) -> str:
+    """Returns a page or a part of one, with links that keep the path in the service's `address`."""
+    return _TEMPLATES.render(template, base=path_of(address), **values)

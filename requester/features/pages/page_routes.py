@@ -43,14 +43,13 @@ from requester.features.pages import (
 from requester.features.pages.live_parts import LiveParts, PagePart
 from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
-from requester.features.pages.page_route import PageRoute
-from requester.features.pages.rendering import render_template
+from requester.features.pages.page_route import PageRoute, render_template
 from requester.features.pages.runs_page import RunsQuery
 from requester.features.price_guide import paid_prices
 from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
 from requester.store import event_log, jobs
-from requester.store.job_tags import unpack_tags
+from requester.store.listings import unpack_tags
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

@@ -15,7 +15,8 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.patterns import TAG_OR_NONE
 from gradmarket.market.spec_diff import list_differences
 from requester.context import Context
-from requester.store import jobs, overview
+from requester.features.pages import overview
+from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
 

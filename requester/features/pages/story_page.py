@@ -8,7 +8,8 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.task_views import TaskEvidence
 from requester.api.round_routes import evidence_of
 from requester.context import Context
-from requester.store import jobs, overview
+from requester.features.pages import overview
+from requester.store import jobs
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader
 

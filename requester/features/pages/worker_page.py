@@ -7,7 +7,8 @@ from typing import Any, Final
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from requester.context import Context
-from requester.store import overview, reputations, workers
+from requester.features.pages import overview
+from requester.store import reputations, workers
 from requester.store.tables import Reputation, Worker
 from requester.store.work import RowReader
 

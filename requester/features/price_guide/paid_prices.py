@@ -1,13 +1,20 @@
-"""What the newest jobs that paid anybody pay a GFLOP, read from their rows. The rule is market.rules.price_guide."""
+"""What the newest jobs that paid anybody pay a GFLOP, read from their rows, and its route.
+
+The rule is market.rules.price_guide.
+"""
 
 from typing import Final
 
+from fastapi import APIRouter
 from sqlalchemy import exists, select
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.price_guide import DAYS, compute_gflop_price
 from gradmarket.market.terms import Amount
-from gradmarket.market.views.price_views import PriceGuide
+from gradmarket.market.views.service_views import PriceGuide
+from requester.api.auth_routes import ROLE, Submitter
+from requester.api.state import Here
+from requester.features.price_guide import paid_prices
 from requester.store import jobs
 from requester.store.tables import Account, Job
 from requester.store.work import RowReader
@@ -42,3 +49,14 @@ def find_known_operations(reader: RowReader, spec: JobSpec) -> int | None:
         if all(job.spec.get(name) == wanted[name] for name in ("model", "data", "step")):
             return _find_operations(job)
     return None
+
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+
+
+@router.get(
+    "/prices", operation_id="get_prices", responses=ROLE, summary="What jobs pay a GFLOP, and what workers took"
+)
+def prices(context: Here, _who: Submitter) -> PriceGuide:
+    with context.reading() as reader:
+        return paid_prices.load_price_guide(reader, context.clock())

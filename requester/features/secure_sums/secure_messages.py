@@ -20,13 +20,13 @@ from gradmarket.market.wire.sum_messages import (
     Said,
     SharesForHolder,
     SharesMessage,
+    StepTold,
     SurvivorsProposed,
     SurvivorsSigned,
     UnmaskAnswer,
     UnmaskRequest,
     parse_step_message,
 )
-from gradmarket.market.wire.sum_steps import StepTold
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.commitments import TooEarly, TooLate

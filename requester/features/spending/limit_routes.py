@@ -4,7 +4,7 @@ from fastapi import APIRouter, HTTPException
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Amount, Role
-from gradmarket.market.views.spending_views import NewSpendingLimit, SpendingView
+from gradmarket.market.views.service_views import NewSpendingLimit, SpendingView
 from requester.api.auth_routes import ROLE, Admin, Submitter
 from requester.api.posted_job import amount_of
 from requester.api.problems import describe_problems

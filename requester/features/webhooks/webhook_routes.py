@@ -9,7 +9,7 @@ from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.features.webhooks.webhook_signing import write_secret
 from gradmarket.market.patterns import WEBHOOK
 from gradmarket.market.terms import Role
-from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView
 from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
 from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed

@@ -23,7 +23,7 @@ from gradmarket.pages.rendering import ASSETS, format_bytes, format_duration, fo
 from requester.api.views.job_views import read_standing, row_privacy_view
 from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures
-from requester.features.pages.rendering import render_template
+from requester.features.pages.page_route import render_template
 from requester.features.pages.sentences import KINDS, build_sentence
 from requester.features.pages.story_page import build_story_page
 from requester.store import jobs

@@ -15,7 +15,7 @@ from gradmarket.market.gradient.aggregators import load_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.norm import square_sums
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry

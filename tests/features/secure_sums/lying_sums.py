@@ -13,8 +13,7 @@ from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.holder import HolderState
 from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.signing import Domain, Signer
-from gradmarket.market.wire.sum_messages import Said, SurvivorsProposed, parse_step_message
-from gradmarket.market.wire.sum_steps import StepTold
+from gradmarket.market.wire.sum_messages import Said, StepTold, SurvivorsProposed, parse_step_message
 from worker.features.secure_sums.secure_rounds import SecureRound
 
 STEPS = 5

@@ -29,7 +29,7 @@ from gradmarket.market.features.secure_sums.ring import Integers
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.poll import Lease, hash_of
-from gradmarket.market.wire.sum_steps import StepTold
+from gradmarket.market.wire.sum_messages import StepTold
 from worker.features.secure_sums.secure_state import SecureFolder, SecureRecord, record_of
 from worker.markets.worker_context import WorkerContext
 

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import CHUNK, Arrays, Vector
-from gradmarket.market.gradient.clipping import compute_clip_factor
-from gradmarket.market.gradient.one_step import OneStep
-from gradmarket.market.gradient.optimizer_step import OptimizerStep
+from gradmarket.market.gradient.norm import compute_clip_factor
+from gradmarket.market.gradient.one_step import OneStep, OptimizerStep
 from gradmarket.market.gradient.optimizers import OptimizerRule
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.shards import Shards, cut_pieces

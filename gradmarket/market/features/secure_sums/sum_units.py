@@ -14,7 +14,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import degree
 from gradmarket.market.features.secure_sums.ring import FixedPoint, Integers, fixed_point, ring_for
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.normal_numbers import draw_normal
+from gradmarket.market.gradient.noise import draw_normal
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import PrivateData, SecureAggregation
 from gradmarket.market.rules.private_jobs import MEAN

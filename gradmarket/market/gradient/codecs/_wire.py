@@ -1,6 +1,6 @@
-"""What the packed forms share: arrays one after the other, and pairs of means."""
+"""What the packed forms share: arrays one after the other, pairs of means, and two codes of four bits in a byte."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,3 +36,24 @@ def build_means_table(means: NDArray[np.uint16]) -> Vector:
     """Returns for each block its four values: lower, upper, and both negative; float32 of shape (blocks, 4)."""
     values = (means.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(-1, 2)
     return np.ascontiguousarray(np.hstack([values, -values]))
+
+
+LOWER: Final = np.uint8(15)
+FOUR: Final = np.uint8(4)
+
+Codes = NDArray[np.uint8]
+
+
+def join_nibbles(codes: Codes) -> Codes:
+    """Returns an even number of codes, two a byte; of each the lower four bits count."""
+    return (codes[0::2] & LOWER) | (codes[1::2] << FOUR)
+
+
+def split_nibbles(pairs: Codes, count: int) -> Codes:
+    """Returns all codes of the bytes. Raises PayloadRefused where one beyond the `count` elements is not 0."""
+    codes = np.empty(2 * pairs.size, np.uint8)
+    np.bitwise_and(pairs, LOWER, out=codes[0::2])
+    np.right_shift(pairs, FOUR, out=codes[1::2])
+    if codes[count:].any():
+        raise PayloadRefused(f"codes beyond the {count} elements of a shard are not 0")
+    return codes

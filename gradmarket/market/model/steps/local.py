@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradmarket.market.gradient.clipping import clip_gradient
+from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import corrections, window_state

@@ -14,8 +14,7 @@ from blake3 import blake3
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.traced.plan import Source, TaskOperation, TaskPlan
-from gradmarket.market.gradient.clipping import compute_clip_factor
-from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.norm import compute_clip_factor, compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import pack_shard
 from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays

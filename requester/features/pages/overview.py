@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, bindparam, func, or_, select
 
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
-from requester.store.job_tags import has_tag
+from requester.store.listings import has_tag
 from requester.store.tables import (
     Account,
     Audit,
