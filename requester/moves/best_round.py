@@ -1,4 +1,4 @@
-"""Keeps the parameters that did best on the held-out rows, however old they are. The rule is rules.best_round."""
+"""Keeps the parameters that did best on the held-out rows, however old they are. The rule is rules.metric_names."""
 
 from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.rules.stopping import find_direction

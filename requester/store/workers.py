@@ -36,7 +36,7 @@ from requester.store.tables import Account, Holder, Job, Replica, Round, Task, W
 from requester.store.work import RowReader, Work
 
 LIVE_S: Final = 45.0
-"""Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""
+"""Seconds after which a silent worker counts as gone; waiting polls keep theirs present (still_here)."""
 HERE_S: Final = 3.0
 """Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
 EVERYBODY: Final = 2**31 - 1

@@ -66,7 +66,7 @@ class Job(Base):
     """Between bars, like "|first|second|"; empty where there are none."""
     note: Mapped[str] = mapped_column(default="", server_default="")
     best_round: Mapped[int | None]
-    """The merged round after which the evaluation's metric was best (market.rules.best_round)."""
+    """The merged round after which the evaluation's metric was best (market.rules.metric_names)."""
     rewind_to: Mapped[int | None]
     """A merged round that an audit found wrong; it opens again once nothing of later rounds is in flight."""
     replay_from: Mapped[int | None] = mapped_column(default=0, server_default="0")
