@@ -10,7 +10,7 @@ from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, outcomes, sender
 from requester.chain.chain_context import ChainContext, OwnerElsewhere, TransactionKind
-from requester.chain.chain_jobs import compute_kept_back, with_money
+from requester.chain.chain_jobs import compute_kept_back, tell_once, with_money
 from requester.store.locks import lock_row
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -156,7 +156,11 @@ def _post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, c
     try:
         quoted = sender.quote_call(chain, call)
     except ContractRefused as error:
-        return job_id is not None and kind == TransactionKind.OPEN and _store_wait_reason(chain, job_id, str(error))
+        if job_id is not None and kind == TransactionKind.OPEN:
+            return _store_wait_reason(chain, job_id, str(error))
+        if job_id is not None:
+            tell_once(chain, job_id, f"{kind}_refused", reason=str(error))
+        return False
     return sender.post_once(chain, quoted, kind, job_id)
 
 

@@ -142,6 +142,24 @@ def test_an_ended_job_settles_at_once_and_gives_back_all_but_what_is_reserved(
     check(chain_fixture, job_id, worker, 8)
 
 
+def test_a_token_that_pays_nobody_for_a_while_is_named_and_the_rest_comes_back_after(
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+) -> None:
+    chain_fixture = till_on(own_ledger)
+    job_id, token = chain_fixture.running_job(), own_ledger.deployment.token
+    sound = own_ledger.web3.eth.get_code(token).to_0x_hex()
+    call_json_rpc(own_ledger.web3, "anvil_setCode", token, "0x60006000fd")
+    chain_fixture.set_job(job_id, state=JobState.FINISHED)
+    for _ in range(2):
+        chain_fixture.settle_down()
+    refusals = [event for event in chain_fixture.all(JobEvent) if event.kind == "withdraw_refused"]
+    assert [event.job_id for event in refusals] == [job_id]
+    assert refusals[0].body["reason"]
+    call_json_rpc(own_ledger.web3, "anvil_setCode", token, sound)
+    chain_fixture.settle_down()
+    assert chain_fixture.job(job_id).refunded == BUDGET
+
+
 def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, key = chain_fixture.running_job(), new_key()
     worker = chain_fixture.joins(job_id, key)
