@@ -1,5 +1,6 @@
 """What a job needs, by its model's sizes: operations, memory, bytes, money and time. Neither a service nor torch."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,6 +85,8 @@ class Resources:
     """Of a round, besides its tasks' seconds."""
     job_seconds: float
     """From its posting to its end."""
+    tokens: int
+    """Of a task's rows; 0 where these have none."""
     compares_rows: str
     """What tasks and microbatches mean for a loss that compares rows with each other; empty for one that does not."""
 
@@ -96,7 +99,11 @@ def compute_resources(
     partitions = [partition.bytes for partition in list_training_partitions(manifest, spec)]
     layout = layout_in(spec, info.layout)
     card = "" if task.only_on_cpu else smallest_card(task.step_memory)
-    sizes = _Sizes(task.operations, task.memory, task.state, layout, info.layout)
+    labelled = manifest.labelled
+    length = math.prod(labelled.shape) if labelled is not None and labelled.reads == "tokens" else 0
+    sizes = _Sizes(
+        task.operations, task.memory, task.state, layout, info.layout, spec.step.moves * spec.step.room * length
+    )
     return _build_resources(spec, speed, sizes, partitions, card, task.only_on_cpu, compares_rows)
 
 
@@ -123,6 +130,7 @@ class _Sizes:
     state: int
     sent: Layout
     whole: Layout
+    tokens: int = 0
 
 
 def _build_resources(
@@ -152,6 +160,7 @@ def _build_resources(
         start_seconds=start,
         overhead_seconds=overhead,
         job_seconds=start + spec.rounds * overhead + _count_turns(spec, speed.workers) * seconds,
+        tokens=sizes.tokens,
         compares_rows=compares_rows,
     )
 

@@ -23,6 +23,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules import identities
 from gradmarket.market.rules.audit_panels import AuditPanel
+from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.price_guide import describe_guidance
@@ -133,14 +134,17 @@ def _estimate_needs(
 
 
 def _find_guidance(spec: JobSpec, service: Callable[[], RequesterClient], taken: Resources | None) -> str:
-    """Returns what others paid; empty where no market answers, or its token does not let us ask."""
+    """Returns what others paid and which cards workers have; empty where no market answers, or the token may not."""
     try:
         with service() as client:
             guide, token = client.prices(), TokenUnit.of(client.chain())
     except MarketError:
         return ""
-    operations = taken.operations if taken else None
-    return describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
+    price = Amount(spec.price.most)
+    said = [describe_guidance(guide.paid, guide.taken, price, taken.operations if taken else None, token)]
+    if taken:
+        said += describe_cards(guide.classes, spec.precision, taken.operations, taken.tokens, price, token)
+    return "; ".join(said)
 
 
 def _find_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:

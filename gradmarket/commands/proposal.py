@@ -1,10 +1,12 @@
 """`gradmarket job propose`: how many inner steps a task should take and how its answer is sent, and why."""
 
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Annotated, Any, Final
 
 import typer
 
+from gradmarket.client import RequesterClient
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.needs import in_bytes, task_download
@@ -12,12 +14,14 @@ from gradmarket.commands.proposing import CODECS, IDLE, HomeLink, Proposed, Task
 from gradmarket.commands.resources import load_document_and_bound
 from gradmarket.endpoint import find_endpoint
 from gradmarket.json_input import check_input
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
+from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.model.task_cost import compute_task_cost
+from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.terminal import echo_json, echo_text
@@ -57,11 +61,33 @@ def propose(
     fetched = {name: task_download(other, info.layout, one.state, many) for name, other in links.items()}
     size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
     choice = propose_step(size, link, spec.rounds * spec.step.moves)
-    job = build_proposed_job(posted, spec, choice)
+    classes = _find_classes(lambda: find_endpoint(market, token, data).market())
+    job = build_proposed_job(posted, spec, choice) | propose_field_of_cards(posted, spec, classes)
     check_input(JobSpec, job, "the proposed job")
-    for reason in explain_proposal(spec, job, choice, size, link):
+    reasons = explain_proposal(spec, job, choice, size, link)
+    if job.get("precision", spec.precision) != spec.precision:
+        cards = f"{sum(count_cards(classes).values())} of {sum(classes.values())} workers"
+        reasons.append(f"precision: {job['precision']}, for {cards} have cards; a processor is slower in it.")
+    for reason in reasons:
         echo_text(reason, err=True)
     echo_json(job, indent=2)
+
+
+def _find_classes(service: Callable[[], RequesterClient]) -> dict[str, int]:
+    """Returns how many workers of each determinism class are there; none where no market answers."""
+    try:
+        with service() as client:
+            return client.prices().classes
+    except MarketError:
+        return {}
+
+
+def propose_field_of_cards(posted: dict[str, Any], spec: JobSpec, classes: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the precision that suits the workers there; nothing where the job names one, or its document has it."""
+    if "precision" in posted or spec.reproducible or not isinstance(spec.model, ReadyModel):
+        return {}
+    chosen = propose_precision(classes)
+    return {} if chosen == spec.precision else {"precision": chosen}
 
 
 def _choose_downlink_codec(name: str) -> str:

@@ -12,6 +12,7 @@ from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import Refused
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
+from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import SpendingView
@@ -190,7 +191,10 @@ class Market:
         if market is None:
             return made
         guide, price = market._client.prices(), Amount(ready.spec.price.most)
-        return replace(made, prices=describe_guidance(guide.paid, guide.taken, price, made.takes.operations, token))
+        takes, precision = made.takes, ready.spec.precision
+        said = [describe_guidance(guide.paid, guide.taken, price, takes.operations, token)]
+        said += describe_cards(guide.classes, precision, takes.operations, takes.tokens, price, token)
+        return replace(made, prices="; ".join(said))
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""

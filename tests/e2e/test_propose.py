@@ -9,6 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from gradmarket.commands.proposal import propose_field_of_cards
 from gradmarket.market.job import JobSpec
 from gradmarket.market.step import GradientStep, LocalStep
 from tests.lanes import FULL
@@ -82,3 +83,24 @@ def test_the_steps_of_local_steps_are_proposed_anew(tmp_path: Path) -> None:
 def test_a_job_that_grows_is_refused(tmp_path: Path, growth: list[dict[str, int]]) -> None:
     answer = said(tmp_path, JOB | {"growth": growth})
     assert answer.exit_code != 0
+
+
+CARD, CPU = "cuda/sm_90/cuda-13.0", "cpu/x86_64/avx2"
+
+
+@pytest.mark.parametrize(
+    ("job", "classes", "proposed"),
+    [
+        (JOB, {CARD: 2, CPU: 1}, {"precision": "bf16"}),
+        (JOB, {CARD: 1, CPU: 1}, {}),
+        (JOB, {}, {}),
+        (JOB | {"precision": "fp32"}, {CARD: 2}, {}),
+        (JOB | {"precision": "tf32"}, {CARD: 2}, {}),
+        (JOB | {"arithmetic": "reproducible"}, {CARD: 2}, {}),
+        (JOB | {"model": {"document": "blake3:" + "1" * 64, "parameters": "blake3:" + "2" * 64}}, {CARD: 2}, {}),
+    ],
+)
+def test_a_precision_is_proposed_for_the_workers_that_are_there(
+    job: dict[str, Any], classes: dict[str, int], proposed: dict[str, Any]
+) -> None:
+    assert propose_field_of_cards(job, JobSpec.model_validate(job), classes) == proposed

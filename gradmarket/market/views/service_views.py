@@ -37,6 +37,7 @@ class PriceGuide(BaseModel):
 
     paid: list[AmountField]
     taken: list[AmountField]
+    classes: dict[str, int] = {}
 
 
 class NewSpendingLimit(BaseModel):

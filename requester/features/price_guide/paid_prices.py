@@ -6,9 +6,10 @@ The rule is market.rules.price_guide.
 from typing import Final
 
 from fastapi import APIRouter
-from sqlalchemy import exists, select
+from sqlalchemy import exists, func, select
 
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.card_speeds import SEEN_S
 from gradmarket.market.rules.price_guide import DAYS, compute_gflop_price
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import PriceGuide
@@ -16,7 +17,7 @@ from requester.api.auth_routes import ROLE, Submitter
 from requester.api.state import Here
 from requester.features.price_guide import paid_prices
 from requester.store import jobs
-from requester.store.tables import Account, Job
+from requester.store.tables import Account, Job, Worker
 from requester.store.work import RowReader
 
 MOST: Final = 200
@@ -33,7 +34,15 @@ def load_price_guide(reader: RowReader, now: float) -> PriceGuide:
     earned = select(Account.job_id, Account.worker).where(Account.job_id.in_(prices), Account.earned > 0)
     for job_id, worker in reader.session.execute(earned):
         least[worker] = min(prices[job_id], least.get(worker, prices[job_id]))
-    return PriceGuide(paid=list(prices.values()), taken=sorted(least.values()))
+    return PriceGuide(paid=list(prices.values()), taken=sorted(least.values()), classes=_count_classes(reader, now))
+
+
+def _count_classes(reader: RowReader, now: float) -> dict[str, int]:
+    """Returns how many workers of each determinism class were seen lately."""
+    there = Worker.seen_at > now - SEEN_S, Worker.determinism_class != ""
+    counted = select(Worker.determinism_class, func.count()).where(*there).group_by(Worker.determinism_class)
+    rows = reader.session.execute(counted.order_by(Worker.determinism_class)).all()
+    return {row[0]: row[1] for row in rows}
 
 
 def _find_operations(job: Job) -> int:

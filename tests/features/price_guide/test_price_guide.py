@@ -62,7 +62,8 @@ def test_the_guide_has_jobs_that_paid_and_each_worker_s_least(new_floor: NewFloo
         other = spec.model_copy(update={"step": spec.step.model_copy(update={"rows": 2})})
         assert paid_prices.find_known_operations(reader, spec) == 1
         assert paid_prices.find_known_operations(reader, other) is None
-    assert (old.paid, old.taken) == ([], [])
+    assert (old.paid, old.taken, old.classes) == ([], [], {})
+    assert sum(guide.classes.values()) == len(honest)
     with market.context.begin() as work:
         alice, _row = tokens.create_token(work, "alice", Role.SUBMIT, None, market.clock())
         reads, _row = tokens.create_token(work, "carol", Role.READ, None, market.clock())
