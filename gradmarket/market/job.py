@@ -25,7 +25,7 @@ from gradmarket.market.rules import (
 from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
-from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed, proven
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
 from gradmarket.market.rules.task_proof import JobChecks
@@ -286,6 +286,12 @@ class JobSpec(JobFields):
         return Plan(votes, fixed.quorum(votes), votes) if self.plan(BEST).referred else None
 
     @property
+    def relieved_plans(self) -> tuple[Plan, ...]:
+        """How proven workers vote where auditing outgrows the auditor; empty where no policy has a seat for it."""
+        votes = self.replication.replicas
+        return tuple(proven.relieve_auditor(votes, hidden) for hidden in (False, True)) if self.proof else ()
+
+    @property
     def decided_alone(self) -> bool:
         """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
         return self.plan().maximum == self.plan(BEST).maximum == 1 and not self.verifier.sketched
@@ -357,4 +363,6 @@ class Publication(Part):
         """What its tasks' verdicts are proven against."""
         spec = self.spec
         verifier, most = spec.verifier.name, spec.replication.max_replicas
-        return JobChecks(self.digest, verifier, most, spec.plan(), spec.plan(BEST), spec.unaudited_plan)
+        return JobChecks(
+            self.digest, verifier, most, spec.plan(), spec.plan(BEST), spec.unaudited_plan, spec.relieved_plans
+        )

@@ -13,7 +13,7 @@ from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash
 from requester.moves.candidates import CandidatePool
-from requester.store import jobs, joining, seats, workers
+from requester.store import audits, jobs, joining, seats, workers
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
@@ -71,9 +71,9 @@ class SeatPool(CandidatePool):
             chosen = identities.choose_newcomer(seed, queue)
             self._alone[task.round] = self._count_alone(task.round) + 1
             return [self.candidates[chosen]], self._spec.plan(STRANGER)
-        plan = self._plan_vote(task)
+        plan = self._plan_vote(task, proven)
         places = plan.first_wave if fresh else places
-        crew = self._choose_crew(task, replicas, opening)
+        crew = self._choose_crew(task, plan if fresh else task.plan, replicas, opening)
         free = [one for one in able if one.party.worker in crew and one.party.operator not in self._seated]
         by_worker = {one.party.worker: one for one in free}
         order = assignment.draw_order(seed, by_worker)
@@ -97,7 +97,7 @@ class SeatPool(CandidatePool):
             return None
         if party.operator in self._seated:
             return Idle.OPERATOR_SEATED
-        return None if party.worker in self._choose_crew(task, replicas, opening) else Idle.NOT_IN_CREW
+        return None if party.worker in self._choose_crew(task, task.plan, replicas, opening) else Idle.NOT_IN_CREW
 
     @cached_property
     def _may_try_unknown(self) -> bool:
@@ -116,9 +116,27 @@ class SeatPool(CandidatePool):
         rest = [Newcomer(self.candidates[one].party, self._standings.get(one, 0.0)) for one in alone if one in left]
         return [*queued, *rest]
 
-    def _plan_vote(self, task: Task) -> Plan:
+    def _plan_vote(self, task: Task, proven: int) -> Plan:
+        """Where audits are late, a hidden seat takes their place, if so many are there and the deposit pays for it."""
         plan = self._spec.plan(BEST)
-        return replace(plan, audit=1.0) if task.round >= self._spec.rounds - identities.LAST else plan
+        plan = replace(plan, audit=1.0) if task.round >= self._spec.rounds - identities.LAST else plan
+        if not self._is_auditor_outgrown:
+            return plan
+        plain, hidden = self._spec.relieved_plans
+        if not identities.is_seat_hidden(Hash(task.secret), plan.audit):
+            return plain
+        sizes = self._spec.sizes
+        places = (sizes.all - sizes.before(task.round)) * plain.first_wave + 1
+        left = self._job.deposited - jobs.sum_earned_units(self._reader, self._job.id)
+        may = proven >= hidden.first_wave and left >= places * jobs.compute_reserve_per_gradient(self._job)
+        return hidden if may else replace(plan, audit=1.0)
+
+    @cached_property
+    def _is_auditor_outgrown(self) -> bool:
+        newest = jobs.latest_round(self._reader, self._job.id)
+        number = newest.number if newest else 0
+        waited_s = audits.compute_longest_wait(self._reader, self._job, number - identities.LAST, self._now)
+        return identities.is_auditor_outgrown(waited_s, seats.compute_round_s(self._reader, self._job, number - 1))
 
     def _count_alone(self, number: int) -> int:
         if number not in self._alone:
@@ -135,11 +153,14 @@ class SeatPool(CandidatePool):
         share = identities.count_newcomers_tasks(sizes.before(task.round), sizes.of(task.round), proven, votes)
         return share if proven < votes else share - self._count_alone(task.round)
 
-    def _choose_crew(self, task: Task, replicas: Sequence[Replica], opening: Opening) -> frozenset[Address]:
+    def _choose_crew(
+        self, task: Task, planned: Plan, replicas: Sequence[Replica], opening: Opening
+    ) -> frozenset[Address]:
         """Returns the crews of the task's round, one of each class, without those that left a place of this task or
         belong to one."""
         seated = {row.worker for row in replicas if row.state in seats.SEATED}
-        tasks, votes = self._spec.sizes.of(task.round), self._spec.replication.replicas
+        votes = max(self._spec.replication.replicas, planned.first_wave)
+        tasks = self._spec.sizes.of(task.round)
         secret, separation = Hash(self._job.secret), self._spec.separation
         crew: set[Address] = set()
         for parties in self._present.values():

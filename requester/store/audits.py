@@ -12,6 +12,7 @@ from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
 from requester.store import audited_classes
+from requester.store.among import NOW
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
@@ -56,6 +57,24 @@ def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> Seque
 def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
     """Whether an audit of any of these tasks is not over."""
     return bool(reader.session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(OPEN)))))
+
+
+def compute_longest_wait(reader: RowReader, job: Job, since: int, now: float) -> float:
+    """Returns the longest wait for an audit, in seconds: of those due in the job's class, and of its newest rounds.
+
+    These begin with round `since`.
+    """
+    asked = {"job": job.id, "name": job.determinism_class, "since": since, "now": now}
+    return max(0.0, reader.session.scalar(_LONGEST_WAIT, asked) or 0.0)
+
+
+_LONGEST_WAIT: Final = select(
+    func.max(case((Audit.state == AuditState.DUE, NOW), else_=Audit.ended_at) - Audit.created_at)
+).where(
+    Audit.determinism_class == bindparam("name"),
+    Audit.scored.is_(False),
+    or_(Audit.state == AuditState.DUE, and_(Audit.job_id == bindparam("job"), Audit.round >= bindparam("since"))),
+)
 
 
 def list_answered_audits(reader: RowReader) -> Sequence[str]:

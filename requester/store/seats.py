@@ -13,7 +13,7 @@ from gradmarket.market.rules.newcomers import choose_filling_parties
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
 from requester.store import audited_classes, jobs, lead_candidates, workers
 from requester.store.among import is_in_bound_list
-from requester.store.tables import Account, Audit, Job, Replica, Reputation, Task, Worker
+from requester.store.tables import Account, Audit, Job, Replica, Reputation, Round, Task, Worker
 from requester.store.work import RowReader
 
 SEATED: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
@@ -159,6 +159,20 @@ _PACES: Final = (
 def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
     """Returns how many attempts at tasks of the round one worker decides, or decided, alone."""
     return reader.session.scalar(_ALONE, {"job": job.id, "round": number}) or 0
+
+
+def compute_round_s(reader: RowReader, job: Job, number: int) -> float:
+    """Returns the seconds from a round's opening to its last answer; 0 where it has none."""
+    return reader.session.scalar(_ROUND_S, {"job": job.id, "round": number}) or 0.0
+
+
+_ROUND_S: Final = (
+    select(func.max(Task.ended_at) - Round.opened_at)
+    .select_from(Task)
+    .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
+    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), Task.root.is_not(None))
+    .group_by(Round.opened_at)
+)
 
 
 def load_last_left(reader: RowReader, job: Job) -> float | None:

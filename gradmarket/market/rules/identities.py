@@ -12,6 +12,9 @@
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
+   Where auditing outgrows the auditor, a hidden seat more takes the place of these audits in as many tasks: R + 1
+   proven ones have to agree there, and the auditor looks at splits alone. The offer does not tell them from others. A
+   ring that is a share f of the crew, and lies where it knows of R seats of its own, is found in p (1 - f) of its lies.
 5. Equal wrong answers of two, or a wrong accepted answer, convict. A lone wrong answer costs its pay and the standing:
    a machine may err, two do not err alike.
 6. The voted seats of a round go to a *crew*: as many proven operators present as it has seats, with the lowest numbers.
@@ -49,6 +52,9 @@ LAST: Final = 2
 """The last rounds, whose tasks are all audited: what is found wrong there would cost no later work."""
 TERM: Final = 100
 """Rounds after which a worker's number in the crew is drawn anew."""
+
+AUDITED_WITHIN_S: Final = 30.0
+"""An audit that waits no longer than this is not late, however short rounds are."""
 
 LEAST: Final = 0.2
 """The share of unanimous tasks that is audited at least."""
@@ -170,6 +176,16 @@ def compute_next_turn(leased_at: float, of_class: Sequence[float], own: Sequence
     """
     usual = median(of_class) if of_class else 0.0
     return leased_at + min([usual, *own])
+
+
+def is_auditor_outgrown(waited_s: float, round_s: float) -> bool:
+    """Returns whether audits come too slowly: one waited longer than workers took for a whole round."""
+    return waited_s > max(round_s, AUDITED_WITHIN_S)
+
+
+def is_seat_hidden(secret: Hash, rate: float) -> bool:
+    """Returns whether a task has a seat more in place of an audit, by its secret, which nobody knows before it ends."""
+    return int.from_bytes(domain_hash("hidden seat", secret), "big") < int(rate * 2**256)
 
 
 def list_convicted(wrong: Mapping[str, str]) -> set[str]:

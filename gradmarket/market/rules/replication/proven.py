@@ -41,3 +41,12 @@ def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
     votes = settings.replicas
     audit = identities.compute_audit_rate(votes) if settings.audit is None else settings.audit
     return Plan(first_wave=votes, quorum=votes, maximum=votes, audit=audit, referred=True)
+
+
+def relieve_auditor(votes: int, hidden: bool) -> Plan:
+    """Returns how proven ones vote where auditing outgrows the auditor: it looks at splits alone.
+
+    `hidden`: with one seat more in place of an audit.
+    """
+    seats = votes + hidden
+    return Plan(first_wave=seats, quorum=seats, maximum=seats, referred=True)

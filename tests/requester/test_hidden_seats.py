@@ -1,0 +1,105 @@
+"""Where auditing outgrows the auditor, one seat more that nobody can tell takes the place of an audit."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gradmarket.market.rules import identities
+from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
+from requester.store.tables import Audit, Job, Replica, Task
+from tests.kit.behaviour import scaled
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.test_audits import clean_parameters
+from tests.requester.test_proven import failed, open_job, prove
+
+NewFloor = Callable[..., MarketFixture]
+LIE = scaled(3.0)
+LATE_S = identities.AUDITED_WITHIN_S + 10.0
+
+
+CERTAIN = 1.0 - 1e-9
+"""A share of audits, and of hidden seats in their place, that is not referred before the acceptance."""
+
+
+def outgrow(new_floor: NewFloor, honest: int, liars: int = 0) -> tuple[MarketFixture, SimAuditor]:
+    """Proven workers, and an auditor that is there and leaves what the first round asked of it for too long."""
+    market, auditor = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
+    known = [market.worker() for _ in range(honest + liars)]
+    prove(market, *known)
+    market.until(lambda: audits_of(market))
+    for worker in known[honest:]:
+        worker.behaviour = LIE
+    with market.context.begin() as work:
+        for audit in audits_of(market):
+            work.get_one(Audit, audit.task_id).created_at -= LATE_S
+    return market, auditor
+
+
+def decided(market: MarketFixture) -> Task:
+    """The second round's task, once its ballots are revealed."""
+    before = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING)
+
+    def of_second() -> list[Task]:
+        return [task for task in market.tasks() if task.round == 1 and task.state not in before]
+
+    market.until(of_second)
+    return of_second()[0]
+
+
+def test_a_seat_more_replaces_late_audits_and_all_four_are_paid(new_floor: NewFloor) -> None:
+    market, auditor = outgrow(new_floor, honest=5)
+    task = decided(market)
+    assert (task.plan.first_wave, task.plan.quorum, task.plan.audit) == (4, 4, 0.0)
+    market.until(lambda: market.all(Task, Task.id == task.id)[0].state in (TaskState.ACCEPTED, TaskState.FINAL))
+    assert task.id not in {audit.task_id for audit in audits_of(market)}
+    states = [row.state for row in market.all(Replica, Replica.task_id == task.id)]
+    assert states == [ReplicaState.PAYABLE] * 4
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=5)
+    check_books(market)
+
+
+def test_a_ring_that_holds_three_of_four_seats_is_found_by_the_fourth(new_floor: NewFloor) -> None:
+    market, auditor = outgrow(new_floor, honest=1, liars=3)
+    task = decided(market)
+    assert (task.plan.first_wave, task.state) == (4, TaskState.REFERRED)
+    auditor.work(), auditor.work()
+    market.drive()
+    liars = {worker.address for worker in market.workers if worker.behaviour is LIE}
+    assert failed(market) == liars
+    ends = {row.state for row in market.all(Replica, Replica.task_id == task.id) if row.worker in liars}
+    assert ends == {ReplicaState.REJECTED}
+
+
+def test_no_lease_tells_a_hidden_seat_from_a_vote(new_floor: NewFloor) -> None:
+    market, _ = outgrow(new_floor, honest=4)
+    market.gather()
+    leases = [held.lease.model_dump() for worker in market.workers for held in worker.held.values()]
+    hidden = [lease for lease in leases if lease["offer"]["round"] == 1]
+    voted = [lease for lease in leases if lease["offer"]["round"] == 0]
+    assert (len(hidden), len(voted)) == (4, 3)
+    own = {"replica", "fence"}
+    alike = [{name: value for name, value in lease.items() if name not in own} for lease in hidden]
+    assert all(lease == alike[0] for lease in alike)
+    assert (set(hidden[0]), set(hidden[0]["offer"])) == (set(voted[0]), set(voted[0]["offer"]))
+
+
+def test_where_the_auditor_keeps_up_or_the_deposit_ends_there_is_no_hidden_seat(new_floor: NewFloor) -> None:
+    market, auditor = outgrow(new_floor, honest=4)
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).deposited = 5 * 3 * PRICE
+    assert (decided(market).plan.first_wave, decided(market).plan.audit) == (3, 1.0)
+    market, auditor = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
+    prove(market, *(market.worker() for _ in range(4)))
+    market.until(lambda: audits_of(market))
+    auditor.work()
+    assert (decided(market).plan.first_wave, decided(market).plan.audit) == (3, pytest.approx(CERTAIN))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])
+def test_seats_are_hidden_as_often_as_audits_were_drawn(rate: float) -> None:
+    drawn = [identities.is_seat_hidden(Hash(number.to_bytes(32, "big")), rate) for number in range(2000)]
+    assert sum(drawn) / 2000 == pytest.approx(rate, abs=0.03)
