@@ -17,7 +17,7 @@ from gradmarket.commands.following import OVER, compute_pause, describe_outage, 
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
-from gradmarket.market.rules.metric_names import Better, is_better
+from gradmarket.market.rules.metric_names import Better, choose_metric, is_better
 from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import JobState
 from gradmarket.sdk.arguments import check_seconds
@@ -97,7 +97,8 @@ class Sweep:
         return [_look_at_run(point, job) for point, job in zip(self.points, self.jobs, strict=True)]
 
     def best(self, metric: str | None = None, better: Better | None = None) -> Run:
-        """Returns the run whose best checkpoint has the best value of the metric, by default that of the evaluation.
+        """Returns the run whose best checkpoint has the best value of the metric, by default that of the evaluation, or
+        the loss where no run has that.
 
         `better`: "higher" or "lower", by default as the runs' own stop rules have it, else less loss or perplexity and
         more of any other. Raises Refused where no run measured it.
@@ -106,7 +107,8 @@ class Sweep:
             raise Refused(f"better: give {' or '.join(map(repr, get_args(Better)))}, not {better!r}")
         runs = self.runs()
         specs = [job.view().spec for job in self.jobs]
-        metric = metric or next((name for spec in specs if (name := _find_metric(spec))), "loss")
+        wanted = next((name for spec in specs if (name := _find_metric(spec))), "loss")
+        metric = metric or choose_metric(wanted, [run.best for run in runs])
         told = (find_direction(getattr(spec, "stop", ()), metric) for spec in specs)
         better = better or next(filter(None, told), None)
         measured = [run for run in runs if metric in run.best]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.terms import Digest, JobState
 from requester.moves import best_round, evaluation
 from requester.stages import aggregate
@@ -47,6 +48,30 @@ def test_the_best_parameters_are_kept_and_those_before_them_are_not(
     newest = [number for number in kept(market) if number > 3]
     assert kept(market) == [2, *newest]
     assert newest[-1] == 7
+
+
+def test_where_nothing_measures_the_metric_the_loss_decides(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a language model, which has no accuracy: it had no best checkpoint."""
+    losses = iter([3.0, 2.0, 1.0, 1.5, 1.0, 2.5, 3.0, 2.0])
+
+    def told(*_: Any) -> tuple[dict[str, float], str]:
+        return {"loss": (loss := next(losses)), "perplexity": 2.0**loss}, ""
+
+    monkeypatch.setattr(aggregate, "evaluation", SimpleNamespace(**vars(evaluation) | {"evaluate_if_due": told}))
+    market = new_floor(**MEASURED, **ALONE)
+    market.worker()
+    market.play(passes=100)
+    assert (market.state(), market.the_job().best_round) == (JobState.FINISHED, 2)
+
+
+def test_a_metric_of_some_rounds_goes_before_the_loss() -> None:
+    rounds = [(0, {"loss": 0.1}), (1, {"loss": 3.0, "auc": 0.6}), (2, {"loss": 2.0, "auc": 0.5})]
+    assert find_best_round("auc", rounds) == 1
+    assert find_best_round("auc", rounds, "lower") == 2
+    assert find_best_round("f1", rounds, "higher") == 0, "less loss is better, whatever a rule says of f1"
+    assert find_best_round("f1", []) is None
 
 
 def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> None:

@@ -61,6 +61,9 @@ def test_a_job_file_trains_the_ready_gpt_on_text(market: Market, served: Service
     assert history[-1]["perplexity"] < 80 < history[0]["perplexity"]
     assert made.reason == f"perplexity reached {history[-1]['perplexity']:.6g}"
     assert len(history) < 20
+    assert made.view().best_round == min(history, key=lambda one: one["loss"])["round"], (
+        "without an accuracy: by the loss"
+    )
     assert made.encode("the cat")["x"].tolist() == [list(b"the cat")]
     later = made.encode(Text("the cat sat", 5))
     assert (later["x"].tolist(), later["y"].tolist()) == (

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.patterns import TAG_OR_NONE
+from gradmarket.market.rules.metric_names import choose_metric
 from gradmarket.market.spec_diff import list_differences
 from requester.context import Context
 from requester.features.pages import overview
@@ -133,7 +134,7 @@ def _describe_best(spec: JobSpec, best: Any | None) -> str:
     """Returns by what, and after which round, a run's best checkpoint is the best; a dash where there is none."""
     if best is None or spec.evaluation is None:
         return ABSENT
-    metric = spec.evaluation.metric
+    metric = choose_metric(spec.evaluation.metric, [best.metrics])
     return f"{metric} {best.metrics[metric]:.4g} after round {best.number}"
 
 
