@@ -1,4 +1,5 @@
-"""What reproducible arithmetic costs a step of a GPT of 10.8 million parameters, beside native arithmetic.
+"""What reproducible arithmetic costs a step of a GPT of 10.8 million parameters, beside native arithmetic; and what
+Freivalds' checks of products cost, exact and within a tolerance, beside computing them again.
 
 Both steps run by turns in one child with the environment of a worker's: 8 rows of 128 tokens, loss and gradients. Of
 one thread the CPU time counts, so that other programs count little; of two the wall time, since they wait for each
@@ -6,11 +7,13 @@ other. The best of each counts.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, get_args
 
 import numpy as np
@@ -25,21 +28,55 @@ from graphdoc.document.interpret import Program
 from graphdoc.document.publish import next_token, publish_module
 from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.passes import build_tensors, mean_gradient
+from graphdoc.reproducible.exact import multiply_exactly
+from graphdoc.reproducible.product_check import check_exact_product
 from graphdoc.runner.child import set_global_state
 from graphdoc.runner.serving import Configuration
 from graphdoc.runner.settings import RunnerSettings, build_child_environment
+from graphdoc.tracing.freivalds import check_product
 
 PREFIX = "reproducible"
 CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}
 ROWS, TIMES = sized((8, 12), (1, 1))
+SIZES, CHECKS = sized(((128, 512, 2048), 7), ((8,), 1))
 
 
 def measure() -> Iterator[Figure]:
+    yield from _measure_checks()
     for threads, suffix, clock in ((1, "", "CPU"), (2, ".two_threads", "wall")):
         best = _measure_child(threads)[clock]
         ratio = best["reproducible"] / best["native"]
         note = f"{best['native']:.2f} s of {clock} time natively, {best['reproducible']:.2f} s reproducibly"
         yield Figure(f"reproducible.cost.gpt10m{suffix}", ratio, "times native", target="<= 3", note=note)
+
+
+def _measure_checks() -> Iterator[Figure]:
+    """What Freivalds' check of a square product costs, beside computing it again, on one thread."""
+    torch.set_num_threads(1)
+    for size in SIZES:
+        left, right = torch.randn(size, size), torch.randn(size, size)
+        product, native = multiply_exactly(left, right), left @ right
+        checks: Mapping[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "exact": (
+                partial(check_exact_product, left, right, product, bytes(32)),
+                partial(multiply_exactly, left, right),
+            ),
+            "tolerance": (partial(check_product, left, right, native, bytes(32)), partial(torch.mm, left, right)),
+        }
+        for kind, (check, compute) in checks.items():
+            checked, computed = _time_best(check), _time_best(compute)
+            note = f"{1e3 * checked:.3g} ms to check, {1e3 * computed:.3g} ms to compute"
+            yield Figure(f"reproducible.freivalds.{kind}.{size}", checked / computed, "of the product", note=note)
+
+
+def _time_best(call: Callable[[], object]) -> float:
+    """Returns the least CPU seconds of the call."""
+    best = math.inf
+    for _ in range(CHECKS):
+        began = time.process_time()
+        call()
+        best = min(best, time.process_time() - began)
+    return best
 
 
 def _measure_child(threads: int) -> dict[str, dict[str, float]]:
