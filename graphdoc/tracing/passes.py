@@ -69,7 +69,7 @@ class PassOrder:
     def __init__(self, program: Program) -> None:
         self.document = program.document
         refuse_unless(
-            self.document.arithmetic == "native",
+            self.document.arithmetic in ("native", "reproducible"),
             f"a pass in {self.document.arithmetic} arithmetic has no trace",
         )
         self._unrolled = unroll_program(program)

@@ -1,5 +1,6 @@
 """A traced task has the bits of the task itself, and each operation done again alone has its leaf."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ from blake3 import blake3
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import codecs, optimizers
 from graphdoc import plugins
+from graphdoc.document.schema import set_arithmetic
 from tests.kit.traced import SmallTask, asked, small_cnn
 
 STEPS: dict[str, dict[str, Any]] = {
@@ -39,6 +41,16 @@ def test_the_trace_ends_with_the_answer_and_each_operation_alone_gives_its_leaf(
         leaf for leaf in range(len(here.trace.leaves)) if here.redo(leaf, here.trace) != here.trace.leaves[leaf]
     ]
     assert [here.operations.plan[leaf].name for leaf in differing] == []
+
+
+def test_a_task_in_reproducible_arithmetic_is_traced_in_it() -> None:
+    native = task("local")
+    document = set_arithmetic(native.model.document, "reproducible")
+    here = replace(native, model=replace(native.model, document=document))
+    assert here.trace.root == blake3(here.payload).digest()
+    assert here.payload != native.payload
+    again = [here.redo(leaf, here.trace) for leaf in range(len(here.trace.leaves))]
+    assert again == list(here.trace.leaves)
 
 
 @pytest.mark.parametrize("codec", plugins.list_plugin_names(codecs.__name__))

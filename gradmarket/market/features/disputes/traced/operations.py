@@ -72,11 +72,12 @@ class Operations:
     def _call(self, about: tuple[CallStep, bytes], values: Sequence[Value]) -> list[Value]:
         step, seed = about
         arguments = len(step.call.reads)
-        ran, results = run_forward(step.call, [_needed(each) for each in values[:arguments]], seed, self.device)
-        if step.way == "forward":
-            return results
-        gradients = arguments + len(step.call.makes)
-        return run_backward(ran, values[arguments:gradients], values[gradients:])
+        with self.plan.task.program.computing(torch.device(self.device).type):
+            ran, results = run_forward(step.call, [_needed(each) for each in values[:arguments]], seed, self.device)
+            if step.way == "forward":
+                return results
+            gradients = arguments + len(step.call.makes)
+            return run_backward(ran, values[arguments:gradients], values[gradients:])
 
     def _share(self, _about: Any, values: Sequence[Value]) -> list[Value]:
         """Gives (the first weight that is not 0, the sum of weights, what this microbatch counts for) in float64."""

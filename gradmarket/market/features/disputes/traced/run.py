@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 
 from gradmarket.market.features.disputes.traced.operations import Operations, read_constant
 from gradmarket.market.features.disputes.traced.plan import Slot, Source, TaskOperation, is_backward
@@ -82,6 +83,10 @@ class _Tracing:
     def _compute(self, operation: TaskOperation) -> list[Value]:
         if operation.kind != "call":
             return self.operations.compute(operation, [self._read(source) for source in operation.reads])
+        with self.operations.plan.task.program.computing(torch.device(self.operations.device).type):
+            return self._call(operation)
+
+    def _call(self, operation: TaskOperation) -> list[Value]:
         step, seed = operation.about
         arguments, device = len(step.call.reads), self.operations.device
         if step.way == "forward":
