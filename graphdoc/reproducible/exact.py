@@ -140,19 +140,22 @@ def multiply_exactly(left: Tensor, right: Tensor) -> Tensor:
 
     Each factor is rounded to count_factor_bits below the largest of its row or column; no sum rounds within DEPTH.
     """
-    depth, shape = left.shape[-1], (*left.shape[:-1], right.shape[-1])
+    depth = left.shape[-1]
     if not (depth and left.numel() and right.numel()):
-        return left.new_zeros(shape, dtype=torch.float64)
-    total = None
-    for start in range(0, depth, DEPTH):
-        size = min(DEPTH, depth - start)
-        bits, others = count_factor_bits(size)
-        rows = round_factor(left.narrow(-1, start, size), -1, bits, 0)
-        columns = round_factor(right.narrow(-2, start, size), -2, others, 1)
-        multiply = torch.mm if left.dim() == 2 else torch.bmm
-        part = multiply(rows, columns, out=scratch.take(2 + (total is not None), shape, left))
-        total = part if total is None else total.add_(part)
-        if total.is_meta and start:
+        return left.new_zeros((*left.shape[:-1], right.shape[-1]), dtype=torch.float64)
+    total = _multiply_part(left, right, 0, 2)
+    for start in range(DEPTH, depth, DEPTH):
+        total.add_(_multiply_part(left, right, start, 3))
+        if total.is_meta:
             break
-    assert total is not None
     return total
+
+
+def _multiply_part(left: Tensor, right: Tensor, start: int, place: int) -> Tensor:
+    """Returns the exact sums of the products from number `start` on, up to DEPTH of them, in scratch memory."""
+    size, shape = min(DEPTH, left.shape[-1] - start), (*left.shape[:-1], right.shape[-1])
+    bits, others = count_factor_bits(size)
+    rows = round_factor(left.narrow(-1, start, size), -1, bits, 0)
+    columns = round_factor(right.narrow(-2, start, size), -2, others, 1)
+    out = scratch.take(place, shape, left)
+    return torch.mm(rows, columns, out=out) if left.dim() == 2 else torch.bmm(rows, columns, out=out)

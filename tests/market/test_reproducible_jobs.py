@@ -74,13 +74,6 @@ def test_every_ready_architecture_has_its_kernels(name: str, arguments: dict[str
     assert offered.arithmetic == "reproducible"
 
 
-def test_a_document_of_another_precision_keeps_its_own_arithmetic() -> None:
-    made = publish_ready("mlp", {}, Labelled(dtype="float32", shape=(8,), classes=3), 1, "tf32")
-    spec = JobSpec.model_validate(FIELDS | {"arithmetic": "native", "precision": "tf32"})
-    assert set_job_arithmetic(made, spec).document == made.document
-    assert parse_document(made.document).arithmetic == "tf32"
-
-
 class Sums(nn.Module):
     def __init__(self) -> None:
         super().__init__()
