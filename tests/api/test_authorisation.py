@@ -61,8 +61,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/checkpoints"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/rounds"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/rounds/{number}/updates"): EVERYBODY,
-    ("GET", "/v1/jobs/{job_id}/rounds/{number}/claims"): (404, 404, 404, 404),  # the job goes on
-    ("PUT", "/v1/jobs/{job_id}/rounds/{number}/claims"): (401, 404, 404, 404),
+    ("GET", "/v1/jobs/{job_id}/rounds/{number}/claims"): (409, 409, 409, 409),  # the job goes on
+    ("PUT", "/v1/jobs/{job_id}/rounds/{number}/claims"): (401, 409, 409, 409),
     ("GET", "/v1/jobs/{job_id}/tasks"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/tasks/{task_id}"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/verdicts"): EVERYBODY,
