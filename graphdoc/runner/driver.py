@@ -50,6 +50,17 @@ class Cards:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class CardLoad:
+    """What a card does now; None where the management library does not tell. Memory in bytes."""
+
+    name: str
+    percent: int | None = None
+    watts: float | None = None
+    celsius: int | None = None
+    free: int | None = None
+
+
 class Driver:
     """The loaded library; `start` must come first. Raises Refused with the library's own words."""
 
@@ -117,6 +128,30 @@ class Management:
         if self._nvml is None or self._nvml.nvmlSystemGetDriverVersion(text, _NAME_BYTES):
             return None
         return text.value.decode()
+
+    def list_loads(self) -> Iterator[CardLoad]:
+        """Yields what each card of the machine does now, in PCI order; none where the library is missing."""
+        count, name = ctypes.c_uint(), ctypes.create_string_buffer(_NAME_BYTES)
+        if self._nvml is None or self._nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+            return
+        for number in range(count.value):
+            handle = ctypes.c_void_p()
+            if self._nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
+                continue
+            told = self._nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) == 0
+            rates, memory = (ctypes.c_uint * 2)(), (ctypes.c_ulonglong * 3)()
+            power, heat = ctypes.c_uint(), ctypes.c_uint()
+            works = self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0
+            draws = self._nvml.nvmlDeviceGetPowerUsage(handle, ctypes.byref(power)) == 0
+            warm = self._nvml.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(heat)) == 0
+            holds = self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+            yield CardLoad(
+                name=name.value.decode() if told else f"card {number}",
+                percent=rates[0] if works else None,
+                watts=power.value / 1000 if draws else None,
+                celsius=heat.value if warm else None,
+                free=memory[1] if holds else None,
+            )
 
     def read_free_bytes(self, uuid: str) -> int | None:
         handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()

@@ -32,7 +32,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -96,7 +96,7 @@ def dropping() -> Published:
 
 class _Words(nn.Module):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.table = nn.Embedding(11, 6)
         self.head = nn.Linear(6, 11)
 
@@ -230,7 +230,7 @@ def test_a_wrong_index_is_waited_for_where_nobody_watches(words: Published) -> N
 @pytest.mark.usefixtures("unchecked")
 def test_a_step_reads_its_flags_once(words: Published) -> None:
     program = Program(parse_document(words.document))
-    with _Waits() as waits:
+    with _Waits() as waits:  # type: ignore[no-untyped-call]
         take(program, words.parameters, make_words(3))
     assert waits.seen == 0
 

@@ -10,7 +10,7 @@ import pytest
 from graphdoc.runner import cards
 from graphdoc.runner.admitted import CALLS, READ, list_allowed_paths
 from graphdoc.runner.confine import forbid_driver_calls
-from graphdoc.runner.driver import Card
+from graphdoc.runner.driver import Card, CardLoad, Management
 from graphdoc.runner.settings import RunnerSettings, build_child_environment, choose_visible
 from graphdoc.runner.watched_start import is_admitted
 from tests.kit.stand_in_card import NAMES, UUIDS, install_driver, make_nodes
@@ -135,3 +135,11 @@ def test_the_calls_numbers_are_the_kernels(machine: str, header: str) -> None:
 def test_the_calls_of_an_unknown_processor_are_not_forbidden_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert not forbid_driver_calls()
+
+
+def test_what_cards_do_now_is_told_as_far_as_the_library_knows(root: Path) -> None:
+    install_driver(root, root)
+    first, second = Management(str(root / "libnvidia-ml.so.1")).list_loads()
+    assert first == CardLoad("NVIDIA H100 80GB HBM3", 93, 612.5, 61, 70 << 30)
+    assert second == CardLoad("NVIDIA H200", 93, None, 61, 5 << 30)
+    assert list(Management(str(root / "no library")).list_loads()) == []

@@ -53,7 +53,7 @@ def test_each_mapping_is_registered_while_it_is_there(arena: PinnedArena, pages:
     assert pages.calls == []
     for place in (SMALL, LARGE):
         arena.reserve(place.end)
-        arena.write([place], {"w": np.full(place.shape, 3, np.float32)})
+        arena.write((place,), {"w": np.full(place.shape, 3, np.float32)})
         (view,) = arena.views((place,)).values()
         assert view[0] == 3
         assert pages.holds(view) == pages.works

@@ -26,7 +26,8 @@ Arrays = dict[str, np.ndarray]
 def round_with_numpy(values: np.ndarray) -> np.ndarray:
     """The nearest number of 11 significant bits, by a quotient and numpy's own rounding to even in float64."""
     mantissa, exponent = np.frexp(values.astype(np.float64))
-    return np.ldexp(np.rint(mantissa * 2**11), exponent - 11).astype(np.float32)
+    rounded: np.ndarray = np.ldexp(np.rint(mantissa * 2**11), exponent - 11).astype(np.float32)
+    return rounded
 
 
 def test_rounding_is_to_the_nearest_and_to_even() -> None:
@@ -112,10 +113,10 @@ def make_half(module: nn.Module) -> tuple[Objective, dict[str, Tensor], bytes, d
 def test_a_bf16_document_is_compared_without_16_bit_kernels() -> None:
     objective, data, document, state = make_half(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)))
     assert parse_document(document).precision == "bf16"
-    with _HalfProducts() as products:
+    with _HalfProducts() as products:  # type: ignore[no-untyped-call]
         check_equal(objective, document, state, data, "model.", training=True)
     assert products.seen == 0
-    with _HalfProducts() as products:
+    with _HalfProducts() as products:  # type: ignore[no-untyped-call]
         objective(data)
     assert products.seen == 2
 

@@ -97,6 +97,18 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
     *handle = uuid[strlen(uuid) - 1] == '1' ? "1" : "0";
     return 0;
 }
+int nvmlDeviceGetCount_v2(unsigned *number) { *number = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **handle) { *handle = number ? "1" : "0"; return 0; }
+int nvmlDeviceGetName(const char *handle, char *name, unsigned most) {
+    snprintf(name, most, "%s", handle[0] == '1' ? "NVIDIA H200" : "NVIDIA H100 80GB HBM3");
+    return 0;
+}
+int nvmlDeviceGetUtilizationRates(const char *handle, unsigned *rates) { rates[0] = 93; rates[1] = 40; return 0; }
+int nvmlDeviceGetPowerUsage(const char *handle, unsigned *milliwatts) {
+    *milliwatts = 612500;
+    return handle[0] == '1' ? 3 : 0;
+}
+int nvmlDeviceGetTemperature(const char *handle, int where, unsigned *degrees) { *degrees = 61; return where; }
 int nvmlDeviceGetMemoryInfo(const char *handle, unsigned long long *memory) {
     memory[1] = handle[0] == '1' ? 5ULL << 30 : 70ULL << 30;
     return 0;

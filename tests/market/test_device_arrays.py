@@ -12,7 +12,7 @@ from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.norm import clip_gradient, compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.model import device_arrays
+from gradmarket.market.model import device_arrays, window_state
 from gradmarket.market.model.compute import compute_step
 from gradmarket.market.model.device_arrays import (
     clip_on_device,
@@ -20,6 +20,7 @@ from gradmarket.market.model.device_arrays import (
     download_arrays,
     upload_arrays,
 )
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.steps import local
 from gradmarket.market.step import InnerOptimizer, LocalStep, WindowStep
 from graphdoc import plugins
@@ -65,7 +66,8 @@ def test_a_gradient_that_is_no_number_stays_none(name: str) -> None:
     settings, parameters = rule.Settings(), {"p": np.ones(3, np.float32)}
     given = parameters, {"p": np.array([1.0, np.nan, 0.0], np.float32)}, rule.start(parameters, settings)
     host = rule.step(*given, 0.1, settings)[0]["p"]
-    there: Any = rule.step(*(upload_arrays(each, "cpu") for each in given), 0.1, settings)[0]["p"]
+    parameters_there, gradient_there, memory_there = (upload_arrays(each, "cpu") for each in given)
+    there: Any = rule.step(parameters_there, gradient_there, memory_there, 0.1, settings)[0]["p"]
     assert np.array_equal(host, there.tensor.numpy(), equal_nan=True)
 
 
@@ -75,7 +77,7 @@ def test_the_norm_and_what_it_clips_have_the_bits_of_the_host_s(
 ) -> None:
     monkeypatch.setattr(device_arrays, "SLAB", 2 * CHUNK)
     draw = np.random.default_rng(3)
-    gradient = {str(place): np.float32(draw.normal(size=size)) for place, size in enumerate(sizes)}
+    gradient = {str(place): draw.normal(size=size).astype(np.float32) for place, size in enumerate(sizes)}
     there = upload_arrays(gradient, "cpu")
     assert compute_device_norm(there) == compute_norm(gradient.values())
     for limit in (0.5, 1e6):
@@ -115,12 +117,12 @@ def test_local_steps_of_a_device_have_the_bits_of_the_host_s(
 
 def test_a_window_of_a_device_goes_on_from_its_memory(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     step = LocalStep(kind="local", rows=8, steps=4, window=1, optimizer=InnerOptimizer(name="adamw", lr=0.01))
-    own = local.build_layout(task.program.document)
+    own = build_layout(task.program.document)
     state = dict(task.state)
     for part in (range(1), range(1, 2)):
         window, ends = WindowStep.of(step, part), []
         batch = {name: array[8 * part.start : 8 * part.stop] for name, array in task.batch.items()}
-        before = local.window_state.build_start_state(own, state, step) | state
+        before = window_state.build_start_state(own, state, step) | state
         for on_device in (True, False):
             monkeypatch.setattr(local, "runs_on_device", lambda _step, _device, chosen=on_device: chosen)
             ends.append(compute_step(task.program, before, batch, bytes(32), window))

@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,17 +24,21 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.market.messages import Outcome
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Digest, JobId, ReplicaId, ReplicaState, TaskId, Units
+from gradmarket.market.terms import Address, Digest, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.views.trust_views import ReputationView
 from gradmarket.market.wire.poll import Lease, OfferFields, SignedVerdict
+from graphdoc.runner.driver import CardLoad
 from tests.chromium import chromium, needs_chromium
 from tests.offers import offer
 from tests.patience import PATIENCE_S, wait_for_end, wait_until
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 from worker import durable
 from worker import run as session
+from worker.features.owner_page.elsewhere import Elsewhere
+from worker.features.owner_page.own_facts import OwnFacts
 from worker.features.owner_page.record_tail import RecordTail, load_newest_record
+from worker.features.owner_page.sentences import list_own_tables
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.protocol.records import ReplicaRecord
@@ -274,3 +278,14 @@ def test_the_newest_records_are_read_and_what_is_added_later(
     assert [one.at for one in tail.since(since)] == [moment for moment in moments if moment >= since]
     newest = load_newest_record(path)
     assert (newest.at if newest else None) == (moments[-1] if moments and not cut else None)
+
+
+def test_cards_are_told_in_a_table_and_what_is_not_known_is_said() -> None:
+    loads = CardLoad("NVIDIA H100", 93, 612.5, 61, 70 << 30), CardLoad("NVIDIA H200")
+    facts = OwnFacts(Address("0x" + "11" * 20), "w", 0.0, True, 0, 0, 0, (), (), (), (), loads)
+    shown, *_ = list_own_tables(facts, Elsewhere())
+    assert shown.rows == [
+        ("NVIDIA H100", "93%", "612 W", "61 °C", "70.0 GiB"),
+        ("NVIDIA H200", *["not known"] * 4),
+    ]
+    assert next(list_own_tables(replace(facts, cards=()), Elsewhere())).title == "In hand"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
+from graphdoc.runner.driver import CardLoad, Management
 from worker import durable
 from worker.features.owner_page.record_tail import RecordTail, load_newest_record
 from worker.money import known_chains
@@ -85,6 +86,8 @@ class OwnFacts:
     in_hand: tuple[InHand, ...]
     rejections: tuple[RejectedAnswer, ...]
     grievances: tuple[str, ...]
+    cards: tuple[CardLoad, ...] = ()
+    """What the cards of this machine do now."""
 
 
 class OwnFolder:
@@ -94,6 +97,7 @@ class OwnFolder:
         """Raises NotFound where no worker has run in the folder."""
         self._folder = folder
         self._tails: dict[Path, RecordTail] = {}
+        self._management = Management()
         owner = AccountStore(folder / BOOK).wallet
         if owner is None:
             raise NotFound(f"no worker has run in {folder}", "name the worker's folder with --data")
@@ -128,6 +132,7 @@ class OwnFolder:
             in_hand=tuple(self._in_hand(store)),
             rejections=tuple(_list_newest_rejections(record for _, kept in newest for record in kept)),
             grievances=tuple(line for _, line in store.grievances()),
+            cards=tuple(self._management.list_loads()),
         )
 
     def _load_newest_records(self, account: JobAccount, since: float) -> list[ReplicaRecord]:

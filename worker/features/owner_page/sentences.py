@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gradmarket.pages.rendering import format_duration
+from graphdoc.runner.driver import CardLoad
 from worker.features.owner_page.elsewhere import Elsewhere, MarketRecord, Unredeemed
 from worker.features.owner_page.own_facts import InHand, OwnFacts
 
@@ -40,6 +41,8 @@ def list_own_tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
     held = [
         (one.replica, str(one.round), one.doing, _describe_time_left(one, own.at), one.pay_text) for one in own.in_hand
     ]
+    if own.cards:
+        yield OwnTable("Cards", ("card", "in use", "draws", "warm", "free"), [*map(_describe_card, own.cards)], "")
     yield OwnTable("In hand", ("task", "round", "doing", "for", "pays"), held, "No task is in hand.")
     owed = [(one.job, one.text, _redeem_by(one, own.at)) for one in elsewhere.unredeemed]
     yield OwnTable("To redeem", ("job", "amount", "claims end"), owed, "Everything that is vouchered is redeemed.")
@@ -51,6 +54,12 @@ def list_own_tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
         (_format_clock_time(one.at), one.reason or "no reason was given", one.evidence) for one in own.rejections
     ]
     yield OwnTable("Rejected", ("at", "why", "evidence"), rejected, "Nothing was rejected in the last 24 hours.")
+
+
+def _describe_card(card: CardLoad) -> tuple[str, ...]:
+    figures = ((card.percent, "%"), (card.watts and round(card.watts), " W"), (card.celsius, " °C"))
+    free = "not known" if card.free is None else f"{card.free / 2**30:.1f} GiB"
+    return card.name, *("not known" if value is None else f"{value}{unit}" for value, unit in figures), free
 
 
 def _describe_time_left(held: InHand, now: float) -> str:
