@@ -236,12 +236,21 @@ class DiskBlobs:
 
 @contextmanager
 def map_file(path: Path) -> Iterator[Bytes]:
-    """Maps a file's bytes from the page cache."""
+    """Maps a file's bytes from the page cache, until the block ends or the last view of them is gone.
+
+    A view may outlive the block in the frames of an error that something else keeps, such as a compiler at its first
+    call: that is no reason to refuse what was read.
+    """
     if path.stat().st_size == 0:
         yield b""
         return
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
         yield data
+    finally:
+        with suppress(BufferError):
+            data.close()
 
 
 def open_store(settings: RequesterSettings) -> DiskBlobs:

@@ -6,13 +6,15 @@ from random import Random
 import pytest
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.errors import Conflict, NotFound, PayloadRefused, Refused
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import PIECE
 from graphdoc import plugins
+from graphdoc.encoding import Bytes
 from requester import blobs as stores
 from requester.blobs import Blobs
+from requester.blobs.disk import map_file
 from requester.settings import RequesterSettings
 
 NAMES = plugins.list_plugin_names(stores.__name__)
@@ -124,6 +126,23 @@ class TestStore:
 def test_another_name_is_refused_with_those_there_are(settings: RequesterSettings) -> None:
     with pytest.raises(Refused, match="disk, s3"):
         stores.open_blob_store(settings.model_copy(update={"blobs": "os"}))
+
+
+def refuse_beside_a_view(data: Bytes, views: list[memoryview]) -> None:
+    views.append(memoryview(data))
+    raise PayloadRefused("this is what is told")
+
+
+def test_a_view_that_outlives_its_block_spoils_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "blob"
+    place.write_bytes(b"bytes")
+    with map_file(place) as data:
+        view = memoryview(data)
+    assert bytes(view) == b"bytes"
+    view.release()
+    views: list[memoryview] = []
+    with pytest.raises(PayloadRefused), map_file(place) as data:
+        refuse_beside_a_view(data, views)
 
 
 def test_what_a_killed_process_left_behind_is_swept(tmp_path: Path) -> None:
