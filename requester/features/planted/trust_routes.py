@@ -13,7 +13,6 @@ from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.features.planted import planting, trust_figures
-from requester.store import jobs
 from requester.store.retries import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["audits"])
@@ -26,12 +25,11 @@ router = APIRouter(prefix="/v1", tags=["audits"])
     summary="How well the job's checks find wrong answers",
 )
 def get_trust(context: Here, request: Request, source: Source, job_id: JobPath) -> TrustView:
-    """For strangers cached while the job is in one state and round."""
+    """For strangers cached while the job is in one state, as their share of the service's time has it."""
     kept: Recent[TrustView] = request.app.state.trust
     with context.reading() as reader:
-        job, newest = job_or_404(reader, job_id), jobs.latest_closed(reader, job_id)
-        mark = f"{job.state} {newest.number if newest else -1}"
-        return kept.get(job_id, mark, source, partial(trust_figures.load_trust, reader, job))
+        job = job_or_404(reader, job_id)
+        return kept.get(job_id, job.state, source, partial(trust_figures.load_trust, reader, job))
 
 
 @router.put(

@@ -39,7 +39,7 @@ def told(market: MarketFixture) -> dict[str, Any]:
         return dict(client.get(f"/v1/jobs/{market.job}/trust").json())
 
 
-def test_strangers_have_the_figures_counted_once_a_round(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_have_the_figures_counted_once_a_while(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, load_trust = [0.0], trust_figures.load_trust
 
     def count(reader: RowReader, job: Job) -> TrustView:
