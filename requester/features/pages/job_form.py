@@ -1,6 +1,7 @@
 """The form to post a job, made from the job's JSON schema, and what the job in it would cost."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,6 +26,7 @@ EXAMPLE: Final = """{
   "rounds": 10,
   "price": "0.01 %s"
 }"""
+_NULL: Final = r"\bnull\b"
 DEPTH: Final = 3
 """Levels of the schema that the form shows; what is deeper is written as JSON."""
 LEFT_OUT: Final = frozenset({"staleness", "min_tasks", "growth"})
@@ -124,10 +126,10 @@ def _build_field(
 
 
 def _shorten_help(described: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
-    """Returns the first sentence of what is said of a field."""
+    """Returns the first sentence of what is said of a field, in the form's words: it sends null for an empty one."""
     said = " ".join(str(described.get("description") or shape.get("description", "")).split())
     first = said.partition(". ")[0].rstrip(".")
-    return "" if first in ("", "Name") else f"{first}."
+    return "" if first in ("", "Name") else f"{re.sub(_NULL, 'empty', first)}."
 
 
 def _list_choices(path: str) -> tuple[str, ...]:

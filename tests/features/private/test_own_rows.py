@@ -11,6 +11,7 @@ import pytest
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
+from gradmarket.data.token_rows import Text, load_text_rows
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerFailed
@@ -61,6 +62,21 @@ def test_rows_that_fit_are_taken(tmp_path: Path, runner: Runner) -> None:
     own = packed(tmp_path)
     own.check(spec(), runner)
     assert own.count == 32
+
+
+def test_rows_of_text_are_read_as_their_manifest_moves_them_on(tmp_path: Path, runner: Runner) -> None:
+    rows = load_text_rows(Text("the cat sat on the mat. " * 9, 4))
+    write_dataset(pack_dataset(rows.arrays, Cut(10**6, classes=256), rows.encoding), tmp_path)
+    tokens = {"dtype": "int64", "shape": [4]}
+    job = spec(data=DATA | {"inputs": {"x": tokens, "y": tokens | {"classes": 256}}})
+    own = OwnRows.opened(tmp_path)
+    own.check(job, runner)
+    read = own.read(own.partition(0), runner)
+    assert (read["x"][:, 1:] == read["y"][:, :-1]).all()
+    with pytest.raises(Refused, match="row 0 of x has"):
+        OwnRows.opened(tmp_path).check(
+            spec(data=DATA | {"inputs": {"x": tokens | {"classes": 2}, "y": tokens}}), runner
+        )
 
 
 @pytest.mark.parametrize(
