@@ -28,10 +28,22 @@ MAY_IMPORT: Final = {
     "contracts": MARKET | {"contracts", "network"},
     "runner": MARKET | {"runner"},
     "compute": MARKET | {"compute", "runner", "network"},
+    "archives": MARKET | {"archives", "compute", "network"},
     "migrations": {"migrations", "requester"},
     "requester": MARKET | {"requester", "migrations", "pages", "terminal", "runner", "contracts", "network"},
     "worker": MARKET
-    | {"worker", "client", "compute", "pages", "terminal", "output_files", "runner", "contracts", "network"},
+    | {
+        "worker",
+        "archives",
+        "client",
+        "compute",
+        "pages",
+        "terminal",
+        "output_files",
+        "runner",
+        "contracts",
+        "network",
+    },
 }
 """Package, or folder of `gradmarket` -> the others it imports. Other folders of `gradmarket` may import all of them."""
 

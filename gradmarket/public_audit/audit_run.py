@@ -10,6 +10,8 @@ from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
+from gradmarket.archives.archive_index import INDEX, PublicRecords
+from gradmarket.archives.mirrors import NOWHERE, MirrorSet, open_mirror
 from gradmarket.auditor import Machine, OpenMachine, open_machine
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
@@ -20,12 +22,11 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.public_audit.archive import INDEX, PublicRecords, write_archive
+from gradmarket.public_audit.archive import write_archive
 from gradmarket.public_audit.audit_report import AuditReport
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
-from gradmarket.public_audit.mirrors import NOWHERE, MirrorSet, open_mirror
 from gradmarket.public_audit.recomputation import Recomputation, find_obstacle, find_replayed_state
 from gradmarket.public_audit.round_claiming import claim_round
 from gradmarket.public_audit.start_proof import prove_start

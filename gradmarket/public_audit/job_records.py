@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from contracts import events, log_heads
 from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
+from gradmarket.archives.archive_index import PublicRecords
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
@@ -21,7 +22,6 @@ from gradmarket.market.job_parts import Continued
 from gradmarket.market.rules.task_proof import DECIDED, OVER
 from gradmarket.market.terms import Address, Hash, JobId, JobState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
-from gradmarket.public_audit.archive import PublicRecords
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable
 

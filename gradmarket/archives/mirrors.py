@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gradmarket.archives.archive_index import INDEX, MOST, ArchiveRecords, parse_archive, read_local_blob
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.network.environment import is_address
-from gradmarket.public_audit.archive import INDEX, MOST, ArchiveRecords, parse_archive, read_local_blob
 from graphdoc.encoding import Bytes
 
 NOWHERE: Final = "http://archive.invalid"

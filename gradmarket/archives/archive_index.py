@@ -1,0 +1,135 @@
+"""What an archive of a job holds, and how it is read; gradmarket.public_audit.archive writes it.
+
+    archive.json               the lists, and by digest everything else
+    v1/blobs/blake3:…          evidence, document, manifest, first and newest parameters, partitions
+
+The paths are the service's own, so a mirror is downloaded from as a market is. Whoever reads an archive trusts neither
+its maker nor its mirror: blobs are checked by their digests, all else by the proof.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.fields import DigestField, HashField, first_fault
+from gradmarket.market.terms import Digest, Hash, JobId
+from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
+from gradmarket.market.wire.log_proofs import PublishedHead
+from gradmarket.market.wire.sign_in import ChainFacts
+from graphdoc.encoding import Bytes
+
+INDEX: Final = "archive.json"
+BLOBS: Final = "v1/blobs"
+MOST: Final = 2**29
+"""Bytes of an index."""
+
+
+class PublicRecords(Protocol):
+    """What tells of a job: its market, or an archive. `worker.protocol.client.MarketClient` is the one."""
+
+    def facts(self) -> ChainFacts: ...
+    def job(self, job: JobId) -> ListedJob: ...
+    def rounds(self, job: JobId) -> Iterable[PublishedRound]: ...
+    def tasks(self, job: JobId) -> Iterable[PublishedTask]: ...
+    def fetch_payments(self, job: JobId) -> Iterable[PublishedPayment]: ...
+    def task(self, job: JobId, task: str) -> PublishedEvidence: ...
+    def log(self, job: JobId) -> PublishedHead | None: ...
+    def leaves(self, job: JobId, size: int) -> Iterable[Hash]: ...
+
+
+class ArchivedEnd(BaseModel):
+    """The end of a job that the archive's one continues, as its market listed it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: ListedJob
+    rounds: tuple[PublishedRound, ...]
+    log: PublishedHead | None = None
+    leaves: tuple[HashField, ...] = ()
+
+
+class ArchiveIndex(BaseModel):
+    """The file `archive.json`; `evidence` by the task's id, `blobs` are the others that an audit reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal["gradmarket-archive/1"] = "gradmarket-archive/1"
+    market: str
+    chain: ChainFacts
+    job: ListedJob
+    rounds: tuple[PublishedRound, ...]
+    tasks: tuple[PublishedTask, ...]
+    payments: tuple[PublishedPayment, ...]
+    log: PublishedHead | None = None
+    leaves: tuple[HashField, ...] = ()
+    earlier: ArchivedEnd | None = None
+    evidence: dict[str, DigestField]
+    blobs: tuple[DigestField, ...]
+
+
+@dataclass(frozen=True)
+class ArchiveRecords:
+    """An archive that is read; `read_blob` returns a blob whose digest is checked."""
+
+    index: ArchiveIndex
+    read_blob: Callable[[Digest], Bytes]
+
+    def facts(self) -> ChainFacts:
+        return self.index.chain
+
+    def job(self, job: JobId) -> ListedJob:
+        return self._find(job).job
+
+    def rounds(self, job: JobId) -> Iterable[PublishedRound]:
+        return self._find(job).rounds
+
+    def tasks(self, _job: JobId) -> Iterable[PublishedTask]:
+        return self.index.tasks
+
+    def fetch_payments(self, _job: JobId) -> Iterable[PublishedPayment]:
+        return self.index.payments
+
+    def log(self, job: JobId) -> PublishedHead | None:
+        return self._find(job).log
+
+    def leaves(self, job: JobId, _size: int) -> Iterable[Hash]:
+        return self._find(job).leaves
+
+    def task(self, _job: JobId, task: str) -> PublishedEvidence:
+        if task not in self.index.evidence:
+            raise NotFound(f"the archive has no evidence of task {task[:80]}")
+        return PublishedEvidence.model_validate_json(bytes(self.read_blob(self.index.evidence[task])))
+
+    def _find(self, job: JobId) -> "ArchiveIndex | ArchivedEnd":
+        earlier = self.index.earlier
+        if earlier is not None and earlier.job.id == job:
+            return earlier
+        if job != self.index.job.id:
+            raise NotFound(f"the archive is of job {self.index.job.id}, not of {job}")
+        return self.index
+
+
+def parse_archive(data: bytes) -> ArchiveIndex:
+    """Raises Refused where the bytes are no archive of a version that this one reads."""
+    try:
+        return ArchiveIndex.model_validate_json(data)
+    except ValidationError as error:
+        place, why = first_fault(error, "archive")
+        raise Refused(f"{place}: {why}", "name the archive.json that `gradmarket archive` wrote") from error
+
+
+def read_local_blob(folder: Path, digest: Digest) -> bytes:
+    """Returns a blob of an archive in a folder. Raises NotFound, or Refused where its bytes are others."""
+    path = folder / BLOBS / digest
+    if not path.is_file():
+        raise NotFound(f"the archive lacks {digest}", "copy all of its folder v1/blobs")
+    data = path.read_bytes()
+    if blob_digest(data) != digest:
+        raise Refused(f"the archive has other bytes than those of {digest}", "copy it again")
+    return data
