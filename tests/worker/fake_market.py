@@ -16,7 +16,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.job import Publication
 from gradmarket.market.merkle import GrowingTree, hash_leaf
-from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
+from gradmarket.market.messages import LogHead, Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.release import HEADER, PROTOCOL
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.lifecycle import is_final_state
@@ -26,7 +26,7 @@ from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.framing import HEAD
-from gradmarket.market.wire.log_proofs import LeafProof
+from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead, PublishedRestart
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
@@ -113,6 +113,9 @@ class FakeMarket:
     brought: dict[str, bytes] = field(default_factory=dict)
     logged: dict[str, bytes] = field(default_factory=dict)
     """The leaves of the log that it shows, by what they are about."""
+    shows_head: bool = False
+    restarts: tuple[PublishedRestart, ...] = ()
+    """Restores that its head admits."""
 
     # the moves that a cheat replaces
 
@@ -204,6 +207,15 @@ class FakeMarket:
             rpc=rpc,
             protocol=self.protocol,
         )
+
+    def log_tree(self) -> GrowingTree:
+        return GrowingTree(map(hash_leaf, self.logged.values()))
+
+    def published_head(self) -> PublishedHead:
+        tree = self.log_tree()
+        head = LogHead(self.job.id, len(tree), Hash(tree.compute_root()))
+        signature = sign_digest(self.job.signer, digest_struct(self.job.ledger.domain(), head))
+        return PublishedHead(job=head.job, size=head.size, root=head.root, signature=signature, restarts=self.restarts)
 
     # the service
 
@@ -332,6 +344,7 @@ def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
     _exchange(app, desks, fake_market)
     _audit(app, desks, fake_market)
     _tell(app, fake_market)
+    _tell_log(app, fake_market)
     return app
 
 
@@ -461,18 +474,37 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
     def evidence(job_id: str, task: str) -> PublishedEvidence:
         return fake_market.shown[task]
 
+    @app.get("/v1/jobs/{job_id}/verdicts")
+    def verdicts(job_id: str) -> dict[str, Any]:
+        told = [(row, fake_market.verdict(row)) for row in fake_market.rows.values() if row.state not in EARLY]
+        items = [{"worker": row.worker, **verdict.model_dump(mode="json")} for row, verdict in told]
+        return {"items": items, "next": None}
+
+
+def _tell_log(app: FastAPI, fake_market: FakeMarket) -> None:
+    """What it publishes of its job's log."""
+
+    @app.get("/v1/jobs/{job_id}/log")
+    def log(job_id: str) -> PublishedHead:
+        if not fake_market.shows_head:
+            raise HTTPException(404, "the log has no leaf yet")
+        return fake_market.published_head()
+
+    @app.get("/v1/jobs/{job_id}/log/consistency")
+    def consistency(job_id: str, old: int, size: int) -> ConsistencyProof:
+        tree = fake_market.log_tree()
+        return ConsistencyProof(old=old, size=size, path=tuple(map(Hash, tree.prove_consistency(old, size))))
+
+    @app.get("/v1/jobs/{job_id}/log/leaves")
+    def leaves(job_id: str, first: int, size: int) -> LeafHashes:
+        return LeafHashes(first=first, hashes=tuple(map(Hash, fake_market.log_tree().leaves[first:size])))
+
     @app.get("/v1/jobs/{job_id}/log/leaves/verdict")
     def leaf(job_id: str, about: str, size: int) -> LeafProof:
         if about not in fake_market.logged:
             raise HTTPException(404, "no such leaf")
         number, tree = list(fake_market.logged).index(about), GrowingTree(map(hash_leaf, fake_market.logged.values()))
         return LeafProof(number=number, size=size, path=tuple(map(Hash, tree.prove_inclusion(number))))
-
-    @app.get("/v1/jobs/{job_id}/verdicts")
-    def verdicts(job_id: str) -> dict[str, Any]:
-        told = [(row, fake_market.verdict(row)) for row in fake_market.rows.values() if row.state not in EARLY]
-        items = [{"worker": row.worker, **verdict.model_dump(mode="json")} for row, verdict in told]
-        return {"items": items, "next": None}
 
 
 class Server:

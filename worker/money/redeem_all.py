@@ -7,7 +7,7 @@ from gradmarket.network.chain_errors import ChainError
 from worker import durable, wallet
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import AccountStore
+from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView, ledger_of
 from worker.money.ownership import open_account_store
 from worker.money.redeemer import Redeemer
@@ -16,11 +16,14 @@ from worker.wallet import Wallet
 
 
 def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
-    """Redeems every voucher in the folder's accounts; returns False if one failed. No worker may run in the folder."""
+    """Redeems every voucher in the folder's accounts, and collects what batches credited without one.
+
+    Returns False if one failed. No worker may run in the folder.
+    """
     key = wallet.load_wallet(settings.data, settings.secret)  # first: the lock makes the folder
     with durable.lock_worker_folder(settings.data):
         account_store = open_account_store(settings.data, key.address)
-        instances = {account.instance for account in account_store.accounts if account.redeemable}
+        instances = {account.instance for account in account_store.accounts if _is_owed(account)}
         if not instances:
             journal.say("redeemed", "There is nothing to redeem.")
         done = [_redeem_on(settings, instance, key, account_store, journal) for instance in sorted(instances)]
@@ -37,5 +40,10 @@ def _redeem_on(
         journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
         return False
     redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
-    done = [redeemer.redeem(account) for account in redeemer.accounts() if account.redeemable]
+    done = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]
     return all(done)
+
+
+def _is_owed(account: JobAccount) -> bool:
+    """Returns whether a voucher is not redeemed, or pay is promised of which the chain may have credited some."""
+    return bool(account.redeemable) or account.earned > account.redeemed

@@ -32,7 +32,7 @@ from gradmarket.market.wire.evidence import (
 )
 from gradmarket.market.wire.framing import HEAD, frame_poll_request
 from gradmarket.market.wire.holding import HoldingReceipt
-from gradmarket.market.wire.log_proofs import LeafHashes, LeafProof, PublishedHead
+from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.market.wire.sum_messages import StepTold
@@ -47,6 +47,8 @@ MAX_ITEMS: Final = 1_000_000
 MAX_LISTING: Final = 2 * 2**30
 """Bytes of all pages of one list."""
 PAGE: Final = 500
+FAULTY: Final = 500
+"""Statuses from here on are the market's own trouble, and no answer."""
 SHORT_FOR_S: Final = 3600.0
 COMMAND_WAIT_S: Final = 10.0
 """How long a command of the worker's owner waits for a market that it cannot reach."""
@@ -130,6 +132,16 @@ class MarketClient:
             if not page.hashes:
                 return
             first += len(page.hashes)
+
+    def prove_prefix(self, job: JobId, old: int, size: int) -> ConsistencyProof | None:
+        """Returns the proof that the log of `old` leaves begins that of `size`; None where the market has none."""
+        path = f"{_build_job_path(job)}/log/consistency"
+        try:
+            return self._find(ConsistencyProof, path, params={"old": old, "size": size})
+        except ServiceProblem as problem:
+            if problem.status >= FAULTY:
+                raise
+            return None
 
     def leaf(self, job: JobId, kind: LeafKind, about: str, size: int) -> LeafProof | None:
         """Returns the proof that the record is in the log of this size; None where the market has none."""

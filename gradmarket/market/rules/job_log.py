@@ -6,14 +6,19 @@ two histories, shown to anybody by the two heads alone.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 from gradmarket.market import merkle
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
+from gradmarket.market.wire.log_proofs import PublishedRestart
+
+SKEW_S: Final = 300.0
+"""Seconds by which the clocks of a service and of whoever was told a head may differ."""
 
 
 class LeafKind(StrEnum):
@@ -25,7 +30,7 @@ class LeafKind(StrEnum):
     ROUND = "round"
     PAYMENT = "payment"
     RESTART = "restart"
-    """The service was restored from a copy without some leaves of a head that a batch carries."""
+    """The service was restored from a copy: heads that it told before may have other leaves from here on."""
 
 
 def encode_offer(offer: Hash, signature: bytes) -> bytes:
@@ -58,7 +63,8 @@ def encode_payment(replica: ReplicaId, worker: Address, units: Units, root: Hash
 
 
 def encode_restart(batch: int, lost: LogHead, at: int) -> bytes:
-    """`lost`: the head that the batch carries and the log does not lead to; `at`: when that was found, in Unix time."""
+    """`lost`: the head that the batch carries and the log does not lead to, or the log that the copy had, and then the
+    batch is the copy's next; `at`: when that was found, in Unix time."""
     return _encode(LeafKind.RESTART, batch, lost.size, lost.root, at)
 
 
@@ -71,6 +77,29 @@ def is_restart(leaves: Sequence[Hash], number: int, batch: int, lost: LogHead, a
     """Returns whether that leaf admits the loss of the batch's head."""
     leaf = merkle.hash_leaf(encode_restart(batch, lost, at))
     return 0 <= number < len(leaves) and leaves[number] == leaf
+
+
+def find_admission(
+    leaves: Sequence[Hash],
+    restarts: Iterable[PublishedRestart],
+    lost: LogHead,
+    told_at: float,
+    carried: Mapping[int, LogHead],
+) -> PublishedRestart | None:
+    """Returns the leaf by which the service admits that it was restored without leaves of a head told at that time.
+
+    `leaves` lead to the newest signed head; `carried` has the heads by their batches. A restart admits what was told
+    before it alone, so none serves twice. It names the log that it kept, or a batch's head that it lost.
+    """
+    tree = merkle.GrowingTree(leaves)
+    for restart in restarts:
+        if not restart.number < min(lost.size, len(leaves)) or told_at > restart.at + SKEW_S:
+            continue
+        kept = LogHead(lost.job, restart.number, Hash(tree.compute_root(restart.number)))
+        for named in (kept, carried.get(restart.batch)):
+            if named is not None and is_restart(leaves, restart.number, restart.batch, named, restart.at):
+                return restart
+    return None
 
 
 def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> str:

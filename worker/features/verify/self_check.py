@@ -3,16 +3,20 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from contracts import events
 from contracts.ledger import Ledger
-from contracts.log_heads import parse_head
+from contracts.log_heads import fetch_heads, parse_head
+from gradmarket.archives.mirrors import open_mirror
+from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError
-from gradmarket.market.messages import Outcome
+from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.job_log import LeafKind
@@ -22,8 +26,10 @@ from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
-from worker.features.verify import proofs
+from worker.features.verify import proofs, told_heads
+from worker.features.verify.mirrored_jobs import check_by_mirrors
 from worker.features.verify.proofs import ChainHistory
+from worker.features.verify.told_heads import HeadCheck
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
@@ -42,17 +48,23 @@ FRESH_S: Final = 30.0
 """Seconds. The voucher of a verdict younger than this may still be missing."""
 LOGGED: Final = 64
 """Verdicts that are looked up in a job's log at a time."""
+SHOWN_NOW: Final = frozenset({Fault.NOT_LOGGED, Fault.FORKED_LOG})
+"""What a market may stop showing, so that it is written down."""
 MARKET_S: Final = 5.0
 """Seconds for which an unreachable market is retried: its answers are compared with the records, and prove nothing."""
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """`ask`: whether to compare what the markets publish with the records too."""
+    """`ask`: whether to compare what the markets publish with the records too.
+
+    `mirrors`: places of archives, which are read of jobs whose markets do not answer.
+    """
 
     settings: WorkerSettings
     journal: Journal
     ask: bool = True
+    mirrors: Sequence[str] = ()
     clock: Callable[[], float] = time.time
 
     def run(self) -> bool:
@@ -85,7 +97,7 @@ class SelfCheck:
         kept = list(records.load_records(self.settings.data, account.domain, account.chain_job))
         findings = [
             *self._find_record_faults(account, me, seen, kept),
-            *self._find_published_faults(account, me, seen, kept),
+            *self._find_published_faults(account, me, ledger, seen, kept),
         ]
         for finding in findings:
             self._log_finding(account.job, finding)
@@ -127,27 +139,57 @@ class SelfCheck:
                 self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
 
     def _find_published_faults(
-        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+        self, account: JobAccount, me: Address, ledger: Ledger, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[Finding]:
-        """Compares the records with what the job's market publishes now, if it answers."""
+        """Compares the records with what the job's market publishes now, or else with what a mirror has of it."""
         if not self.ask or not kept:
             return
         market = MarketClient(kept[-1].market, lambda seconds: seconds < MARKET_S)
         try:
             yield from held_against(market, account, me, seen, kept)
             yield from find_unlogged(market, account, me, seen, kept)
+            yield from self._find_forks(market, account, ledger, seen)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
             self.journal.say("market_silent", text, job=account.job)
+            yield from self._find_mirrored_faults(account, me, seen, kept)
         finally:
             market.close()
+
+    def _find_forks(
+        self, market: MarketClient, account: JobAccount, ledger: Ledger, seen: ChainHistory
+    ) -> Iterator[Finding]:
+        """Compares the log's head with those that this worker was told before, in earlier runs too."""
+        path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
+        all_heads = partial(fetch_heads, ledger, account.chain_job)
+        check = HeadCheck(market, account.job, account.domain, seen.signer, path, all_heads, self.clock)
+        yield from check.run([head for _, head in list_batch_heads(account, seen)])
+        for text in dict.fromkeys(check.restored):
+            self.journal.say("restored", f"{account.job}: {text}.", job=account.job)
+
+    def _find_mirrored_faults(
+        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+    ) -> Iterator[Finding]:
+        if not self.mirrors:
+            return
+        with ExitStack() as stack:
+            cache = Cache(self.settings.downloads, self.settings.max_disk)
+            mirrors = [open_mirror(place, cache, stack) for place in self.mirrors]
+            try:
+                found = check_by_mirrors(mirrors, account, me, seen, dict(list_batch_heads(account, seen)), kept)
+            except MarketError as error:
+                self.journal.say("mirrors", f"{account.job}: no mirror serves it: {error}", job=account.job)
+                return
+        for text in found.told:
+            self.journal.say("mirror", f"{account.job}: {text}.", job=account.job)
+        yield from found.findings
 
     def _keep_evidence(self, account_store: AccountStore, seen: ChainHistory, findings: Sequence[Finding]) -> None:
         """Writes down what only the market's answer of now shows; the head that proves it stays on-chain."""
         known = {line for signer, line in account_store.grievances() if signer == seen.signer}
         for finding in findings:
-            line = f"not_logged ({finding.about}): {finding.detail}"
-            if finding.fault is Fault.NOT_LOGGED and line not in known:
+            line = f"{finding.fault.name.lower()} ({finding.about}): {finding.detail}"
+            if finding.fault in SHOWN_NOW and line not in known:
                 account_store.record_grievance(seen.signer, line)
 
     def _log_finding(self, job: JobId, finding: Finding) -> None:
@@ -193,8 +235,7 @@ def find_unlogged(
 
     It asks for the proofs of at most LOGGED of them, drawn anew each time, so none can be left out for long.
     """
-    told = ((number, parse_head(account.chain_job, groups[-1])) for number, (_, groups) in seen.batches.items())
-    heads = {number: head for number, head in told if head is not None}
+    heads = dict(list_batch_heads(account, seen))
     paid = [record for record in kept if record.paid and record.verdict.outcome == Outcome.ACCEPTED]
     batches = proofs.map_to_batches(seen, me, paid)
     logged = [record for record in paid if batches.get(record.lease.replica) in heads]
@@ -205,6 +246,13 @@ def find_unlogged(
             why = "the market has no proof" if shown is None else "the market's proof leads to another root"
             batch = f"batch {batches[replica]}, root 0x{head.root.hex()} over {head.size} leaves"
             yield Finding(Fault.NOT_LOGGED, replica, f"{why}; {batch}")
+
+
+def list_batch_heads(account: JobAccount, seen: ChainHistory) -> Iterator[tuple[int, LogHead]]:
+    """Yields the heads of the job's log that the batches which credit this worker carry, by their numbers."""
+    for number, (_, groups) in seen.batches.items():
+        if (head := parse_head(account.chain_job, groups[-1])) is not None:
+            yield number, head
 
 
 def held_against(
@@ -250,6 +298,10 @@ def verify(
     data: DataOption = None,
     passphrase_file: PassphraseOption = None,
     market: Annotated[bool, typer.Option(help="Hold what the markets publish against the records, too.")] = True,
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(help="Folder or address of a job's archive, read where its market is silent. Repeatable."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Prove everything anew by your own node: signatures, secrets, commitments, batches, vouchers, reservations.
@@ -257,5 +309,5 @@ def verify(
     Names each lie of a requester, and ends with 1 if there is one, or a chain does not answer.
     """
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    sound = SelfCheck(settings, Journal(as_json), market).run()
+    sound = SelfCheck(settings, Journal(as_json), market, tuple(mirror or ())).run()
     raise typer.Exit(0 if sound else 1)

@@ -1,0 +1,117 @@
+"""Holds a worker's records against an archive of their job, from a mirror, once its service is gone.
+
+Nothing is believed of a mirror. Its log counts where it leads to the heads that the batches carry on-chain: what such a
+log lacks, its requester left out. All else that does not fit is the mirror's fault, and shows nothing of the requester.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gradmarket.archives.archive_index import ArchiveRecords
+from gradmarket.archives.mirrors import Mirror, MirrorSet
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.merkle import hash_leaf
+from gradmarket.market.messages import LogHead, Outcome
+from gradmarket.market.rules import job_log
+from gradmarket.market.rules.proof import Fault, Finding
+from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
+from gradmarket.market.signing import digest_struct
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.poll import NO_ROOT, hash_of
+from worker.features.verify import proofs
+from worker.features.verify.proofs import ChainHistory
+from worker.money.account_store import JobAccount
+from worker.protocol.records import ReplicaRecord
+
+
+@dataclass(frozen=True)
+class MirroredJob:
+    """`told`: what was proven by the mirrors and what was not, in words; `findings`: the requester's faults."""
+
+    told: Sequence[str]
+    findings: Sequence[Finding]
+
+
+def check_by_mirrors(
+    mirrors: Sequence[Mirror],
+    account: JobAccount,
+    me: Address,
+    seen: ChainHistory,
+    heads: Mapping[int, LogHead],
+    kept: Sequence[ReplicaRecord],
+) -> MirroredJob:
+    """Asks the mirrors in their order until one has the job's log. Raises Refused where none has."""
+    whys, blobs = list[str](), MirrorSet(mirrors)
+    for mirror in mirrors:
+        try:
+            _, records = MirrorSet([mirror]).read_record(account.job)
+            records = ArchiveRecords(records.index, blobs.read_blob)
+            _check_archive(records, seen, heads)
+        except MarketError as error:
+            whys.append(f"{mirror.place}: {error}" if mirror.place not in str(error) else str(error))
+            continue
+        logged, findings = _look_up_verdicts(records, account, me, seen, heads, kept)
+        rejected = [record for record in kept if record.rejected]
+        unproven = [text for record in rejected if (text := _describe_unproven(records, account, me, seen, record))]
+        told = [
+            *whys,
+            f"{mirror.place} has the log that {len(heads)} batches carry, with {logged} of its verdicts, and proves "
+            f"{len(rejected) - len(unproven)} rejections",
+            *unproven,
+        ]
+        return MirroredJob(told, findings)
+    raise Refused("; ".join(whys), "name another mirror (--mirror)")
+
+
+def _check_archive(records: ArchiveRecords, seen: ChainHistory, heads: Mapping[int, LogHead]) -> None:
+    """Raises Refused where the archive is none of this job: its terms or its log are not those on the chain."""
+    publication = records.index.job.publication
+    if publication is None or hash_of(publication.digest) != seen.spec:
+        raise Refused("it has another publication than the one on the chain")
+    for number, head in heads.items():
+        if fault := next(job_log.find_head_faults(records.index.leaves, [head]), ""):
+            raise Refused(f"its log is not the one that batch {number} carries: {fault}")
+
+
+def _look_up_verdicts(
+    records: ArchiveRecords,
+    account: JobAccount,
+    me: Address,
+    seen: ChainHistory,
+    heads: Mapping[int, LogHead],
+    kept: Sequence[ReplicaRecord],
+) -> tuple[int, list[Finding]]:
+    """Returns how many accepted verdicts are in the log of the batch of their pay, and the others."""
+    places = {leaf: number for number, leaf in enumerate(records.index.leaves)}
+    paid = [record for record in kept if record.paid and record.verdict.outcome == Outcome.ACCEPTED]
+    logged, missing = 0, list[Finding]()
+    for replica, batch in proofs.map_to_batches(seen, me, paid).items():
+        if batch not in heads:
+            continue
+        record = next(one for one in paid if one.lease.replica == replica)
+        verdict, offer = record.verdict, digest_struct(account.domain, record.offer)
+        data = job_log.encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
+        if places.get(Hash(hash_leaf(data)), heads[batch].size) < heads[batch].size:
+            logged += 1
+        else:
+            root = f"root 0x{heads[batch].root.hex()} over {heads[batch].size} leaves"
+            missing.append(Finding(Fault.NOT_LOGGED, replica, f"batch {batch}, {root}"))
+    return logged, missing
+
+
+def _describe_unproven(
+    records: ArchiveRecords, account: JobAccount, me: Address, seen: ChainHistory, record: ReplicaRecord
+) -> str:
+    """Returns why the archive's evidence does not prove a rejection; empty where it does."""
+    publication, replica = records.index.job.publication, record.lease.replica
+    sealed = record.prepared.sealed if record.prepared else NO_ROOT
+    try:
+        evidence = records.task(account.job, record.lease.task)
+    except (MarketError, ValueError) as error:
+        return f"the rejection of {replica} is not proven: {error}"
+    if publication is None or not evidence.committed:
+        return f"the rejection of {replica} is not proven: its evidence is not shown"
+    case = VerdictCase(account.domain, seen.signer, publication.checks, evidence)
+    faults = of_rejection(case, record.verdict, digest_struct(account.domain, record.offer), me, sealed)
+    why = next(iter(map(str, faults)), "")
+    return f"the rejection of {replica} is not proven by the mirror's evidence: {why}" if why else ""

@@ -1,0 +1,125 @@
+"""The heads of jobs' logs that this worker was told, in its folder: another history told later is found by them.
+
+One file for each job of each chain, one JSON object per line, newest last. Two of its signed heads that no proof
+connects are evidence for anybody (rules.job_log.find_signed_fork).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.market.merkle import GrowingTree
+from gradmarket.market.messages import LogHead
+from gradmarket.market.rules import job_log
+from gradmarket.market.rules.proof import Fault, Finding, is_signed_by
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.wire.log_proofs import LeafHashes, PublishedHead, PublishedRestart
+from worker import durable
+from worker.protocol.client import MarketClient
+
+COMPARED: Final = 64
+"""Told heads that are compared with the newest, the newest of them."""
+
+
+class ToldHead(BaseModel):
+    """A head that a market told; `at` in Unix seconds."""
+
+    model_config = ConfigDict(frozen=True)
+    at: float
+    market: str
+    head: PublishedHead
+
+
+def file_of(folder: Path, instance: Hash, chain_job: int) -> Path:
+    return folder / "heads" / f"{instance.hex()}-{chain_job}.jsonl"
+
+
+def load_told_heads(path: Path) -> list[ToldHead]:
+    """Returns the heads in the order in which they were told; lines that a crash cut short are left out."""
+    told = list[ToldHead]()
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            told.append(ToldHead.model_validate_json(line))
+        except ValidationError:
+            continue
+    return told
+
+
+def store_told_head(path: Path, told: ToldHead) -> None:
+    durable.append_line(path, told.model_dump_json().encode() + b"\n")
+
+
+def store_leaves(path: Path, head: PublishedHead, leaves: Sequence[Hash]) -> None:
+    """Keeps what leads to a head that another one contradicts: both heads and these convict their signer."""
+    listed = LeafHashes(first=0, hashes=tuple(leaves))
+    durable.write_file_atomically(
+        path.with_name(f"{path.stem}-{head.root.hex()}.json"), listed.model_dump_json().encode()
+    )
+
+
+@dataclass
+class HeadCheck:
+    """Compares the head that a market tells now with those that it told before and those that batches carry.
+
+    `fetch_carried`: reads the heads of all batches, where a restore is to be judged; `restored` describes the restores
+    that were admitted.
+    """
+
+    market: MarketClient
+    job: JobId
+    domain: Domain
+    signer: Address
+    path: Path
+    fetch_carried: Callable[[], Mapping[int, LogHead]]
+    clock: Callable[[], float]
+    restored: list[str] = field(default_factory=list)
+
+    def run(self, carried: Sequence[LogHead]) -> Iterator[Finding]:
+        """Yields the findings, and keeps the head. Raises MarketError where the market does not answer."""
+        told = load_told_heads(self.path)
+        shown = self.market.log(self.job)
+        if shown is None:
+            if told:
+                yield Finding(Fault.FORKED_LOG, detail=f"it told {told[-1].head.size} leaves, and shows no log now")
+            return
+        if not is_signed_by(self.domain, shown.struct(), shown.signature, self.signer):
+            yield Finding(Fault.UNSIGNED_HEAD, detail=f"root 0x{shown.root.hex()} over {shown.size} leaves")
+            return
+        before = {(one.head.size, one.head.root): (one.head.struct(), one.at) for one in told[-COMPARED:]}
+        before |= {(head.size, head.root): (head, 0.0) for head in carried}
+        for old, at in before.values():
+            if why := self._find_fork(old, shown):
+                yield from self._judge_fork(why, old, at, shown)
+        if not told or told[-1].head != shown:
+            store_told_head(self.path, ToldHead(at=self.clock(), market=self.market.origin, head=shown))
+
+    def _find_fork(self, old: LogHead, shown: PublishedHead) -> str:
+        new = shown.struct()
+        if old.size == new.size:
+            return job_log.find_fork(old, new, ())
+        small, large = sorted((old.size, new.size))
+        proof = self.market.prove_prefix(self.job, small, large) if large == new.size else None
+        return job_log.find_fork(old, new, None if proof is None else proof.path)
+
+    def _judge_fork(self, why: str, old: LogHead, at: float, shown: PublishedHead) -> Iterator[Finding]:
+        leaves = list(self.market.leaves(self.job, shown.size))
+        admitted = self._find_admission(leaves, old, at, shown)
+        if admitted is None:
+            store_leaves(self.path, shown, leaves)
+            yield Finding(Fault.FORKED_LOG, detail=why)
+            return
+        self.restored.append(
+            f"its service was restored at Unix time {admitted.at}, as leaf {admitted.number} of its log admits: of the "
+            f"{old.size} leaves that it told before, those from there on are lost"
+        )
+
+    def _find_admission(
+        self, leaves: Sequence[Hash], old: LogHead, at: float, shown: PublishedHead
+    ) -> PublishedRestart | None:
+        if not shown.restarts or len(leaves) != shown.size or GrowingTree(leaves).compute_root() != shown.root:
+            return None
+        return job_log.find_admission(leaves, shown.restarts, old, at, self.fetch_carried())
