@@ -35,17 +35,25 @@ def prove_log(record: JobRecord) -> ClauseResult:
             detail = f"it is not in the log of {size} leaves that the batch of its pay carries"
             faults.append(ClauseFinding(Clause.LOG, about, detail))
         missing += size is None and leaf not in places
+    restored = [
+        f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says that "
+        f"the service was restored without them, at Unix time {restart.at}"
+        for batch, restart in lost.items()
+    ]
+    restarts = () if log.head is None else log.head.restarts
+    copies = list(job_log.list_restores(record.opened.job, log.leaves, restarts))
+    restored += [
+        f"what the service told after leaf {one.number} of its log before Unix time {one.at}: it was restored then, "
+        "from a copy that ends there"
+        for one in copies
+    ]
+    found |= {log.leaves[one.number] for one in (*lost.values(), *copies)}
     carried = max((head.size for head in log.carried.values()), default=0)
     counts = {
         "records that are not in the log": missing,
         "leaves after the last batch, for which the market's signature stands": len(log.leaves) - carried,
         "leaves of records that are not public any more": len(places.keys() - found),
     }
-    restored = [
-        f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says that "
-        f"the service was restored without them, at Unix time {restart.at}"
-        for batch, restart in lost.items()
-    ]
     unseen = (*restored, *(f"{count} {what}" for what, count in counts.items() if count > 0))
     return ClauseResult(Clause.LOG, len(log.leaves), "leaves", tuple(faults), unseen)
 

@@ -20,6 +20,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.demo.service import Service
 from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import job_log
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
 from gradmarket.market.wire.log_proofs import PublishedRestart
@@ -219,6 +220,20 @@ def test_a_restart_that_the_log_admits_is_named_and_no_fork(record: JobRecord) -
     result = prove_log(restarted(record, admits=True))
     assert [fault.about for fault in result.faults] == ["the log"]
     assert any("restored without them" in line for line in result.unseen)
+
+
+def test_a_restore_that_the_log_admits_is_named_as_not_seen(record: JobRecord) -> None:
+    assert record.log.head is not None
+    leaves, job = list(record.log.leaves), record.opened.job
+    kept = LogHead(job, len(leaves), Hash(GrowingTree(leaves).compute_root()))
+    for named, words in ((kept, True), (LogHead(job, len(leaves), Hash(bytes(32))), False)):
+        admitted = [*leaves, Hash(hash_leaf(job_log.encode_restart(job_log.RESTORED, named, 7)))]
+        told = PublishedRestart(number=len(leaves), batch=job_log.RESTORED, at=7)
+        fields = {"size": len(admitted), "root": Hash(GrowingTree(admitted).compute_root()), "restarts": (told,)}
+        head = record.log.head.model_copy(update=fields)
+        result = prove_log(replace(record, log=replace(record.log, leaves=admitted, head=head)))
+        assert any("it was restored then, from a copy" in line for line in result.unseen) is words
+        assert any("not public any more" in line for line in result.unseen) is not words
 
 
 def unsigned_log(record: JobRecord) -> JobRecord:

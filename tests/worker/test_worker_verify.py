@@ -19,7 +19,7 @@ from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import job_log, secrets
-from gradmarket.market.rules.job_log import encode_restart, encode_verdict
+from gradmarket.market.rules.job_log import RESTORED, encode_restart, encode_verdict
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
@@ -405,8 +405,8 @@ def admit_restore(fake_market: FakeMarket, at: int) -> None:
     """Logs the admission of a restore, as a service does that begins again from this log."""
     tree = fake_market.log_tree()
     number, kept = len(tree), LogHead(fake_market.job.id, len(tree), Hash(tree.compute_root()))
-    fake_market.logged[f"restart {at}"] = encode_restart(7, kept, at)
-    fake_market.restarts += (PublishedRestart(number=number, batch=7, at=at),)
+    fake_market.logged[f"restart {at}"] = encode_restart(RESTORED, kept, at)
+    fake_market.restarts += (PublishedRestart(number=number, batch=RESTORED, at=at),)
 
 
 @pytest.fixture
@@ -460,15 +460,15 @@ def admit_an_older_restore(fake_market: FakeMarket) -> None:
 def admit_what_no_leaf_says(fake_market: FakeMarket) -> None:
     begin_anew_unadmitted(fake_market)
     number = list(fake_market.logged).index("g")
-    fake_market.restarts = (PublishedRestart(number=number, batch=7, at=2**40),)
+    fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=2**40),)
 
 
 def admit_after_other_leaves(fake_market: FakeMarket) -> None:
     """It kept more than it says: the leaf names another log than the one before it."""
     begin_anew_unadmitted(fake_market)
     kept = LogHead(fake_market.job.id, 1, Hash(bytes(32)))
-    fake_market.logged["g"] = encode_restart(7, kept, 2**40)
-    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=7, at=2**40),)
+    fake_market.logged["g"] = encode_restart(RESTORED, kept, 2**40)
+    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=RESTORED, at=2**40),)
 
 
 @pytest.mark.parametrize(

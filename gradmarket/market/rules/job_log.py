@@ -17,6 +17,8 @@ from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
 from gradmarket.market.wire.log_proofs import PublishedRestart
 
+RESTORED: Final = 2**31 - 1
+"""In place of a batch's number, where a restart names the log that the restored copy had."""
 SKEW_S: Final = 300.0
 """Seconds by which the clocks of a service and of whoever was told a head may differ."""
 
@@ -64,7 +66,7 @@ def encode_payment(replica: ReplicaId, worker: Address, units: Units, root: Hash
 
 def encode_restart(batch: int, lost: LogHead, at: int) -> bytes:
     """`lost`: the head that the batch carries and the log does not lead to, or the log that the copy had, and then the
-    batch is the copy's next; `at`: when that was found, in Unix time."""
+    batch is RESTORED; `at`: when that was found, in Unix time."""
     return _encode(LeafKind.RESTART, batch, lost.size, lost.root, at)
 
 
@@ -96,10 +98,20 @@ def find_admission(
         if not restart.number < min(lost.size, len(leaves)) or told_at > restart.at + SKEW_S:
             continue
         kept = LogHead(lost.job, restart.number, Hash(tree.compute_root(restart.number)))
-        for named in (kept, carried.get(restart.batch)):
-            if named is not None and is_restart(leaves, restart.number, restart.batch, named, restart.at):
-                return restart
+        named = kept if restart.batch == RESTORED else carried.get(restart.batch)
+        if named is not None and is_restart(leaves, restart.number, restart.batch, named, restart.at):
+            return restart
     return None
+
+
+def list_restores(job: int, leaves: Sequence[Hash], restarts: Iterable[PublishedRestart]) -> Iterator[PublishedRestart]:
+    """Yields the restarts that name the log of the copy that the service was restored from."""
+    tree = merkle.GrowingTree(leaves)
+    for restart in restarts:
+        if restart.batch == RESTORED and restart.number < len(leaves):
+            kept = LogHead(job, restart.number, Hash(tree.compute_root(restart.number)))
+            if is_restart(leaves, restart.number, RESTORED, kept, restart.at):
+                yield restart
 
 
 def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> str:

@@ -8,14 +8,14 @@ from gradmarket.market.wire.evidence import PublishedView
 
 
 class PublishedRestart(PublishedView):
-    """A restore that lost leaves of the head that a batch on-chain carries: a leaf of the log admits it."""
+    """A restore from a copy, after which the log may go on otherwise than was told before: a leaf of it admits that."""
 
     number: int = Field(ge=0)
     """That leaf's place in the log, from 0 on."""
     batch: int = Field(ge=0)
-    """Number of the batch in the contract."""
+    """Number in the contract of the batch whose head lost leaves; 2147483647 where the leaf names the copy's log."""
     at: int = Field(ge=0)
-    """Unix time at which the service found it."""
+    """Unix time at which it was restored, or found the loss."""
 
 
 class PublishedHead(PublishedView):
@@ -30,7 +30,7 @@ class PublishedHead(PublishedView):
     signature: SignatureField
     """The job's signer's, of messages.LogHead."""
     restarts: tuple[PublishedRestart, ...] = ()
-    """Restores of the service after which the log went on without leaves that a batch's head has."""
+    """Restores of the service, after which the log may have gone on without leaves that it had told."""
 
     def struct(self) -> LogHead:
         return LogHead(self.job, self.size, self.root)

@@ -11,7 +11,8 @@ since is found by comparing the books with it, as after any restart.
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from blake3 import blake3
 
 from contracts import local_copy
 from gradmarket.market.errors import Refused
+from requester.features.backup.restored_logs import admit_restore
 
 DATABASE: Final = "gradmarket.sqlite"
 BLOBS: Final = "blobs"
@@ -67,11 +69,12 @@ def create_backup(data: Path, to: Path) -> BackupEntry:
     return check_backup(to)
 
 
-def restore_backup(kept_in: Path, data: Path) -> BackupEntry:
-    """Copies a backup into the new folder `data`; raises BackupRefused where the backup is not whole."""
+def restore_backup(kept_in: Path, data: Path, clock: Callable[[], float] = time.time) -> BackupEntry:
+    """Copies a backup into the new folder `data`, whose logs admit that; raises BackupRefused where it is not whole."""
     entry = check_backup(kept_in)
     _new_folder(data)
     shutil.copy2(kept_in / DATABASE, data / DATABASE)
+    admit_restore(data / DATABASE, int(clock()))
     shutil.copytree(kept_in / BLOBS, data / BLOBS)
     _copy_keys(kept_in, data)
     local_copy.copy_state(kept_in / CHAIN, data / CHAIN)

@@ -17,6 +17,11 @@ import pytest
 from contracts import deployment
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
+from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.messages import LogHead
+from gradmarket.market.rules import job_log
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.network.chain_errors import LocalChainFailed
 from requester.features.backup.folder_copies import (
     BackupRefused,
@@ -155,6 +160,30 @@ def test_the_copy_is_complete_and_its_keys_are_private(data: Path, tmp_path: Pat
     assert (tmp_path / "back").stat().st_mode & 0o777 == 0o700
     assert not (tmp_path / "back" / "blobs" / "incoming").exists()
     assert not [path for path in data.iterdir() if path.name.startswith("backup-")], "nothing is left behind"
+
+
+def test_each_log_of_a_restored_service_says_where_its_copy_ends(data: Path, tmp_path: Path) -> None:
+    """A worker that was told two leaves more sees a restore; without the leaf it would see a fork."""
+    leaves = [Hash(hash_leaf(bytes([number]))) for number in range(5)]
+    with sqlite3.connect(data / "gradmarket.sqlite") as database:
+        database.execute("CREATE TABLE jobs (id TEXT, chain_job INTEGER)")
+        database.execute("INSERT INTO jobs VALUES ('a', 9), ('b', 10)")
+        database.execute("CREATE TABLE log_leaves (job_id TEXT, number INTEGER, kind TEXT, about TEXT, hash BLOB)")
+        rows = [("a", number, "offer", str(number), leaf) for number, leaf in enumerate(leaves[:3])]
+        database.executemany("INSERT INTO log_leaves VALUES (?, ?, ?, ?, ?)", rows)
+    create_backup(data, tmp_path / "copy")
+    restore_backup(tmp_path / "copy", tmp_path / "back", lambda: 1_000.5)
+    with sqlite3.connect(tmp_path / "back" / "gradmarket.sqlite") as database:
+        told = database.execute("SELECT job_id, kind, about, hash FROM log_leaves ORDER BY number").fetchall()
+    assert [(job, kind) for job, kind, *_ in told] == [("a", "offer")] * 3 + [("a", "restart")]
+    batch, at = map(int, told[-1][2].split("/"))
+    shown, restart = [Hash(leaf) for *_, leaf in told], PublishedRestart(number=3, batch=batch, at=at)
+    lost = LogHead(9, 5, Hash(GrowingTree(leaves).compute_root()))
+    assert list(job_log.list_restores(9, shown, [restart])) == [restart]
+    assert job_log.find_admission(shown, [restart], lost, 999.0, {}) == restart
+    assert job_log.find_admission(shown, [restart], lost, 2_000.0, {}) is None, "told after the restore"
+    other = [*leaves[:2], Hash(hash_leaf(b"other")), shown[3]]
+    assert job_log.find_admission(other, [restart], lost, 999.0, {}) is None, "it names another log"
 
 
 def test_a_writer_waits_and_its_row_is_not_in_the_copy(data: Path, tmp_path: Path) -> None:
