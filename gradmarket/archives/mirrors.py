@@ -46,7 +46,7 @@ class MirrorSet:
             try:
                 return mirror.read_blob(digest)
             except MarketError as error:
-                whys.append(f"{mirror.place}: {error}")
+                whys.append(f"{mirror.place}: {describe_trouble(error)}")
                 self._note(whys[-1])
         raise Refused(f"no mirror serves {digest}: {'; '.join(whys)}", "name another one (--mirror)")
 
@@ -60,7 +60,7 @@ class MirrorSet:
                     return mirror.place, ArchiveRecords(index, self.read_blob)
                 whys.append(f"{mirror.place}: the archive is of job {index.job.id}, not of {job}")
             except MarketError as error:
-                whys.append(f"{mirror.place}: {error}")
+                whys.append(f"{mirror.place}: {describe_trouble(error)}")
             self._note(whys[-1])
         raise Refused("; ".join(whys), "name a market's address, or an archive.json")
 
@@ -85,7 +85,7 @@ def open_mirror(place: str, cache: Cache, stack: ExitStack) -> Mirror:
     if is_address(place):
         fetcher = Fetcher(cache, base, cache.limit)
         stack.callback(fetcher.close)
-        return Mirror(place, lambda: fetcher.small(f"/{INDEX}", MOST), fetcher.blob)
+        return _build_remote_mirror(place, fetcher)
     folder = Path(base or ".")
 
     def read_index() -> bytes:
@@ -95,3 +95,39 @@ def open_mirror(place: str, cache: Cache, stack: ExitStack) -> Mirror:
             raise NotFound(f"{place[:200]} cannot be read: {error.strerror}") from error
 
     return Mirror(place, read_index, lambda digest: read_local_blob(folder, digest))
+
+
+def _build_remote_mirror(place: str, fetcher: Fetcher) -> Mirror:
+    """One that gave no index is not waited for at each blob."""
+
+    @cache_result
+    def read_index() -> bytes:
+        return fetcher.small(f"/{INDEX}", MOST)
+
+    def read_blob(digest: Digest) -> Bytes:
+        read_index()
+        return fetcher.blob(digest)
+
+    return Mirror(place, read_index, read_blob)
+
+
+def cache_result(read: Callable[[], bytes]) -> Callable[[], bytes]:
+    """Returns a function that calls `read` once, and then gives what came of it again, an error too."""
+    came = list[bytes | MarketError]()
+
+    def give() -> bytes:
+        if not came:
+            try:
+                came.append(read())
+            except MarketError as error:
+                came.append(error)
+        if isinstance(came[0], MarketError):
+            raise came[0]
+        return came[0]
+
+    return give
+
+
+def describe_trouble(error: MarketError) -> str:
+    """Returns the error's own sentence, without the name of its kind."""
+    return str(error.detail or error) if isinstance(error, (NotFound, Refused)) else str(error)

@@ -1,17 +1,21 @@
 """What the worker's tests share: a runner, a tiny published job on the session's chain, and a market that offers it."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from typer.testing import CliRunner
 
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
+from gradmarket.cli import app
 from gradmarket.compute import own_machine
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
@@ -32,7 +36,11 @@ from tests.kit.desk import fund_job, open_desk
 from tests.onchain import NewKey, OpenedJob
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 from worker import durable, wallet
+from worker.features.verify import self_check
+from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
+from worker.money import known_chains
+from worker.protocol.in_flight import InFlightFolder
 
 ROWS = 32
 NOTHING = Hash(bytes(32))
@@ -183,3 +191,42 @@ def offer(publication: Publication) -> Offer:
     seed = task_seed(publication.spec.seed, 0, 0)
     parameters = hash_of(publication.parameters)
     return Offer(1, NOTHING, 0, 0, 0, parameters, seed, Units(1), NOTHING, 600, 600, 600)
+
+
+Verified = Callable[[], tuple[int, set[str]]]
+
+
+@pytest.fixture
+def worked(
+    fake_market: FakeMarket,
+    make_desk: Callable[..., WorkerContext],
+    worker_key: PrivateKey,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[], WorkerContext]:
+    """A worker that has worked for the market until nothing more comes, a minute and more between what it hears."""
+    monkeypatch.setattr(self_check, "FRESH_S", -1e9)
+
+    def work() -> WorkerContext:
+        context, clock = make_desk(fake_market), count(1_900_000_000, 100)
+        known_chains.store_chain_facts(context.settings.data, context.facts)
+        durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+        loop = Loop(context, InFlightFolder(context.settings.data / "held"), lambda: float(next(clock)))
+        while loop.turn():
+            pass
+        return context
+
+    return work
+
+
+@pytest.fixture
+def verified(tmp_path: Path) -> Verified:
+    """The command's exit code, and the faults that it named."""
+
+    def run() -> tuple[int, set[str]]:
+        done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path), "--json"])
+        told = [json.loads(line) for line in done.stdout.splitlines()]
+        assert told[-1]["event"] == "verified", done.output
+        grieved = {line["event"] for line in told} & {"grievance"}
+        return done.exit_code, grieved | {line["fault"] for line in told if line["event"] == "fault"}
+
+    return run

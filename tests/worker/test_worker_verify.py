@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,66 +17,23 @@ from gradmarket.cli import app
 from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
-from gradmarket.market.rules import job_log, secrets
-from gradmarket.market.rules.job_log import RESTORED, encode_restart, encode_verdict
+from gradmarket.market.rules import secrets
+from gradmarket.market.rules.job_log import encode_verdict
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
-from gradmarket.market.wire.log_proofs import LeafHashes, PublishedRestart
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
 from tests.onchain import NewKey
+from tests.worker.conftest import Verified
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
-from worker import durable, wallet
 from worker.features.verify import proofs, self_check
 from worker.features.verify.proofs import of_record
-from worker.features.verify.told_heads import load_told_heads
-from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
-from worker.money import known_chains
 from worker.money.ownership import open_account_store
 from worker.protocol import records
-from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.records import ReplicaRecord
-
-Verified = Callable[[], tuple[int, set[str]]]
-
-
-@pytest.fixture
-def worked(
-    fake_market: FakeMarket,
-    make_desk: Callable[..., WorkerContext],
-    worker_key: PrivateKey,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[], WorkerContext]:
-    """A worker that has worked for the market until nothing more comes, a minute and more between what it hears."""
-    monkeypatch.setattr(self_check, "FRESH_S", -1e9)
-
-    def work() -> WorkerContext:
-        context, clock = make_desk(fake_market), count(1_900_000_000, 100)
-        known_chains.store_chain_facts(context.settings.data, context.facts)
-        durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
-        loop = Loop(context, InFlightFolder(context.settings.data / "held"), lambda: float(next(clock)))
-        while loop.turn():
-            pass
-        return context
-
-    return work
-
-
-@pytest.fixture
-def verified(tmp_path: Path) -> Verified:
-    """The command's exit code, and the faults that it named."""
-
-    def run() -> tuple[int, set[str]]:
-        done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path), "--json"])
-        told = [json.loads(line) for line in done.stdout.splitlines()]
-        assert told[-1]["event"] == "verified", done.output
-        grieved = {line["event"] for line in told} & {"grievance"}
-        return done.exit_code, grieved | {line["fault"] for line in told if line["event"] == "fault"}
-
-    return run
 
 
 def write_log(fake_market: FakeMarket) -> LogHead:
@@ -394,127 +350,3 @@ def test_a_market_that_became_another_release_is_not_held_against_what_it_publis
     fake_market.unlisted.add(next(iter(fake_market.rows)))
     fake_market.protocol = PROTOCOL + 1
     assert verified() == (0, set())
-
-
-def grow(fake_market: FakeMarket, *leaves: bytes) -> None:
-    for leaf in leaves:
-        fake_market.logged[leaf.decode()] = leaf
-
-
-def admit_restore(fake_market: FakeMarket, at: int) -> None:
-    """Logs the admission of a restore, as a service does that begins again from this log."""
-    tree = fake_market.log_tree()
-    number, kept = len(tree), LogHead(fake_market.job.id, len(tree), Hash(tree.compute_root()))
-    fake_market.logged[f"restart {at}"] = encode_restart(RESTORED, kept, at)
-    fake_market.restarts += (PublishedRestart(number=number, batch=RESTORED, at=at),)
-
-
-@pytest.fixture
-def logging_market(fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified) -> FakeMarket:
-    """One that told the worker a head of four leaves beside its verdicts', and has logged two since."""
-    worked()
-    write_log(fake_market)
-    grow(fake_market, b"a", b"b", b"c", b"d")
-    fake_market.shows_head = True
-    assert verified() == (0, set())
-    grow(fake_market, b"e", b"f")
-    return fake_market
-
-
-def test_a_log_that_only_grows_is_proven_over_every_restart_of_the_worker(
-    logging_market: FakeMarket, verified: Verified, tmp_path: Path
-) -> None:
-    assert verified() == verified() == (0, set())
-    (path,) = (tmp_path / "heads").iterdir()
-    sizes = [told.head.size for told in load_told_heads(path)]
-    assert sizes == [len(logging_market.logged) - 2, len(logging_market.logged)], "each once"
-    path.write_bytes(path.read_bytes() + b"{cut sho")
-    assert verified() == (0, set())
-
-
-def tell_other_leaves(fake_market: FakeMarket) -> None:
-    fake_market.logged["b"] = b"another"
-
-
-def tell_fewer_leaves(fake_market: FakeMarket) -> None:
-    for name in ("d", "e", "f"):
-        del fake_market.logged[name]
-
-
-def tell_no_log(fake_market: FakeMarket) -> None:
-    fake_market.shows_head = False
-
-
-def begin_anew_unadmitted(fake_market: FakeMarket) -> None:
-    tell_fewer_leaves(fake_market)
-    grow(fake_market, b"g", b"h", b"i", b"j")
-
-
-def admit_an_older_restore(fake_market: FakeMarket) -> None:
-    """One that was over before the worker was told what is gone now."""
-    tell_fewer_leaves(fake_market)
-    admit_restore(fake_market, 1)
-    grow(fake_market, b"g", b"h", b"i", b"j")
-
-
-def admit_what_no_leaf_says(fake_market: FakeMarket) -> None:
-    begin_anew_unadmitted(fake_market)
-    number = list(fake_market.logged).index("g")
-    fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=2**40),)
-
-
-def admit_after_other_leaves(fake_market: FakeMarket) -> None:
-    """It kept more than it says: the leaf names another log than the one before it."""
-    begin_anew_unadmitted(fake_market)
-    kept = LogHead(fake_market.job.id, 1, Hash(bytes(32)))
-    fake_market.logged["g"] = encode_restart(RESTORED, kept, 2**40)
-    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=RESTORED, at=2**40),)
-
-
-@pytest.mark.parametrize(
-    "lie",
-    [
-        tell_other_leaves,
-        tell_fewer_leaves,
-        tell_no_log,
-        begin_anew_unadmitted,
-        admit_an_older_restore,
-        admit_what_no_leaf_says,
-        admit_after_other_leaves,
-    ],
-)
-def test_another_history_is_found_by_the_head_that_was_told_before_and_is_kept_as_evidence(
-    logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None]
-) -> None:
-    honest = dict(logging_market.logged)
-    lie(logging_market)
-    assert verified() == (1, {"forked_log", "grievance"})
-    logging_market.logged, logging_market.shows_head, logging_market.restarts = honest, True, ()
-    assert verified()[0] == 1, "it is not forgotten when the market tells the first one again"
-    (path,) = (tmp_path / "heads").glob("*.jsonl")
-    domain, signer = logging_market.job.ledger.domain(), address_of(logging_market.job.signer)
-    told = [(one.head.struct(), one.head.signature) for one in load_told_heads(path)]
-    kept = [LeafHashes.model_validate_json(file.read_bytes()).hashes for file in path.parent.glob("*.json")]
-    convicting = [job_log.find_signed_fork(domain, signer, told[0], other, one) for other in told[1:] for one in kept]
-    assert any(convicting) or lie in (tell_fewer_leaves, tell_no_log), "any third party sees it by what is kept"
-
-
-def test_a_service_that_was_restored_admits_it_and_is_no_liar(
-    logging_market: FakeMarket, verified: Verified, tmp_path: Path
-) -> None:
-    tell_fewer_leaves(logging_market)
-    admit_restore(logging_market, 2**40)
-    grow(logging_market, b"g")
-    done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    assert "its service was restored at Unix time" in done.output
-    grow(logging_market, b"h", b"i", b"j")
-    assert verified() == (0, set())
-
-
-def test_a_head_that_nobody_signed_is_named(
-    logging_market: FakeMarket, verified: Verified, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unsigned = logging_market.published_head().model_copy(update={"signature": b"\1" * 65})
-    monkeypatch.setattr(logging_market, "published_head", lambda: unsigned)
-    assert verified() == (1, {"unsigned_head"})

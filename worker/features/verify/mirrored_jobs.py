@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradmarket.archives.archive_index import ArchiveRecords
-from gradmarket.archives.mirrors import Mirror, MirrorSet
+from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
@@ -48,7 +48,8 @@ def check_by_mirrors(
             records = ArchiveRecords(records.index, blobs.read_blob)
             _check_archive(records, seen, heads)
         except MarketError as error:
-            whys.append(f"{mirror.place}: {error}" if mirror.place not in str(error) else str(error))
+            why = describe_trouble(error)
+            whys.append(why if why.startswith(mirror.place) else f"{mirror.place}: {why}")
             continue
         logged, findings = _look_up_verdicts(records, account, me, seen, heads, kept)
         rejected = [record for record in kept if record.rejected]
@@ -108,7 +109,8 @@ def _describe_unproven(
     try:
         evidence = records.task(account.job, record.lease.task)
     except (MarketError, ValueError) as error:
-        return f"the rejection of {replica} is not proven: {error}"
+        why = describe_trouble(error) if isinstance(error, MarketError) else "its evidence cannot be read"
+        return f"the rejection of {replica} is not proven: {why}"
     if publication is None or not evidence.committed:
         return f"the rejection of {replica} is not proven: its evidence is not shown"
     case = VerdictCase(account.domain, seen.signer, publication.checks, evidence)

@@ -13,7 +13,7 @@ import typer
 from contracts import events
 from contracts.ledger import Ledger
 from contracts.log_heads import fetch_heads, parse_head
-from gradmarket.archives.mirrors import open_mirror
+from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError
 from gradmarket.market.messages import LogHead, Outcome
@@ -178,7 +178,9 @@ class SelfCheck:
             try:
                 found = check_by_mirrors(mirrors, account, me, seen, dict(list_batch_heads(account, seen)), kept)
             except MarketError as error:
-                self.journal.say("mirrors", f"{account.job}: no mirror serves it: {error}", job=account.job)
+                self.journal.say(
+                    "mirrors", f"{account.job}: no mirror serves it: {describe_trouble(error)}", job=account.job
+                )
                 return
         for text in found.told:
             self.journal.say("mirror", f"{account.job}: {text}.", job=account.job)
