@@ -96,7 +96,7 @@ def dropping() -> Published:
 
 class _Words(nn.Module):
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.table = nn.Embedding(11, 6)
         self.head = nn.Linear(6, 11)
 

@@ -67,12 +67,17 @@ def own_names(state: Arrays, layout: Layout) -> Iterable[str]:
 
 
 def build_task_answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str, np.ndarray]:
-    """Returns a task's answer from its states before the first inner step and after the last.
+    """Returns a task's answer from its states before the first inner step and after the last."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        change = {entry.name: before[entry.name] - after[entry.name] for entry in layout.of("gradient")}
+    return join_task_answer(layout, change, after)
+
+
+def join_task_answer(layout: Layout, change: Arrays, after: Arrays) -> dict[str, np.ndarray]:
+    """Returns a task's answer from what it changed, and buffers, losses and weights after the last inner step.
 
     Its loss is the mean over the inner steps; where their rows have weights, weighted by these, and theirs is the sum.
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        change = {entry.name: before[entry.name] - after[entry.name] for entry in layout.of("gradient")}
     buffers = {entry.name: after[entry.name] for entry in layout.of("buffer")}
     weights = [float(weight) for weight in after[WEIGHTS]] if layout.weighed else [1.0] * len(after[LOSSES])
     total = whole = 0.0

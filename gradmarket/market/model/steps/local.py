@@ -37,24 +37,20 @@ from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part
 
 
 def compute(
-    program: Program,
-    state: Arrays,
-    batch: Arrays,
-    seed: bytes,
-    step: LocalStep,
-    device: str,
-    into: Arrays,  # noqa: ARG001 - its answer is a difference of arrays
+    program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str, into: Arrays
 ) -> Outcome:
     """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
     if isinstance(step, WindowStep):
         memory = window_state.memory_of(state)
-        return _run_inner_steps(program, state, state, memory, batch, seed, step, range(step.begins, step.ends), device)
+        part = range(step.begins, step.ends)
+        inner, after = _run_inner_steps(program, state, state, memory, batch, seed, step, part, device)
+        return inner.build_state() | after
     own = build_layout(program.document)
     before = window_state.build_start_state(own, state, step)
     memory = window_state.memory_of(before)
     before = {name: before[name] for name in before if not name.startswith(window_state.MEMORY)}
-    after = _run_inner_steps(program, state, before, memory, batch, seed, step, range(step.steps), device)
-    return window_state.build_task_answer(own, before, after)
+    inner, after = _run_inner_steps(program, state, before, memory, batch, seed, step, range(step.steps), device)
+    return window_state.join_task_answer(own, inner.compute_change(into), after)
 
 
 def _run_inner_steps(
@@ -67,10 +63,11 @@ def _run_inner_steps(
     step: LocalStep,
     part: range,
     device: str,
-) -> Outcome:
-    """Returns the state after these inner steps, whose rows are the batch, from the state `before` them.
+) -> "tuple[_Inner, Outcome]":
+    """Returns the optimizer after these inner steps, whose rows are the batch, with buffers and what each step told.
 
-    `memory` is the optimizer's, and is emptied: a step has the old and the new of it, and nobody holds a third.
+    They go from the state `before` them. `memory` is the optimizer's, and is emptied: a step has the old and the new of
+    it, and nobody holds a third.
     """
     names = [entry.name for entry in program.document.trainable]
     first = {name: np.asarray(state[name]) for name in names}
@@ -88,11 +85,9 @@ def _run_inner_steps(
         weights.append(float(answer.pop(WEIGHT, 1.0)))
         inputs |= inner.move(answer, number) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
-    parameters, after = inner.finish()
-    kept = {window_state.MEMORY + key: array for key, array in after.items()}
     by_step = {window_state.LOSSES: torch.stack(losses).cpu().numpy(), window_state.WEIGHTS: weights}
     told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(build_layout(program.document))}
-    return {**parameters, **updates, **kept, **told}
+    return inner, {**updates, **told}
 
 
 class _Inner:
@@ -109,6 +104,7 @@ class _Inner:
     ) -> None:
         self._first, self._parameters, self._memory, self._added = first, parameters, memory, added
         self._step, self._chosen, self._device = step, step.optimizer, device
+        self._start: Mapping[str, Any] = parameters
         self._rule = load_optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
 
@@ -116,9 +112,14 @@ class _Inner:
         """Returns the parameters after inner step `number` of the task, counted from 0, from the gradient there."""
         return build_tensors(self._take_step(numpy_of(gradient), number, clip_gradient), self._device)
 
-    def finish(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Returns parameters and the optimizer's memory."""
-        return self._parameters, self._memory
+    def build_state(self) -> dict[str, np.ndarray]:
+        """Returns parameters and the optimizer's memory by their names in a state."""
+        return {**self._parameters, **{window_state.MEMORY + key: array for key, array in self._memory.items()}}
+
+    def compute_change(self, into: Arrays) -> dict[str, np.ndarray]:  # noqa: ARG002 - new arrays are as good
+        """Returns the parameters from before less those of now, where it may in the arrays `into`."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return {name: self._start[name] - array for name, array in self._parameters.items()}
 
     def _take_step(self, gradient: dict[str, Any], number: int, clip: Callable[..., Any]) -> dict[str, Any]:
         if self._added:
@@ -151,8 +152,11 @@ class _DeviceInner(_Inner):
         moved = self._take_step(wrap_tensors(gradient), number, clip_on_device)
         return {name: array.tensor for name, array in moved.items()}
 
-    def finish(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        return download_arrays(self._parameters), download_arrays(self._memory)
+    def build_state(self) -> dict[str, np.ndarray]:
+        return download_arrays(super().build_state())
+
+    def compute_change(self, into: Arrays) -> dict[str, np.ndarray]:
+        return numpy_of({name: (self._start[name] - now).tensor for name, now in self._parameters.items()}, into)
 
 
 def runs_on_device(step: LocalStep, device: str) -> bool:

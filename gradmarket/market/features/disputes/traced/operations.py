@@ -155,6 +155,9 @@ class Operations:
         return [Traced(np.array([total + float(_needed(loss).array()) * counts, whole + counts]))]
 
     def _change(self, _about: Any, values: Sequence[Value]) -> list[Value]:
+        if runs_on_device(self._local, self.device):
+            before, after = (_needed(value).tensor(self.device) for value in values)
+            return [Traced(before - after)]
         with np.errstate(invalid="ignore", over="ignore"):
             return [Traced(_needed(values[0]).array() - _needed(values[1]).array())]
 
