@@ -90,7 +90,7 @@ def _measure_child(threads: int) -> dict[str, dict[str, float]]:
     return dict(json.loads(done.stdout))
 
 
-def time_steps(threads: int) -> Mapping[str, Mapping[str, float]]:
+def time_steps(threads: int) -> Mapping[str, Mapping[Arithmetic, float]]:
     """Returns what `_measure_child` does, of steps in this process."""
     set_global_state(Configuration(0, False, 0, 0, 0, "cpu", threads, 2**40, 2**60, 2**40))
     torch.manual_seed(1)

@@ -65,7 +65,7 @@ def _multiply_claimed(
     """Returns low and high parts of the product's numbers of steps times what is drawn; None where they are none."""
     lows, highs = [], []
     size = max(1, BLOCK // product.shape[1])
-    for part, scale in zip(product.split(size), by_row.split(size), strict=True):
+    for part, scale in zip(torch.split(product, size), torch.split(by_row, size), strict=True):
         whole = (part * by_column).mul_(scale)
         high = (whole * 2.0**-LOW).floor_()
         if not (torch.equal(whole, whole.round()) and float(high.abs().amax()) <= 2.0 ** (SIGNIFICAND - LOW)):
@@ -80,11 +80,12 @@ def _find_steps(factor: Tensor, dim: int, bits: int) -> Tensor:
     power = find_power(factor, (dim,)).to(torch.float64)
     if not bool(power.isfinite().all()):
         raise Refused("a factor is not finite: its product tells nothing of it")
-    return torch.where(power == 0.0, 1.0, power * 2.0 ** (1 - bits))
+    steps: Tensor = torch.where(power == 0.0, 1.0, power * 2.0 ** (1 - bits))
+    return steps
 
 
 def draw_numbers(count: int, rounds: int, bits: int, seed: bytes) -> Tensor:
     """Returns float64 [count, rounds] of whole numbers below 2^bits, each from 32 bits of blake3 of the seed."""
     stream = bytearray(blake3(seed, derive_key_context="gradmarket freivalds numbers").digest(4 * count * rounds))
-    numbers = torch.frombuffer(stream, dtype=torch.int32) & (2**bits - 1)
+    numbers: Tensor = torch.frombuffer(stream, dtype=torch.int32) & (2**bits - 1)
     return numbers.view(count, rounds).to(torch.float64)
