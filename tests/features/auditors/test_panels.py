@@ -30,7 +30,7 @@ from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.store import identities
 from tests.features.test_served_fields import SPEC
-from tests.kit.behaviour import Behaviour, scaled
+from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
@@ -47,7 +47,7 @@ THREE = {"probability": 1.0, "auditors": {"count": 3, "agree": 3}}
 def panel(market: MarketFixture, *behaviours: Behaviour | None) -> list[SimAuditor]:
     names = ("ann", "bea", "cem", "dag", "eva", "fay")
     return [
-        SimAuditor(market, *(() if how is None else (how,)), name=f"{name}'s machine", operator=name)
+        SimAuditor(market, how or HONEST, name=f"{name}'s machine", operator=name)
         for name, how in zip(names, behaviours, strict=False)
     ]
 
@@ -56,7 +56,7 @@ def due(new_floor: NewFloor, *workers: Behaviour | None, audit: dict[str, Any] =
     """A market whose only task is accepted, and is to be audited."""
     market = new_floor(audit=audit)
     for how in workers or (None, None, None):
-        market.worker(*(() if how is None else (how,)))
+        market.worker(how or HONEST)
     market.until(lambda: audits_of(market))
     return market
 

@@ -20,7 +20,7 @@ TRACING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.features.disput
 Number = Annotated[int, Field(ge=0, lt=2**40)]
 Place = Annotated[int, Field(ge=-1, lt=2**40)]
 _LENGTHS: Final = TypeAdapter(list[Number])
-_JUDGED: Final = TypeAdapter(bool | None)
+_JUDGED: Final = TypeAdapter[bool | None](bool | None)
 _LEAF: Final = TypeAdapter(Annotated[str, Field(pattern=r"^([0-9a-f]{64})*$")])
 
 

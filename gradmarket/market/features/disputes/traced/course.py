@@ -113,8 +113,10 @@ def judge_results(operations: Operations, leaf: int, inputs: Sequence[bytes], re
 
 
 def _is_equal(one: Value, other: Value) -> bool:
-    if one is None or other is None or isinstance(one.data, int | bytes):
-        return one is other or (one is not None and other is not None and one.data == other.data)
+    if one is None or other is None:
+        return one is other
+    if isinstance(one.data, int | bytes):
+        return bool(one.data == other.data)
     if isinstance(other.data, int | bytes):
         return False
     mine, theirs = one.array(), other.array()
