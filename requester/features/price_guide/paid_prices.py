@@ -15,7 +15,6 @@ from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import PriceGuide
 from requester.api.auth_routes import ROLE, Submitter
 from requester.api.state import Here
-from requester.features.price_guide import paid_prices
 from requester.store import jobs
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import RowReader
@@ -68,4 +67,4 @@ router = APIRouter(prefix="/v1", tags=["jobs"])
 )
 def prices(context: Here, _who: Submitter) -> PriceGuide:
     with context.reading() as reader:
-        return paid_prices.load_price_guide(reader, context.clock())
+        return load_price_guide(reader, context.clock())
