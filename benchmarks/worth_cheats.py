@@ -1,6 +1,6 @@
 """What holders gain by cheats instead of honest work, where answers are paid by worth (`private.worth.*`).
 
-The ten-holder example's split and local steps on a perceptron in numpy, in 30 rounds, measured by rules.group_worth as
+The ten-holder example's split and local steps on a perceptron in numpy, in 30 rounds, measured by group_worth as
 the service does. A ratio is of a holder's mean pay in three honest plays, of all its wallets together; of who has no
 rows it is of the others' mean pay. Rows are split by each of the ten in turn.
 """

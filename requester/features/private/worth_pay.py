@@ -1,4 +1,4 @@
-"""Pays a round's answers by what they were worth, where the job's price says so (rules.shapley, pricing.worth).
+"""Pays a round's answers by what they were worth, where the job's price says so (private.shapley, pricing.worth).
 
 What is measured is the loss on the requester's own rows, in the runner's child, before the transaction that closes the
 round. Draws come from the job's secret, so that a round that is measured again after a crash gives the same.

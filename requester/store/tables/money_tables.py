@@ -58,7 +58,7 @@ class Earned(Base):
     """An audit found it wrong before it was in a batch: the voucher still promises it, and no batch will record it."""
     at: Mapped[float]
     by_worth: Mapped[bool] = mapped_column(default=False)
-    """Whether it is what the answer turned out to be worth, over its price (rules.shapley)."""
+    """Whether it is what the answer turned out to be worth, over its price (private.shapley)."""
 
     __table_args__ = (
         UniqueConstraint("job_id", "task_id", "replica_id", "by_worth", name="earned_once"),

@@ -1,4 +1,4 @@
-"""Measures what answers are worth by steps along each of them, from where groups of the others lead (rules.shapley).
+"""Measures what answers are worth by steps along each of them, from where groups of the others lead (`shapley`).
 
 An answer's value after a group is half of the loss a step of it back less that a step of it forward. To the second
 order that is what it adds without its own curvature: were that in, an answer that is half as long, or in two halves

@@ -2,7 +2,7 @@
 
     pay = max(floor, ceiling * min(1, weight * share / 3))
 
-An answer's share of a round is measured on the requester's own rows (rules.shapley). The floor is the price that
+An answer's share of a round is measured on the requester's own rows (private.shapley). The floor is the price that
 offers promise and that nothing depends on; the rest is what the requester measures and nobody can check, as it is for
 rows that stay with their holders. `weight` is the number of the round's answers, or where they weigh as rows all rows
 of the round over the cap. So a round pays a third of the ceiling for each of them at most, beside floors, and a holder
