@@ -22,7 +22,7 @@ from gradmarket.market.terms import Hash
 from graphdoc.tracing.values import Traced, Value
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of
 from tests.kit.torch_tests import TRACING
-from tests.kit.traced import SmallTask, asked, publish, read_value
+from tests.kit.traced import Arrays, SmallTask, asked, publish, read_value
 
 pytestmark = TRACING
 REFEREE: Final = HONEST
@@ -34,7 +34,7 @@ def task() -> SmallTask:
     torch.manual_seed(5)
     model = publish(nn.Sequential(nn.Linear(300, 8), nn.Tanh(), nn.Linear(8, 3)), (300,))
     draw = np.random.default_rng(7)
-    rows = {"x": draw.standard_normal((24, 300)).astype(np.float32), "y": draw.integers(0, 3, 24)}
+    rows: Arrays = {"x": draw.standard_normal((24, 300)).astype(np.float32), "y": draw.integers(0, 3, 24)}
     return SmallTask(model, rows, asked(rows=12))
 
 
@@ -92,7 +92,7 @@ def test_a_lie_beyond_the_bound_is_found(by: float) -> None:
         return moved
 
     verdict = hear_across(trace_changed(leaf, move))
-    assert (verdict.wrong, verdict.leaf) == ({address_of(LIAR)}, leaf)
+    assert (verdict.wrong, verdict.leaf) == (frozenset({address_of(LIAR)}), leaf)
     assert "more than any order of its sums explains" in verdict.why
 
 
@@ -105,7 +105,7 @@ def test_other_rows_than_the_tasks_are_found_between_classes_too() -> None:
         return [Traced(rows.array()[::-1].copy())] if number == leaf and rows is not None else results
 
     verdict = hear_across(trace_task(here.operations, here.slots, spoil))
-    assert (verdict.wrong, verdict.leaf) == ({address_of(LIAR)}, leaf)
+    assert (verdict.wrong, verdict.leaf) == (frozenset({address_of(LIAR)}), leaf)
 
 
 def test_where_nothing_bounds_the_rounding_the_referee_says_that_it_cannot_tell() -> None:
