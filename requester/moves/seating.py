@@ -8,6 +8,7 @@ from typing import Final
 from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.identities import Newcomer
+from gradmarket.market.rules.newcomers import LeftPlace
 from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
@@ -65,8 +66,8 @@ class SeatPool(CandidatePool):
         queue: list[Newcomer] = []
         if fresh and alone and self._count_left(task, proven) > 0:
             queue = self._order(assignment.draw_order(seed, alone))
-            if proven >= votes and not self._may_try_unknown:
-                queue = [one for one in queue if one.standing > 0.0 or one.deposit]
+            if proven >= votes:
+                queue = [one for one in queue if self._may_try(one)]
         if queue:
             chosen = identities.choose_newcomer(seed, queue)
             self._alone[task.round] = self._count_alone(task.round) + 1
@@ -100,9 +101,12 @@ class SeatPool(CandidatePool):
         return None if party.worker in self._choose_crew(task, task.plan, replicas, opening) else Idle.NOT_IN_CREW
 
     @cached_property
-    def _may_try_unknown(self) -> bool:
-        left_at = seats.load_last_left(self._reader, self._job)
-        return newcomers.may_try_unknown(left_at, self._spec.deadlines.lease_s, self._now)
+    def _left(self) -> list[LeftPlace]:
+        watched_s = newcomers.compute_watched_s(self._spec.deadlines.lease_s)
+        return seats.list_left_places(self._reader, self._job, self._now - watched_s)
+
+    def _may_try(self, one: Newcomer) -> bool:
+        return one.standing > 0.0 or one.deposit or newcomers.may_try_unknown(one.party, self._left)
 
     def _is_proven(self, worker: Address) -> bool:
         return identities.is_proven(self._standings.get(worker, 0.0), self._proof)

@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, exists, func, or_, select
 from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.lifecycle import SILENT
-from gradmarket.market.rules.newcomers import choose_filling_parties
+from gradmarket.market.rules.newcomers import LeftPlace, choose_filling_parties
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
 from requester.store import audited_classes, jobs, lead_candidates, workers
 from requester.store.among import is_in_bound_list
@@ -175,19 +175,20 @@ _ROUND_S: Final = (
 )
 
 
-def load_last_left(reader: RowReader, job: Job) -> float | None:
-    """Returns when a worker that earned nothing in the job last got a place there that it left or gave back."""
-    return reader.session.scalar(_LAST_LEFT, {"job": job.id})
+def list_left_places(reader: RowReader, job: Job, since: float) -> list[LeftPlace]:
+    """Returns the places that workers which earned nothing in the job got from `since` on, and left or gave back."""
+    return [LeftPlace(*row) for row in reader.session.execute(_LEFT, {"job": job.id, "since": since})]
 
 
 IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
 """Condition: one worker decides the task alone."""
-_LAST_LEFT: Final = (
-    select(func.max(Replica.leased_at))
+_LEFT: Final = (
+    select(Replica.leased_at, Replica.payout, Replica.network)
     .join(Account, and_(Account.job_id == Replica.job_id, Account.worker == Replica.worker))
     .where(
         Replica.job_id == bindparam("job"),
         Replica.state.in_((*SILENT, ReplicaState.ERROR)),
+        Replica.leased_at >= bindparam("since"),
         Account.earned == 0,
     )
 )

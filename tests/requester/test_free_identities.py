@@ -119,7 +119,7 @@ def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_t
 
     leavers = play_with_fresh(market, auditor, leave)
     assert leavers
-    assert len(leavers) <= 2 + (market.clock() - began) / (lease_s * (1 + newcomers.PAUSE))
+    assert len(leavers) <= newcomers.BURST + 1 + (market.clock() - began) / (lease_s * (1 + newcomers.PAUSE))
     check_outcome(market, new_floor, honest, rounds=8)
 
 

@@ -96,6 +96,37 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new
     check_books(market)
 
 
+@FULL
+def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_three_networks(new_floor: NewFloor) -> None:
+    """Fresh identities take places and answer nothing; each is replaced at once. It comes after they have begun."""
+    market, auditor = open_proven(new_floor, rounds=40)
+
+    def join_absent(number: int) -> SimWorker:
+        market.workers.remove(leaver := join(market, f"network {number}"))
+        return leaver
+
+    leavers, gone = [join_absent(number) for number in range(3)], 0
+    honest, since = None, 0
+    for _ in range(600):
+        if honest is None and gone == 3:
+            honest, since = join(market, "its own"), len(market.rounds())
+        if honest is not None and honest.address in market.earned():
+            break
+        reserve(market)
+        for number, leaver in enumerate(leavers):
+            leaver.ask()
+            if market.replicas(leaver):
+                leavers[number], gone = join_absent(number), gone + 1
+        for worker in market.workers:
+            worker.turn()
+        market.lapse(2.0)
+        auditor.work()
+    assert honest is not None
+    assert honest.address in market.earned()
+    assert len(market.rounds()) - since <= 10
+    check_books(market)
+
+
 def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor) -> None:
     market, _ = open_proven(new_floor)
     for number in range(6):

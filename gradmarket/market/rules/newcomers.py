@@ -20,7 +20,7 @@ ESTABLISHED: Final = 4
 FIRST_REST_S: Final = 30.0
 LONGEST_REST_S: Final = 3600.0
 PAUSE: Final = 4
-"""After a newcomer stalled, the next one is tried after at least four times the duration of a stall."""
+"""After a newcomer stalled, the next one is tried after at least four times the duration of a stall, on average."""
 
 
 def compute_allowance(deposited: Units, round_cost: Units) -> Units:
@@ -75,13 +75,35 @@ def at_once(tried: Tried) -> int:
     return int(tried.since_stall_s >= pause)
 
 
-def may_try_unknown(left_at: float | None, lease_s: float, now: float) -> bool:
+BURST: Final = 4
+"""Places that workers which never delivered may leave in a row before all such have to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftPlace:
+    """A place of a job that a worker which earned nothing there left unanswered, or gave back. `at`: when it got it."""
+
+    at: float
+    payout: str
+    network: str | None
+
+
+def compute_watched_s(lease_s: float) -> float:
+    """Returns for how many seconds a place that was left counts."""
+    return BURST * (1 + PAUSE) * lease_s
+
+
+def may_try_unknown(party: Party, left: Iterable[LeftPlace]) -> bool:
     """Returns whether a worker that never delivered may hold a place alone, where proven ones would suffice.
 
-    `left_at`: when one of them last got a place of the job that it left unanswered. PAUSE leases pass after it, so that
-    any number of identities that reserve places and leave hold up a job for at most 1 / (1 + PAUSE) of its time.
+    `left`: the places that such workers left within compute_watched_s. Nobody of a payout address or network that left
+    one gets another meanwhile, and nobody at all after BURST of them. So any number of identities that reserve places
+    and leave hold up a job for at most 1 / (1 + PAUSE) of its time, and those of fewer than BURST networks keep no
+    newcomer of another one waiting.
     """
-    return left_at is None or now >= left_at + (1 + PAUSE) * lease_s
+    places = list(left)
+    own = any(one.payout == party.payout or (one.network or "") == party.network for one in places)
+    return not own and len(places) < BURST
 
 
 def choose_filling_parties(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:
