@@ -46,7 +46,7 @@ class MirrorSet:
             try:
                 return mirror.read_blob(digest)
             except MarketError as error:
-                whys.append(f"{mirror.place}: {describe_trouble(error)}")
+                whys.append(name_trouble(mirror.place, error))
                 self._note(whys[-1])
         raise Refused(f"no mirror serves {digest}: {'; '.join(whys)}", "name another one (--mirror)")
 
@@ -60,7 +60,7 @@ class MirrorSet:
                     return mirror.place, ArchiveRecords(index, self.read_blob)
                 whys.append(f"{mirror.place}: the archive is of job {index.job.id}, not of {job}")
             except MarketError as error:
-                whys.append(f"{mirror.place}: {describe_trouble(error)}")
+                whys.append(name_trouble(mirror.place, error))
             self._note(whys[-1])
         raise Refused("; ".join(whys), "name a market's address, or an archive.json")
 
@@ -131,3 +131,9 @@ def cache_result(read: Callable[[], bytes]) -> Callable[[], bytes]:
 def describe_trouble(error: MarketError) -> str:
     """Returns the error's own sentence, without the name of its kind."""
     return str(error.detail or error) if isinstance(error, (NotFound, Refused)) else str(error)
+
+
+def name_trouble(place: str, error: MarketError) -> str:
+    """Returns the error's own sentence after the mirror's place, which comes once."""
+    why = describe_trouble(error)
+    return why if why.startswith(place) else f"{place}: {why}"

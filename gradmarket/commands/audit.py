@@ -96,9 +96,12 @@ def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> 
             raise Refused(f"{place[:200]} has no {INDEX}", "name the folder that `gradmarket archive` wrote")
     if Path(market).is_dir():
         raise Refused(f"{market[:200]} is the folder of an archive", f"name {Path(market) / INDEX}")
-    for address in (market, *([rpc] if rpc is not None else [])):
-        if not is_address(address) and not (address is market and address.endswith(INDEX)):
-            raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
+    if not is_address(market) and not market.endswith(INDEX):
+        raise Refused(f"{market[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
+    if rpc is not None and not is_address(rpc):
+        raise Refused(
+            f"--rpc: {rpc[:200]!r} is not the address of a chain's node", "write it like http://127.0.0.1:8545"
+        )
 
 
 def _build_progress(quiet: bool) -> Progress:

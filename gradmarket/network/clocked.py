@@ -190,10 +190,15 @@ def raise_as_httpx(host: str = "", proxy: str | None = None) -> Iterator[None]:
 
 
 def _certificate_fault(error: BaseException | None) -> str | None:
-    """Returns in words why a certificate was not believed, if that is the error."""
-    while error is not None:
+    """Returns in words why a certificate was not believed, if that is the error.
+
+    Causes may go round in a circle: an error that is handled while another request fails is the context of that one's.
+    """
+    passed = set[int]()
+    while error is not None and id(error) not in passed:
         if isinstance(error, ssl.SSLCertVerificationError):
             return error.verify_message
+        passed.add(id(error))
         error = error.__cause__ or error.__context__
     return None
 

@@ -114,11 +114,11 @@ def archive_job(plan: AuditPlan, to: Path, progress: Progress) -> tuple[OpenedJo
 @contextmanager
 def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
     """Reads the record. A market is signed in to with a key that is made for this and forgotten: only who has signed in
-    reads rows."""
+    reads rows. Raises ServiceUnreachable, with the way on, where the market goes away meanwhile."""
     place = plan.market.rstrip("/")
     folder = _name_folder(plan, place, plan.job)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with ExitStack() as stack:
+    with _tell_the_way_on(), ExitStack() as stack:
         cache = Cache(folder / "cache", ROOM)
         mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
         if place.endswith(INDEX):
@@ -138,6 +138,15 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
         listed = records.job(JobId(plan.job))
         record = JobSource(records, ledger, listed.id, folder, progress).fetch()
         yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
+
+
+@contextmanager
+def _tell_the_way_on() -> Iterator[None]:
+    try:
+        yield
+    except ServiceUnreachable as error:
+        error.remedy = error.remedy or "say the same once it answers: what was read is kept, and it goes on from there"
+        raise
 
 
 def _name_folder(plan: AuditPlan, place: str, job: str) -> Path:

@@ -15,6 +15,7 @@ from gradmarket import Market
 from gradmarket.auditor import Machine, open_auditor, open_machine
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
@@ -23,6 +24,7 @@ from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import job_log
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
+from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
@@ -213,6 +215,34 @@ def restarted(record: JobRecord, admits: bool) -> JobRecord:
     head = record.log.head.model_copy(update=fields) if record.log.head else None
     carried = {**record.log.carried, batch: lost}
     return replace(record, log=replace(record.log, leaves=leaves, head=head, carried=carried))
+
+
+class LeavingMarket(MarketClient):
+    """Goes away after so many tasks; notes which were asked for."""
+
+    def __init__(self, origin: str, tasks: int) -> None:
+        super().__init__(origin, lambda _seconds: False)
+        self.left, self.asked = tasks, list[str]()
+
+    def task(self, job: JobId, task: str) -> PublishedEvidence:
+        if self.left == 0:
+            raise ServiceUnreachable(self.origin)
+        self.left -= 1
+        self.asked.append(task)
+        return super().task(job, task)
+
+
+def test_what_was_read_before_the_market_went_away_is_not_asked_for_again(
+    town: Service, plain: JobId, record: JobRecord, tmp_path: Path
+) -> None:
+    first, second = LeavingMarket(town.place.url, 2), LeavingMarket(town.place.url, 1_000)
+    with closing(first), closing(second):
+        with pytest.raises(ServiceUnreachable):
+            JobSource(first, town.ledger(), plain, tmp_path, lambda *_: None).fetch()
+        again = JobSource(second, town.ledger(), plain, tmp_path, lambda *_: None).fetch()
+    assert again.evidence.keys() == record.evidence.keys()
+    assert len(first.asked) == 2
+    assert sorted(first.asked + second.asked) == sorted(record.evidence)
 
 
 def test_a_restart_that_the_log_admits_is_named_and_no_fork(record: JobRecord) -> None:
@@ -499,6 +529,8 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
     ("arguments", "words"),
     [
         (["nowhere", "0" * 16], "is not the address of a service"),
+        ([GONE, "0" * 16], "say the same once it answers: what was read is kept"),
+        ([GONE, "0" * 16, "--rpc", "nowhere"], "is not the address of a chain's node"),
         (["URL", "f" * 16], "no job"),
         (["URL", "../tokens"], "Not Found"),
         (["URL", "JOB", "--device", "abacus"], "is no device"),

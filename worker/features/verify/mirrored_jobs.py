@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradmarket.archives.archive_index import ArchiveRecords
-from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble
+from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble, name_trouble
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
@@ -48,8 +48,7 @@ def check_by_mirrors(
             records = ArchiveRecords(records.index, blobs.read_blob)
             _check_archive(records, seen, heads)
         except MarketError as error:
-            why = describe_trouble(error)
-            whys.append(why if why.startswith(mirror.place) else f"{mirror.place}: {why}")
+            whys.append(name_trouble(mirror.place, error))
             continue
         logged, findings = _look_up_verdicts(records, account, me, seen, heads, kept)
         rejected = [record for record in kept if record.rejected]
