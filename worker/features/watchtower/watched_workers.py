@@ -13,7 +13,7 @@ from typing import Final
 from contracts import claims
 from contracts.ledger import Ledger
 from contracts.transactions import require_receipt
-from gradmarket.market.errors import MarketError
+from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Payout
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import is_signed_by
@@ -69,7 +69,8 @@ class Watchtower:
                 self._keep(read_export(place, self._wallet.address), place)
             except (MarketError, OSError) as error:
                 self._unread = True
-                self._journal.once("watch_unread", f"{error}; what was read of it before is seen to all the same.")
+                why = error.detail if isinstance(error, (NotFound, Refused)) else error
+                self._journal.once("watch_unread", f"{why}. What was read of it before is seen to all the same.")
         return min([worker.look() for worker in self._workers.values()], default=True)
 
     def run(self, over: threading.Event) -> None:
