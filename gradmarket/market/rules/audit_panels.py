@@ -85,18 +85,19 @@ def is_complete(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
 def choose_turn(members: Sequence[PanelMember], panel: AuditPanel, operator: str, auditor: str) -> Turn:
     """Returns what the machine of this operator is to do in the panel now.
 
-    Only the machine that took its operator's seat goes on with it; an operator whose seat is gone gets no other one.
+    Only the machine that took its operator's seat goes on with it. An operator that left its seat may take it again
+    where it is free; one that was barred gets none.
     """
     own = next((member for member in members if member.operator == operator), None)
-    if own is not None:
+    if own is not None and own.state != PanelSeatState.LEFT:
         if own.auditor != auditor:
             return "wait"
         if own.state == PanelSeatState.TAKEN:
             return "seal"
         return "open" if own.state == PanelSeatState.SEALED and own.asked else "wait"
     live = sum(member.state not in GONE for member in members)
-    is_full = live >= count_wanted(members, panel) or len(members) >= panel.most_seats
-    return "wait" if is_full else "join"
+    may_add = own is not None or len(members) < panel.most_seats
+    return "join" if may_add and live < count_wanted(members, panel) else "wait"
 
 
 def is_at_end(members: Sequence[PanelMember], panel: AuditPanel) -> bool:

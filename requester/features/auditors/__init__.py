@@ -10,7 +10,7 @@ from requester.features.auditors.panel_exchange import PanelAudits
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.store import disclosure, jobs
 from requester.store.tables import Audit, Job
-from requester.store.work import RowReader
+from requester.store.work import RowReader, Work
 
 
 class AuditorsFeature(Feature):
@@ -19,6 +19,9 @@ class AuditorsFeature(Feature):
     routers = (panel_routes.router,)
     audit_kind = PanelAudits()
     claimed_tables = (PanelSeat,)
+
+    def bound_times(self, work: Work, now: float) -> int:
+        return panel_rows.bound_times(work, now)
 
     def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
         job = reader.get_one(Job, row.job_id)

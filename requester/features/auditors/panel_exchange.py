@@ -64,20 +64,16 @@ def _find_turn(reader: RowReader, audit: Audit, asker: Asker) -> audit_panels.Tu
 
 
 def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -> None:
+    """Seats the operator's machine, in the seat that the operator left before where there is one."""
     seats = panel_rows.list_seats(work, task.id, audit.runs)
-    work.add(
-        PanelSeat(
-            task_id=task.id,
-            run=audit.runs,
-            operator=asker.operator,
-            job_id=task.job_id,
-            number=len(seats),
-            auditor=asker.auditor,
-            state=PanelSeatState.TAKEN,
-            claimed_at=now,
-            claimed_until=now + task.offer.lease_seconds,
+    seat = next((seat for seat in seats if seat.operator == asker.operator), None)
+    if seat is None:
+        seat = PanelSeat(
+            task_id=task.id, run=audit.runs, operator=asker.operator, job_id=task.job_id, number=len(seats)
         )
-    )
+        work.add(seat)
+    seat.auditor, seat.state = asker.auditor, PanelSeatState.TAKEN
+    seat.claimed_at, seat.claimed_until = now, now + task.offer.lease_seconds
     audit.claimed_at = now
     work.flush()
 

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.rules.audit_panels import BARRED, PanelMember
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
+from requester.store.stored_times import bound_row_times
 from requester.store.tables import Audit, Base, Job
 from requester.store.work import RowReader, Work
 
@@ -90,6 +91,12 @@ def list_overdue_panels(reader: RowReader, now: float) -> Sequence[str]:
     current = and_(Audit.task_id == PanelSeat.task_id, Audit.runs == PanelSeat.run, Audit.state == AuditState.DUE)
     overdue = select(PanelSeat.task_id).join(Audit, current).where(waiting, PanelSeat.claimed_until < now)
     return reader.session.scalars(overdue.distinct().limit(MOST)).all()
+
+
+def bound_times(work: Work, now: float) -> int:
+    """Brings back when seats were claimed, where that is later than now; returns how many."""
+    claimed = select(PanelSeat).where(PanelSeat.claimed_at > now)
+    return sum(bound_row_times(row, {"claimed_at": now}) for row in work.session.scalars(claimed))
 
 
 def is_signer_taken(work: Work, seat: PanelSeat, signer: Address) -> bool:

@@ -28,7 +28,7 @@ from requester.exchange import auditor_claims
 from requester.exchange.auditor_claims import Claimed
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
-from requester.store import identities
+from requester.store import identities, stored_times
 from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.requester.books import check_books
@@ -237,6 +237,32 @@ def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_floor: 
     sit(ann, cem)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert not market.events("auditor_barred")
+
+
+def test_an_operator_that_left_its_seat_may_come_back_where_nobody_else_can(new_floor: NewFloor) -> None:
+    """Its machine was away for longer than a lease: without it a panel of two operators waited for a third forever."""
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    claimed(bea)
+    market.clock.now += LEASE_S + 1
+    market.drive()
+    assert seats(market) == {"bea": PanelSeatState.LEFT}
+    sit(ann, bea)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert told(market)["trust"]["barred"] == 0
+
+
+def test_seats_are_not_renewed_for_an_hour_longer_where_the_clock_was_ahead(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    (ann,) = panel(market, None)
+    market.clock.now += 3600.0
+    claimed(ann)
+    market.clock.now -= 3600.0
+    with market.context.begin() as work:
+        assert stored_times.bring_back(work, market.clock()) > 0
+    (seat,) = market.all(PanelSeat)
+    assert seat.claimed_at == market.clock()
+    assert seat.claimed_until == market.clock() + LEASE_S
 
 
 def test_colluding_auditors_below_the_threshold_convict_nobody(new_floor: NewFloor) -> None:
