@@ -13,9 +13,11 @@ from typing import Final
 SPARE_THREADS: Final = 2
 """Beside a stage's own thread; as many jobs that are not known to be quick are merged at once."""
 QUICK_S: Final = 2.0
-"""Seconds that a quick job's last merge took at most, its evaluation included."""
+"""Seconds that a quick job's merge takes at most, its evaluation included."""
+FORGOTTEN: Final = 0.9
+"""What is left of a duration at each shorter one: not each round is evaluated, and another process may merge one."""
 REMEMBERED: Final = 10_000
-"""Jobs whose last duration is known."""
+"""Jobs whose duration is known."""
 
 
 class MergeTurns:
@@ -64,7 +66,7 @@ class MergeTurns:
 
     def _end(self, job: str, seconds: float) -> None:
         self._merging.discard(job)
-        self._seconds[job] = seconds
+        self._seconds[job] = max(seconds, FORGOTTEN * self._seconds.get(job, 0.0))
         self._seconds.move_to_end(job)
         while len(self._seconds) > REMEMBERED:
             self._seconds.popitem(last=False)

@@ -131,3 +131,18 @@ def test_slow_jobs_take_turns_and_quick_ones_wait_for_none() -> None:
     assert not merge("slow", 60.0), "it has had the last turn, and another one asked"
     assert merge("other", 60.0)
     assert merge("slow", 60.0)
+
+
+def test_a_slow_job_is_not_taken_for_quick_after_a_round_that_was_not_measured() -> None:
+    clock = Clock(0.0)
+    turns = MergeTurns(clock)
+    for seconds in (100.0, 0.0):
+        with turns.take("slow"):
+            clock.now += seconds
+    with turns.take("one"), turns.take("other"), turns.take("slow") as may:
+        assert not may
+    for _ in range(100):
+        with turns.take("slow"):
+            pass
+    with turns.take("one"), turns.take("other"), turns.take("slow") as may:
+        assert may, "none of its rounds has been slow for long"
