@@ -33,6 +33,8 @@ LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """The ids of chains on one machine, whose money is worth nothing."""
 BATCH: Final = 20
 """Calls in one batch, at most: what public nodes and a service's /chain allow."""
+BATCHES: Final = 100
+"""Batches after which a larger one is tried again: a refusal may have been one of the moment."""
 LOG_SPAN: Final = 5_000
 """Blocks in one request for logs, until a node refuses so many."""
 OUT_OF_RANGE_TRIES: Final = 10
@@ -116,7 +118,7 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
     """Calls views of the contract `to` at block `at`, in JSON-RPC batches of BATCH calls; returns their results.
 
     A batch that the node refuses is halved, down to a call without any: public nodes take from none to a hundred calls.
-    The connection remembers what was taken.
+    The connection remembers what was taken, and asks for more again after BATCHES.
     """
     node: Any = web3.provider
     results, size = list[bytes](), int(getattr(node, "batch", BATCH))
@@ -131,9 +133,10 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
         except NodeRefused:
             if most == 1:
                 raise
-            size = most // 2
+            size, node.taken = most // 2, 0
         else:
-            node.batch = size
+            node.taken = getattr(node, "taken", 0) + 1
+            node.batch = size = size if node.taken % BATCHES else min(BATCH, 2 * size)
     return results
 
 

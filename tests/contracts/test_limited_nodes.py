@@ -8,7 +8,7 @@ import httpx
 import pytest
 from web3 import Web3
 
-from contracts import events
+from contracts import events, rpc
 from contracts.ledger import Ledger
 from contracts.rpc import BATCH, LOG_SPAN, call_views, connect_to_node
 from gradmarket.market.signing import address_of
@@ -135,6 +135,28 @@ def test_a_batch_that_a_node_refuses_is_halved_and_remembered(most: int, refusal
         sizes.clear()
         assert call_views(web3, Address("0x" + "00" * 20), data, 1) == data
     assert max(sizes) <= most
+
+
+def test_a_refusal_of_one_moment_lessens_batches_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a node behind a balancer that has not seen the block yet."""
+    monkeypatch.setattr(rpc, "BATCHES", 2)
+    sizes = list[int]()
+
+    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+        asked = json.loads(body)
+        calls = asked if isinstance(asked, list) else [asked]
+        sizes.append(len(calls))
+        if len(sizes) == 1:
+            return said("header not found")(calls[0]["id"])
+        told = [{"jsonrpc": "2.0", "id": one["id"], "result": one["params"][0]["data"]} for one in calls]
+        return 200, json.dumps(told if isinstance(asked, list) else told[0]).encode()
+
+    data = [bytes([number]) for number in range(BATCH)]
+    with serving(answer) as url:
+        web3 = connect_to_node(url)
+        for _ in range(3):
+            assert call_views(web3, Address("0x" + "00" * 20), data, 1) == data
+    assert sizes == [20, 10, 10, 20, 20]
 
 
 def test_a_call_that_a_node_refuses_by_itself_is_told_and_batches_stay() -> None:
