@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
@@ -297,6 +298,23 @@ def test_a_worker_without_a_watcher_exports_nothing(scene: Scene) -> None:
     ExportSync(WorkerSettings(data=scene.home), wallet.load_wallet(scene.home, None), Journal()).sync()
     assert export_sync.load_target(scene.home) is None
     assert not scene.exported.exists()
+
+
+def test_a_full_disk_or_a_damaged_copy_keeps_no_case_uncontested(scene: Scene) -> None:
+    assert scene.export().exit_code == 0
+    case = scene.accuse()
+    copy = scene.tower / "watched" / scene.me
+    copy.mkdir(parents=True)
+    (copy / "book.json").write_text("{")
+    full = Path("/dev/full").open("w")  # noqa: SIM115
+    tower = Watchtower(WorkerSettings(data=scene.tower), scene.watcher, [scene.exported], Journal(True, full))
+    tower.look()
+    shutil.rmtree(scene.exported)
+    for _ in range(3):
+        tower.look()
+    with suppress(OSError):
+        full.close()
+    assert (scene.stage(case), tower.troubled) == (CaseStage.CONTESTED, True)
 
 
 def test_the_tower_looks_until_it_is_over(scene: Scene) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +58,8 @@ class ExportSync:
                 self._written = now
         except (MarketError, OSError) as error:
             text = f"The export for the watchtower is not up to date: {error}. It is tried again."
-            self._journal.once("watch_export", text)
+            with suppress(OSError):  # the log's disk is full, perhaps, and it is tried again all the same
+                self._journal.once("watch_export", text)
 
     def _run_until_stopped(self) -> None:
         self.sync()

@@ -27,7 +27,7 @@ def export_watch(
 ) -> None:
     """Export all that a watchtower needs but no key: vouchers, evidence, and a mandate to contest accusations.
 
-    A running worker keeps the folder up to date from its next start on.
+    A running worker keeps the folder up to date from then on.
     """
     settings = settings_of(rpc=rpc, data=data, payout=payout, passphrase_file=passphrase_file)
     settings = add_wallet_passphrase(settings)

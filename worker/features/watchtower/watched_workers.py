@@ -7,6 +7,7 @@ displaces no true one. The tower sends by a key of its own, for whose gas it nee
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +71,8 @@ class Watchtower:
             except (MarketError, OSError) as error:
                 self._unread = True
                 why = error.detail if isinstance(error, (NotFound, Refused)) else error
-                self._journal.once("watch_unread", f"{why}. What was read of it before is seen to all the same.")
+                with suppress(OSError):  # the log's disk is full, perhaps: cases are contested all the same
+                    self._journal.once("watch_unread", f"{why}. What was read of it before is seen to all the same.")
         return min([worker.look() for worker in self._workers.values()], default=True)
 
     def run(self, over: threading.Event) -> None:
@@ -117,18 +119,19 @@ class WatchedWorker:
         """Contests, then redeems what is due. Returns whether all chains were read to the end."""
         self.troubled = False
         read = self._watch.look()
-        store = AccountStore(self._settings.data / BOOK)
-        store.belongs_to(self._worker)
         for chain in self._chains.values():
             try:
-                self._see_to_money(chain, store)
+                self._see_to_money(chain)
             except (MarketError, OSError) as error:
                 self.troubled = True
                 text = f"Cannot look for what {self._worker} is owed on chain {chain.facts.chain_id}: {error}"
-                self._journal.once("watch_unread", text, worker=self._worker)
+                with suppress(OSError):
+                    self._journal.once("watch_unread", text, worker=self._worker)
         return read
 
-    def _see_to_money(self, chain: WatchedChain, store: AccountStore) -> None:
+    def _see_to_money(self, chain: WatchedChain) -> None:
+        store = AccountStore(self._settings.data / BOOK)
+        store.belongs_to(self._worker)
         view, money = self._open_chain(chain.facts), TokenUnit.of(chain.facts)
         self._check_gas_money(view.ledger)
         for account in [one for one in self._offered if one.domain == chain.facts.domain]:
