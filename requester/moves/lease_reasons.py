@@ -53,7 +53,7 @@ def find_lease_reason(reader: RowReader, address: str, now: float) -> LeaseReaso
 
 
 def _describe_no_open_task(reader: RowReader, running: Sequence[Job], now: float) -> LeaseReason:
-    for job in running:
+    for job in running[:MOST_JOBS]:
         if waits := progress.why_waiting(reader, job, now):
             return LeaseReason(Idle.WAITS, f"{jobs.load_spec(job).name}: {waits}")
     if running:

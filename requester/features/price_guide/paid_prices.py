@@ -21,6 +21,8 @@ from requester.store.work import RowReader
 
 MOST: Final = 200
 """Newest jobs that are read."""
+MOST_CLASSES: Final = 100
+"""The commonest classes of workers, which name their own."""
 
 
 def load_price_guide(reader: RowReader, now: float) -> PriceGuide:
@@ -37,11 +39,11 @@ def load_price_guide(reader: RowReader, now: float) -> PriceGuide:
 
 
 def _count_classes(reader: RowReader, now: float) -> dict[str, int]:
-    """Returns how many workers of each determinism class were seen lately."""
+    """Returns how many workers of each determinism class were seen lately, of the commonest classes."""
     there = Worker.seen_at > now - SEEN_S, Worker.determinism_class != ""
     counted = select(Worker.determinism_class, func.count()).where(*there).group_by(Worker.determinism_class)
-    rows = reader.session.execute(counted.order_by(Worker.determinism_class)).all()
-    return {row[0]: row[1] for row in rows}
+    commonest = counted.order_by(func.count().desc(), Worker.determinism_class).limit(MOST_CLASSES)
+    return dict(sorted((name, count) for name, count in reader.session.execute(commonest)))
 
 
 def _find_operations(job: Job) -> int:

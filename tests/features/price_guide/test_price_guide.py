@@ -64,6 +64,9 @@ def test_the_guide_has_jobs_that_paid_and_each_worker_s_least(new_floor: NewFloo
         assert paid_prices.find_known_operations(reader, other) is None
     assert (old.paid, old.taken, old.classes) == ([], [], {})
     assert sum(guide.classes.values()) == len(honest)
+    with market.reading() as reader, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paid_prices, "MOST_CLASSES", 0)
+        assert paid_prices.load_price_guide(reader, market.clock()).classes == {}, "workers name as many as they like"
     with market.context.begin() as work:
         alice, _row = tokens.create_token(work, "alice", Role.SUBMIT, None, market.clock())
         reads, _row = tokens.create_token(work, "carol", Role.READ, None, market.clock())

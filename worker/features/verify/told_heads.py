@@ -4,6 +4,7 @@ One file for each job of each chain, one JSON object per line, newest last. Two 
 connects are evidence for anybody (rules.job_log.find_signed_fork).
 """
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from worker import durable
 from worker.protocol.client import MarketClient
 
 COMPARED: Final = 64
-"""Told heads that are compared with the newest, the newest of them."""
+"""Told heads that are compared with the newest, the newest of them; and of those that batches carry as many, drawn anew
+each time."""
 
 
 class ToldHead(BaseModel):
@@ -90,10 +92,12 @@ class HeadCheck:
             yield Finding(Fault.UNSIGNED_HEAD, detail=f"root 0x{shown.root.hex()} over {shown.size} leaves")
             return
         before = {(one.head.size, one.head.root): (one.head.struct(), one.at) for one in told[-COMPARED:]}
-        before |= {(head.size, head.root): (head, 0.0) for head in carried}
-        for old, at in before.values():
-            if why := self._find_fork(old, shown):
-                yield from self._judge_fork(why, old, at, shown)
+        drawn = random.SystemRandom().sample(carried, min(COMPARED, len(carried)))
+        before |= {(head.size, head.root): (head, 0.0) for head in drawn}
+        forks = [(why, *one) for one in before.values() if (why := self._find_fork(one[0], shown))]
+        leaves = list(self.market.leaves(self.job, shown.size)) if forks else []
+        for why, old, at in forks:
+            yield from self._judge_fork(why, old, at, shown, leaves)
         if not told or told[-1].head != shown:
             store_told_head(self.path, ToldHead(at=self.clock(), market=self.market.origin, head=shown))
 
@@ -105,8 +109,9 @@ class HeadCheck:
         proof = self.market.prove_prefix(self.job, small, large) if large == new.size else None
         return job_log.find_fork(old, new, None if proof is None else proof.path)
 
-    def _judge_fork(self, why: str, old: LogHead, at: float, shown: PublishedHead) -> Iterator[Finding]:
-        leaves = list(self.market.leaves(self.job, shown.size))
+    def _judge_fork(
+        self, why: str, old: LogHead, at: float, shown: PublishedHead, leaves: Sequence[Hash]
+    ) -> Iterator[Finding]:
         admitted = self._find_admission(leaves, old, at, shown)
         if admitted is None:
             store_leaves(self.path, shown, leaves)
