@@ -116,7 +116,7 @@ class Holders:
         return compute_step(self._program, start, batch, bytes((self.seed, number, holder)).ljust(32), self.step)
 
     def _drawn(self, number: int, holder: int, total: int) -> list[int]:
-        """Returns the rows of a task; in epochs where they are noised one by one (compute.row_uses)."""
+        """Returns the rows of a task; in epochs where they are noised one by one (private.row_uses)."""
         seed, moves, count = holder.to_bytes(8, "big"), self.step.moves, self.step.rows
         if not self.step.by_row:
             return draw_shuffled_rows(seed, number, self.seed, total, count, moves)

@@ -1,6 +1,6 @@
 """What noise by row costs the ten-holder example in accuracy, on the requester's rows after 30 rounds.
 
-Each holder takes one step of 64 of its rows a round, in epochs as its worker takes them (compute.row_uses): few steps
+Each holder takes one step of 64 of its rows a round, in epochs as its worker takes them (private.row_uses): few steps
 of many rows, so that a row is used seldom and its noise divided by many. Held against the example's own steps, which
 have no noise.
 """

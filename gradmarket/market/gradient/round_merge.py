@@ -41,8 +41,8 @@ class MergedAnswer:
     data: Bytes
     seed: bytes
     scale: float = 1.0
-    """What all of it is multiplied by, in float32, before it is merged (rules.private_jobs.scales); where the layout is
-    weighed, its weight says that instead (rules.row_weights)."""
+    """What all of it is multiplied by, in float32, before it is merged (private_jobs.compute_row_scales); where the
+    layout is weighed, its weight says that instead (rules.row_weights)."""
 
 
 @dataclass(frozen=True)

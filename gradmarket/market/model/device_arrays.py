@@ -102,7 +102,7 @@ def download_arrays(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def clip_on_device(gradient: Mapping[str, Any], limit: float) -> dict[str, Any]:
-    """Returns the gradient as clipping.clip_gradient does, by a norm of the same bits; waits for the device once."""
+    """Returns the gradient as norm.clip_gradient does, by a norm of the same bits; waits for the device once."""
     scale = compute_clip_factor(compute_device_norm(gradient), limit)
     return dict(gradient) if scale is None else {name: array * scale for name, array in gradient.items()}
 

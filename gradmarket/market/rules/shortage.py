@@ -21,8 +21,6 @@ from gradmarket.market.rules.assignment import (
 )
 
 THREADS: Final = re.compile(r"/threads-(\d+)$")
-
-
 """The end of a determinism class (graphdoc.runner.child)."""
 NO_CLASS: Final = "it has not told its determinism class"
 

@@ -27,7 +27,7 @@ class ChangeView(BaseModel):
 
 
 class ScoreView(BaseModel):
-    """A gradient that was scored (rules.loss_change), and the auditor's own. The numbers follow the job's scores.
+    """A gradient that was scored (rules.loss_change_test), and the auditor's own. The numbers follow the job's scores.
 
     `honest`: at least this share of honest gradients passes; null where too few trusted runs say so, and nothing is
     weighed. `total`: of the operator's weights until then; at `convicts` or above the audit failed.

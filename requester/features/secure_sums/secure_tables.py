@@ -51,6 +51,6 @@ class SecureMessage(Base):
     """Its number in the aggregation."""
     said: Mapped[bytes]
     vector: Mapped[Digest | None]
-    """In step 3, the blob of its masked vector until that is summed (exchange.secure_messages)."""
+    """In step 3, the blob of its masked vector until that is summed (secure_sums.secure_messages)."""
     told: Mapped[bytes | None]
     """None while the step is open, and of a holder that is told nothing."""

@@ -1,4 +1,4 @@
-"""Takes the rounds of private jobs from step to step of their secure aggregation (moves.secure_steps)."""
+"""Takes the rounds of private jobs from step to step of their secure aggregation (secure_sums.secure_steps)."""
 
 from collections.abc import Sequence
 
