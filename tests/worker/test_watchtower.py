@@ -366,9 +366,9 @@ def test_a_damaged_export_is_a_sentence_and_watches_over_nobody(scene: Scene, te
     if text is not None:
         index.write_text(text)
     done = scene.watch()
-    assert done.exit_code == 1
+    assert done.exit_code == 2, done.output
     assert sentence in done.output
-    assert "watches over nobody" in done.output
+    assert "so there is nobody to watch over" in done.stderr
 
 
 def test_an_export_for_another_watcher_or_with_another_s_mandate_is_refused(scene: Scene, new_key: NewKey) -> None:
@@ -383,4 +383,4 @@ def test_an_export_for_another_watcher_or_with_another_s_mandate_is_refused(scen
     ):
         index.write_text(export.model_copy(update=change).model_dump_json())
         done = scene.watch()
-        assert (done.exit_code, sentence in done.output) == (1, True), done.output
+        assert (done.exit_code, sentence in done.output) == (2, True), done.output

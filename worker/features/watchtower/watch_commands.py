@@ -61,12 +61,18 @@ def watch(
     with durable.lock_worker_folder(settings.data):
         tower = Watchtower(settings, key, folders, journal)
         read = tower.look()
-        text = f"{key.address} watches over {', '.join(tower.workers) or 'nobody'}."
+        if not tower.workers:
+            named = " and ".join(map(str, folders))
+            raise Refused(
+                f"{named} has no export for {key.address}, so there is nobody to watch over",
+                f"on the worker's machine: `gradmarket wallet export-watch FOLDER --watcher {key.address}`",
+            )
+        text = f"{key.address} watches over {', '.join(tower.workers)}."
         journal.say("watching", text, watcher=key.address, workers=tower.workers)
         if once:
             while not read:
                 read = tower.look()
-            raise typer.Exit(1 if tower.troubled or not tower.workers else 0)
+            raise typer.Exit(1 if tower.troubled else 0)
         over = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: over.set())
