@@ -5,7 +5,7 @@ A mirror is not trusted: a blob is checked by its digest, and where one serves o
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.terms import Digest, JobId
+from gradmarket.network.download_errors import DownloadRefused
 from gradmarket.network.environment import is_address
 from graphdoc.encoding import Bytes
 
@@ -98,14 +99,15 @@ def open_mirror(place: str, cache: Cache, stack: ExitStack) -> Mirror:
 
 
 def _build_remote_mirror(place: str, fetcher: Fetcher) -> Mirror:
-    """One that gave no index is not waited for at each blob."""
+    """One that did not answer for its index is not waited for at each blob; one without an index may have the blobs."""
 
     @cache_result
     def read_index() -> bytes:
         return fetcher.small(f"/{INDEX}", MOST)
 
     def read_blob(digest: Digest) -> Bytes:
-        read_index()
+        with suppress(DownloadRefused):
+            read_index()
         return fetcher.blob(digest)
 
     return Mirror(place, read_index, read_blob)

@@ -495,6 +495,7 @@ def test_a_job_whose_service_is_gone_is_audited_from_mirrors_of_which_one_lies(
     with serve_folder(honest) as origin:
         given = ["--mirror", str(liar), "--mirror", origin, "--folder", str(tmp_path / "read"), "--rpc", get_node(town)]
         done = CliRunner().invoke(app, ["audit", GONE, plain, *given, "--all", "--json"])
+    assert done.stdout, done.output
     told = json.loads(done.stdout)
     assert (told["market"], told["sound"]) == (str(liar), True)
     assert {rule["result"] for rule in told["rules"]} == {"proven"}

@@ -88,7 +88,8 @@ class Reader:
         proof = {"about": place, "old": "0", "size": "1000"}
         parameters = {"follow": "false"} if place.endswith("events") else proof if "/log/" in place else None
         answer = await client.get(place, params=parameters, headers=caller)
-        short = 422 if place.endswith("/log/consistency") else 404  # no log is as long as what is asked for
+        early = 409 if place.endswith("/claims") else 404  # rounds are claimed once their job has ended
+        short = 422 if place.endswith("/log/consistency") else early  # no log is as long as what is asked for
         assert answer.status_code in (200, 307, 401, 403, 404, 503, short), (place, answer.text)
         return answer.content
 

@@ -90,7 +90,7 @@ ARGUMENTS: Final[dict[str, tuple[Try, str]]] = {
     "a token of two lines": (lambda d: Market(d.url, "a\nb"), "the token is not an API token copy it"),
     "a wrong token": (
         lambda d: replace(d, market=Market(d.url, "wrong")).train(),
-        "send `Authorization: Bearer <token>`",
+        "this token is not known here, or ended: `gradmarket token create`",
     ),
     "no job of this id": (lambda d: d.market.job(ABSENT), "no job 0000000000000000 check the id"),
     "an id of another kind": (lambda d: d.market.job("../../secret"), "Not Found check the id; lists name"),
@@ -340,7 +340,7 @@ COMMANDS: Final[dict[str, tuple[Try, str]]] = {
     ),
     "an audit by a chain of nowhere": (
         cli("audit {url} {job} --rpc nowhere", alone=True),
-        "is not the address of a service write",
+        "is not the address of a chain's node write",
     ),
     "an archive in a file": (cli("archive {url} {job} {folder}/numbers.csv", alone=True), "is a file name a folder"),
     "an archive of nothing": (
@@ -455,7 +455,7 @@ TOKENS: Final[dict[str, tuple[Try, str]]] = {
         rest("PUT", "/v1/tokens/mine/spending", {"limit": "1 GRAD"}),
         "a_day: Field required; limit: Extra",
     ),
-    "a wrong token": (rest("GET", "/v1/tokens", token="wrong"), "send `Authorization: Bearer <token>`"),
+    "a wrong token": (rest("GET", "/v1/tokens", token="wrong"), "this token is not known here, or ended"),
 }
 BODIES: Final[dict[str, tuple[Try, str]]] = {
     "no JSON": (rest("POST", "/v1/jobs", "{name: digits}"), "the body is not JSON: Expecting"),
