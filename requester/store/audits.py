@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, select, true, update
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.messages import Outcome
@@ -12,7 +12,6 @@ from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
 from requester.store import audited_classes
-from requester.store.among import NOW
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
@@ -62,19 +61,16 @@ def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
 def compute_longest_wait(reader: RowReader, job: Job, since: int, now: float) -> float:
     """Returns the longest wait for an audit, in seconds: of those due in the job's class, and of its newest rounds.
 
-    These begin with round `since`.
+    These begin with round `since`. What another job's audits wait for besides an auditor says nothing of auditors.
     """
-    asked = {"job": job.id, "name": job.determinism_class, "since": since, "now": now}
-    return max(0.0, reader.session.scalar(_LONGEST_WAIT, asked) or 0.0)
-
-
-_LONGEST_WAIT: Final = select(
-    func.max(case((Audit.state == AuditState.DUE, NOW), else_=Audit.ended_at) - Audit.created_at)
-).where(
-    Audit.determinism_class == bindparam("name"),
-    Audit.scored.is_(False),
-    or_(Audit.state == AuditState.DUE, and_(Audit.job_id == bindparam("job"), Audit.round >= bindparam("since"))),
-)
+    mine = Audit.job_id == job.id
+    could = or_(mine, and_(true(), *(~condition for _, condition in _list_awaited(reader, now))))
+    waits = and_(Audit.state == AuditState.DUE, could)
+    ended_at = case((Audit.state == AuditState.DUE, now), else_=Audit.ended_at)
+    of_class = (Audit.determinism_class == job.determinism_class, Audit.scored.is_(False))
+    longest = select(func.max(ended_at - Audit.created_at))
+    found = longest.where(*of_class, or_(waits, and_(mine, Audit.round >= since)))
+    return max(0.0, reader.session.scalar(found) or 0.0)
 
 
 def list_answered_audits(reader: RowReader) -> Sequence[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from gradmarket.market.rules import identities
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
+from requester.store import audits
 from requester.store.tables import Audit, Job, Replica, Task
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
@@ -97,6 +98,23 @@ def test_where_the_auditor_keeps_up_or_the_deposit_ends_there_is_no_hidden_seat(
     market.until(lambda: audits_of(market))
     auditor.work()
     assert (decided(market).plan.first_wave, decided(market).plan.audit) == (3, pytest.approx(CERTAIN))
+
+
+def test_a_panel_of_another_job_that_nobody_completes_makes_no_auditor_late(new_floor: NewFloor) -> None:
+    market, _ = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
+    prove(market, *(market.worker() for _ in range(4)))
+    market.until(lambda: audits_of(market))
+    other, now = "00000000000000bb", market.clock()
+    market.also(other, 9, audit={"probability": 1.0, "auditors": {"count": 2, "agree": 2}})
+    with market.context.begin() as work:
+        job, (own,) = work.get_one(Job, market.job), audits_of(market)
+        audit = work.get_one(Audit, own.task_id)
+        audit.job_id, audit.created_at = other, now - LATE_S
+        work.flush()
+        assert audits.compute_longest_wait(work, job, 0, now) == 0.0
+        work.get_one(Job, other).spec = work.get_one(Job, market.job).spec
+        work.flush()
+        assert audits.compute_longest_wait(work, job, 0, now) == LATE_S, "one that an auditor leaves waits for it"
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])

@@ -264,10 +264,6 @@ class Referee:
     def _count(self) -> int:
         return self.course.parts if self._part is None else self.course.count(self._part)
 
-    def leaf_of(self, side: Address) -> bytes:
-        """Returns the leaf of a side where both part."""
-        return self._shown[side].leaf
-
     def _lose(self, sides: set[Address], why: str) -> DisputeVerdict:
         self.verdict = DisputeVerdict(frozenset(sides), why, self._leaf)
         return self.verdict
