@@ -19,7 +19,7 @@ from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, build_server_config, open_listener, own_url
 from requester.engine import StageEngine, stages_with
-from requester.feature import features_of
+from requester.feature import audit_kinds_of, features_of
 from requester.folder_lock import lock_data_folder
 from requester.join_command import build_join_command
 from requester.settings import RequesterSettings
@@ -99,7 +99,9 @@ def _run_beside(context: Context, here: str) -> Iterator[None]:
 def _await_auditors(context: Context) -> None:
     """Keeps a class from counting as one without auditor because no auditor could ask while the service was away."""
     with context.begin() as work:
-        audited_classes.renew_classes(work, context.clock())
+        audited_classes.renew_classes(work, now := context.clock())
+        for kind in audit_kinds_of(work):
+            kind.renew_waits(work, now)
 
 
 def write_address(path: Path, url: str) -> None:

@@ -14,7 +14,7 @@ from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
 from requester.feature import audit_kinds_of
-from requester.moves.audit_kind import Asker
+from requester.moves.audit_kind import Asker, OtherWork
 from requester.store import answers, audited_classes, audits, ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
@@ -59,30 +59,40 @@ def renew_held_audit(context: Context, asker: Asker, task_id: str) -> None:
 def claim_next_audit(context: Context, asker: Asker) -> Claimed | None:
     """Claims the next audit that machines of this class may run, or else other work, if any.
 
-    What a round waits for comes first: a payload that an auditor found and no worker.
+    What others wait for comes first: seals to be opened, and a payload that an auditor found and no worker. Audits that
+    kinds give out themselves take turns with the others.
     """
     now, determinism_class = context.clock(), asker.determinism_class
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, determinism_class, now)
+        kinds = audit_kinds_of(work)
+        if (other := next(filter(None, (kind.find_owed_work(work, asker) for kind in kinds)), None)) is not None:
+            return _build_other(work, other)
         owed = audits.next_owed(work, determinism_class, now)
-        audit = owed or audits.next_due(work, determinism_class, now)
+        rivals = list(filter(None, (kind.find_turn(work, asker, now) for kind in kinds)))
+        audit = owed or audits.next_due(work, determinism_class, now, rivals)
         if audit is None:
-            others = (kind.find_other_work(work, asker, now) for kind in audit_kinds_of(work))
+            if (other := next(filter(None, (kind.take_turn(work, asker, now) for kind in kinds)), None)) is not None:
+                return _build_other(work, other)
+            audit = audits.next_due(work, determinism_class, now) if rivals else None
+        if audit is None:
+            others = (kind.find_other_work(work, asker, now) for kind in kinds)
             other = next(filter(None, others), None)
-            if other is None:
-                return None
-            return replace(
-                _build_claimed(work, work.get_one(Task, other.task), other.run), **dict[str, Any](other.fields)
-            )
+            return None if other is None else _build_other(work, other)
         task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claims = asker.auditor, audit.claims + 1
         audit.claimed_at, audit.claimed_until = now, now + task.offer.lease_seconds
         if owed is not None:
             return replace(_build_claimed(work, task, audit.runs), brings=True)
         more: dict[str, Any] = {}
-        for kind in audit_kinds_of(work):
+        for kind in kinds:
             more |= kind.describe_claim(context, work, task, audit)
         return replace(_build_claimed(work, task, audit.runs), **more)
+
+
+def _build_other(reader: RowReader, other: OtherWork) -> Claimed:
+    task = reader.get_one(Task, other.task)
+    return replace(_build_claimed(reader, task, other.run), **dict[str, Any](other.fields))
 
 
 def _build_claimed(reader: RowReader, task: Task, runs: int) -> Claimed:

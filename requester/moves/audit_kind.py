@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ColumnElement
 
+from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.audits import AuditAnswer
 from requester.context import Context
@@ -73,8 +74,23 @@ class AuditKind:
         """Called in the claiming transaction where no audit is due; returns what this auditor may compute meanwhile."""
         return None
 
+    def find_owed_work(self, work: Work, asker: Asker) -> OtherWork | None:
+        """Called in the claiming transaction before anything else; returns what others wait for, at once."""
+        return None
+
+    def find_turn(self, reader: RowReader, asker: Asker, now: float) -> Turn | None:
+        """Called in the claiming transaction; returns the job of an audit that `take_turn` would give, if any."""
+        return None
+
+    def take_turn(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
+        """Called in the claiming transaction where that job's turn has come; gives an audit of this kind's own."""
+        return None
+
     def renew_claim(self, work: Work, task_id: str, asker: Asker, now: float) -> None:
-        """Called when an auditor says that it goes on computing what `find_other_work` gave it."""
+        """Called when an auditor says that it goes on computing a task, of this kind or not."""
+
+    def renew_waits(self, work: Work, now: float) -> None:
+        """Called when the service starts: while it was away, no auditor could answer in time."""
 
     def record_pass(self, work: Work, job: Job, audit: Audit, now: float) -> None:
         """Called in the judging transaction of an audit that found an accepted answer right."""

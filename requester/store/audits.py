@@ -165,9 +165,10 @@ def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
     return [build_party(replica) for replica in reader.session.scalars(theirs.order_by(Replica.id))]
 
 
-def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
+def next_due(work: Work, determinism_class: str, now: float, rivals: Sequence[Turn] = ()) -> Audit | None:
     """Returns a due audit that a machine of this class may run and nobody runs: the oldest of the job whose turn it is.
 
+    None where it is the turn of one of the `rivals`, jobs whose audits are not given here.
     Skips rows that are locked. One that waits for something is not due yet, and one that ATTEMPTS auditors left
     unanswered is none any more (market.rules.classes). The turns are market.rules.auditing.order_turns.
     """
@@ -176,13 +177,20 @@ def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
     due = (Audit.state == AuditState.DUE, able, _is_free(now), Audit.claims < classes.ATTEMPTS, *ready)
     of_jobs = select(Audit.job_id, Job.token, func.min(Audit.created_at)).join(Job, Job.id == Audit.job_id)
     waiting = [Turn(*row) for row in work.session.execute(of_jobs.where(*due).group_by(Audit.job_id, Job.token))]
-    served = work.session.execute(_SERVED, {"since": now - TURNS_S}) if len(waiting) > 1 else ()
-    for job in auditing.order_turns(waiting, [Turn(name, requester, at or 0.0) for name, requester, at in served]):
+    for job in order_jobs(work, [*waiting, *rivals], now):
+        if any(rival.job == job for rival in rivals):
+            return None
         first = select(Audit).where(Audit.job_id == job, *due).order_by(Audit.created_at, Audit.task_id).limit(1)
         audit = work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
         if audit is not None:
             return audit
     return None
+
+
+def order_jobs(reader: RowReader, waiting: Sequence[Turn], now: float) -> list[str]:
+    """Returns the jobs in the order of their turns."""
+    served = reader.session.execute(_SERVED, {"since": now - TURNS_S}) if len(waiting) > 1 else ()
+    return auditing.order_turns(waiting, [Turn(name, requester, at or 0.0) for name, requester, at in served])
 
 
 def has_agreed(reader: RowReader, job: Job, determinism_class: str) -> bool:

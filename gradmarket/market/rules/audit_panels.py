@@ -3,7 +3,8 @@
 Each first signs a sealed answer; none is asked to open its own before all of the panel have sealed theirs, so nobody
 can wait for another's. An answer that `agree` auditors found decides the audit, and fewer that act as one decide
 nothing: where no answer has so many, further auditors are asked. Whoever opened another answer than the deciding one,
-or sealed one and did not open it, audits nothing more in the job.
+or sealed one and did not open it, audits nothing more in the job. Whoever left its seat before it sealed may take one
+again where nobody else has come: a panel of the only auditors there are outlasts the restart of one.
 """
 
 from collections import Counter
@@ -51,13 +52,17 @@ class AuditPanel(Part):
 
 @dataclass(frozen=True, slots=True)
 class PanelMember:
-    """`auditor`: the name of the operator's machine; `root`: what it opened; `asked`: whether it is to open it."""
+    """`auditor`: the name of the operator's machine; `root`: what it opened; `asked`: whether it is to open it.
+
+    `number`: how many seats of the panel were taken before this one.
+    """
 
     operator: str
     auditor: str
     state: PanelSeatState
     root: Digest | None = None
     asked: bool = False
+    number: int = 0
 
 
 def find_decided_root(members: Iterable[PanelMember], agree: int) -> Digest | None:
@@ -67,6 +72,11 @@ def find_decided_root(members: Iterable[PanelMember], agree: int) -> Digest | No
         return None
     ranked = Counter(member.root for member in live if member.root).most_common(1)
     return ranked[0][0] if ranked and ranked[0][1] >= agree else None
+
+
+def count_taken(members: Sequence[PanelMember]) -> int:
+    """Returns how often a seat of the panel was taken."""
+    return max(len(members), max((member.number + 1 for member in members), default=0))
 
 
 def count_wanted(members: Sequence[PanelMember], panel: AuditPanel) -> int:
@@ -94,16 +104,25 @@ def choose_turn(members: Sequence[PanelMember], panel: AuditPanel, operator: str
             return "wait"
         if own.state == PanelSeatState.TAKEN:
             return "seal"
-        return "open" if own.state == PanelSeatState.SEALED and own.asked else "wait"
+        return "open" if _is_to_open(own) else "wait"
     live = sum(member.state not in GONE for member in members)
-    may_add = own is not None or len(members) < panel.most_seats
-    return "join" if may_add and live < count_wanted(members, panel) else "wait"
+    is_full = live >= count_wanted(members, panel) or count_taken(members) >= panel.most_seats
+    return "wait" if is_full else "join"
+
+
+def _is_to_open(member: PanelMember) -> bool:
+    return member.state == PanelSeatState.SEALED and member.asked
 
 
 def is_at_end(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
     """Returns whether nobody else can be asked, and what was opened decides nothing."""
-    over = all(member.state in (*GONE, PanelSeatState.OPENED) for member in members)
-    return over and len(members) >= panel.most_seats and find_decided_root(members, panel.agree) is None
+    awaited = any(one.state == PanelSeatState.TAKEN or _is_to_open(one) for one in members)
+    return (
+        not awaited
+        and not is_complete(members, panel)
+        and count_taken(members) >= panel.most_seats
+        and find_decided_root(members, panel.agree) is None
+    )
 
 
 def list_wrong(members: Iterable[PanelMember], decided: Digest) -> list[PanelMember]:

@@ -1,6 +1,6 @@
 """Seats auditors in panels, and takes their sealed and opened answers (market.rules.audit_panels)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement
@@ -8,16 +8,17 @@ from sqlalchemy import ColumnElement
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import audit_panels, classes
 from gradmarket.market.rules.audit_panels import AuditPanel
+from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import AuditState, Digest, PanelSeatState
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.context import Context
 from requester.features.auditors import panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.moves.audit_kind import Asker, AuditKind, OtherWork
-from requester.store import jobs
+from requester.store import audits, jobs
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Task
+from requester.store.tables import Audit, Job, Task
 from requester.store.work import RowReader, Work
 
 WRONG: Final = "it opened another answer than the panel's"
@@ -30,25 +31,48 @@ class PanelAudits(AuditKind):
     def build_awaited(self, now: float) -> Mapping[str, ColumnElement[bool]]:
         return {"a panel of auditors of separate operators (gradmarket auditor run)": panel_rows.is_panels()}
 
-    def find_other_work(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
-        for audit in panel_rows.list_due_panels(work, asker.determinism_class, asker.operator):
-            if _find_turn(work, audit, asker) == "wait":
-                continue
+    def take_turn(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
+        for audit in _list_joinable_panels(work, asker, now):
             task, audit = lock_row(work, Task, audit.task_id), lock_row(work, Audit, audit.task_id)
-            turn = _find_turn(work, audit, asker) if audit.state == AuditState.DUE else "wait"
+            turn = _find_turn(work, audit, asker, now) if audit.state == AuditState.DUE else "wait"
             if turn == "join":
                 _take_seat(work, task, audit, asker, now)
             if turn != "wait":
                 return OtherWork(task.id, audit.runs, {"panel": "open" if turn == "open" else "seal"})
         return None
 
+    def find_owed_work(self, work: Work, asker: Asker) -> OtherWork | None:
+        """Returns what this machine sealed and is to open: it has little time, and other tasks may take all of it."""
+        asked = panel_rows.list_seals_to_open(work, asker.determinism_class, asker.operator, asker.auditor)
+        return next((OtherWork(audit.task_id, audit.runs, {"panel": "open"}) for audit in asked), None)
+
+    def find_turn(self, reader: RowReader, asker: Asker, now: float) -> Turn | None:
+        audit = next(_list_joinable_panels(reader, asker, now), None)
+        job = None if audit is None else reader.get_one(Job, audit.job_id)
+        return None if audit is None or job is None else Turn(job.id, job.token, audit.created_at)
+
     def renew_claim(self, work: Work, task_id: str, asker: Asker, now: float) -> None:
         audit, task = work.get(Audit, task_id), work.get(Task, task_id)
-        seat = None if audit is None else work.get(PanelSeat, (task_id, audit.runs, asker.operator))
-        if seat is None or task is None or seat.auditor != asker.auditor or seat.claimed_until is None:
+        if audit is None or task is None:
+            return
+        panel_rows.renew_openings(work, asker.operator, asker.auditor, now + task.offer.lease_seconds, now)
+        seat = work.get(PanelSeat, (task_id, audit.runs, asker.operator))
+        if seat is None or seat.auditor != asker.auditor or seat.claimed_until is None:
             return
         if (seat.claimed_at or 0.0) > now - classes.HELD_S and seat.claimed_until >= now:
             seat.claimed_until = now + task.offer.lease_seconds
+
+    def renew_waits(self, work: Work, now: float) -> None:
+        panel_rows.renew_seats(work, now + classes.GRACE_S)
+
+
+def _list_joinable_panels(reader: RowReader, asker: Asker, now: float) -> Iterator[Audit]:
+    """Yields the audits that have something for this machine to compute, in turn over jobs and their requesters."""
+    waiting = panel_rows.list_waiting_panels(reader, asker.determinism_class, asker.operator)
+    for job in audits.order_jobs(reader, waiting, now):
+        for audit in panel_rows.list_due_panels(reader, job, asker.determinism_class, asker.operator):
+            if _find_turn(reader, audit, asker, now) != "wait":
+                yield audit
 
 
 def _panel_of(reader: RowReader, audit: Audit) -> AuditPanel:
@@ -58,22 +82,26 @@ def _panel_of(reader: RowReader, audit: Audit) -> AuditPanel:
     return panel
 
 
-def _find_turn(reader: RowReader, audit: Audit, asker: Asker) -> audit_panels.Turn:
-    members = [seat.member for seat in panel_rows.list_seats(reader, audit.task_id, audit.runs)]
+def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> audit_panels.Turn:
+    """Who left its seat takes one again a lease later at the earliest: others come first."""
+    seats = panel_rows.list_seats(reader, audit.task_id, audit.runs)
+    own = next((seat for seat in seats if seat.operator == asker.operator), None)
+    if own is not None and own.state == PanelSeatState.LEFT:
+        lease_s = reader.get_one(Task, audit.task_id).offer.lease_seconds
+        if (own.claimed_until or 0.0) + lease_s > now:
+            return "wait"
+    members = [seat.member for seat in seats]
     return audit_panels.choose_turn(members, _panel_of(reader, audit), asker.operator, asker.auditor)
 
 
 def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -> None:
-    """Seats the operator's machine, in the seat that the operator left before where there is one."""
-    seats = panel_rows.list_seats(work, task.id, audit.runs)
-    seat = next((seat for seat in seats if seat.operator == asker.operator), None)
+    members = [seat.member for seat in panel_rows.list_seats(work, task.id, audit.runs)]
+    seat = work.get(PanelSeat, (task.id, audit.runs, asker.operator))
     if seat is None:
-        seat = PanelSeat(
-            task_id=task.id, run=audit.runs, operator=asker.operator, job_id=task.job_id, number=len(seats)
-        )
-        work.add(seat)
-    seat.auditor, seat.state = asker.auditor, PanelSeatState.TAKEN
+        seat = PanelSeat(task_id=task.id, run=audit.runs, operator=asker.operator, job_id=task.job_id)
+    seat.number, seat.auditor, seat.state = audit_panels.count_taken(members), asker.auditor, PanelSeatState.TAKEN
     seat.claimed_at, seat.claimed_until = now, now + task.offer.lease_seconds
+    work.add(seat)
     audit.claimed_at = now
     work.flush()
 
@@ -152,10 +180,10 @@ def end_overdue_seats(work: Work, task: Task, audit: Audit, now: float) -> None:
     for seat in panel_rows.list_seats(work, task.id, audit.runs):
         if seat.claimed_until is None or seat.claimed_until >= now:
             continue
-        seat.claimed_until = None
         if seat.state == PanelSeatState.TAKEN:
             seat.state = PanelSeatState.LEFT
         elif seat.state == PanelSeatState.SEALED:
+            seat.claimed_until = None
             _bar(work, seat, PanelSeatState.WITHHELD, WITHHELD, now)
     work.flush()
     _go_on(work, task, audit, now)
@@ -176,7 +204,7 @@ def _go_on(work: Work, task: Task, audit: Audit, now: float) -> None:
     if decided is not None:
         _decide(work, audit, seats, decided, now)
     elif audit_panels.is_at_end(members, panel):
-        audit.claims, audit.claimed_until = len(seats), None
+        audit.claims, audit.claimed_until = audit_panels.count_taken(members), None
         work.notify("audit")
     elif audit_panels.is_complete(members, panel):
         for seat in seats:

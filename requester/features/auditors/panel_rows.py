@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, ForeignKey, Index, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, ForeignKey, Index, and_, bindparam, case, exists, func, or_, select, update
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
+from gradmarket.market.rules import classes
 from gradmarket.market.rules.audit_panels import BARRED, PanelMember
+from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
 from requester.store.stored_times import bound_row_times
 from requester.store.tables import Audit, Base, Job
 from requester.store.work import RowReader, Work
 
 MOST: Final = 64
-"""Panels that are looked at for an auditor, which asks twice a second."""
+"""Panels of a job that are looked at for an auditor, which asks twice a second."""
 
 
 class PanelSeat(Base):
@@ -37,7 +39,8 @@ class PanelSeat(Base):
     """Duration of the auditor's step."""
     claimed_at: Mapped[float | None]
     claimed_until: Mapped[float | None]
-    """Until when it is to seal its answer or, once all have, to open it; None while it waits for the others."""
+    """Until when it is to seal its answer or, once all have, to open it; None while it waits for the others. Of a seat
+    that was left, when its time ended."""
 
     __table_args__ = (
         Index("panel_seats_of_job", "job_id", "operator"),
@@ -46,7 +49,8 @@ class PanelSeat(Base):
 
     @property
     def member(self) -> PanelMember:
-        return PanelMember(self.operator, self.auditor, self.state, self.root, self.claimed_until is not None)
+        asked = self.claimed_until is not None
+        return PanelMember(self.operator, self.auditor, self.state, self.root, asked, self.number)
 
 
 def is_panels() -> ColumnElement[bool]:
@@ -73,12 +77,54 @@ def list_all_seats(reader: RowReader, task_id: str) -> Sequence[PanelSeat]:
     return reader.session.scalars(seats.order_by(PanelSeat.run, PanelSeat.number)).all()
 
 
-def list_due_panels(reader: RowReader, determinism_class: str, operator: str) -> Sequence[Audit]:
-    """Returns the due audits of the class that panels decide, the oldest first, in jobs that this operator audits."""
-    due = (Audit.state == AuditState.DUE, Audit.determinism_class == determinism_class, is_panels())
+def list_waiting_panels(reader: RowReader, determinism_class: str, operator: str) -> list[Turn]:
+    """Returns the jobs with due audits that panels decide, which a machine of the class can run.
+
+    Left out are jobs that this operator audits no more, and audits whose panel waits for others after its seal.
+    """
+    of_jobs = select(Audit.job_id, Job.token, func.min(Audit.created_at)).join(Job, Job.id == Audit.job_id)
+    rows = of_jobs.where(*_may_want(determinism_class, operator)).group_by(Audit.job_id, Job.token)
+    return [Turn(*row) for row in reader.session.execute(rows)]
+
+
+def list_due_panels(reader: RowReader, job: str, determinism_class: str, operator: str) -> Sequence[Audit]:
+    """Returns the same audits of one of these jobs, the oldest first."""
+    of_job = select(Audit).where(Audit.job_id == job, *_may_want(determinism_class, operator))
+    return reader.session.scalars(of_job.order_by(Audit.created_at, Audit.task_id).limit(MOST)).all()
+
+
+def _may_want(determinism_class: str, operator: str) -> tuple[ColumnElement[bool], ...]:
+    checked = Audit.determinism_class.in_(classes.list_checked_classes(determinism_class))
     barred = exists().where(_is_barred(operator), PanelSeat.job_id == Audit.job_id)
-    oldest = select(Audit).where(*due, ~barred).order_by(Audit.created_at, Audit.task_id).limit(MOST)
-    return reader.session.scalars(oldest).all()
+    own = and_(PanelSeat.task_id == Audit.task_id, PanelSeat.run == Audit.runs, PanelSeat.operator == operator)
+    sealed = exists().where(own, PanelSeat.state.not_in((PanelSeatState.TAKEN, PanelSeatState.LEFT)))
+    return Audit.state == AuditState.DUE, checked, is_panels(), ~barred, ~sealed
+
+
+def list_seals_to_open(reader: RowReader, determinism_class: str, operator: str, auditor: str) -> Sequence[Audit]:
+    """Returns the audits in which this machine is to open what it sealed, by when its time ends."""
+    checked = Audit.determinism_class.in_(classes.list_checked_classes(determinism_class))
+    current = and_(PanelSeat.task_id == Audit.task_id, PanelSeat.run == Audit.runs, Audit.state == AuditState.DUE)
+    asked = select(Audit).join(PanelSeat, current).where(checked, *_is_to_open(operator, auditor))
+    return reader.session.scalars(asked.order_by(PanelSeat.claimed_until).limit(MOST)).all()
+
+
+def _is_to_open(operator: str, auditor: str) -> tuple[ColumnElement[bool], ...]:
+    own = PanelSeat.operator == operator, PanelSeat.auditor == auditor
+    return *own, PanelSeat.state == PanelSeatState.SEALED, PanelSeat.claimed_until.is_not(None)
+
+
+def renew_openings(work: Work, operator: str, auditor: str, until: float, now: float) -> None:
+    """Gives a machine that computes another task until then to open what it sealed, HELD_S at most."""
+    held = PanelSeat.claimed_at > now - classes.HELD_S, PanelSeat.claimed_until.between(now, until)
+    theirs = update(PanelSeat).where(*_is_to_open(operator, auditor), *held)
+    work.session.execute(theirs.values(claimed_until=until).execution_options(synchronize_session=False))
+
+
+def renew_seats(work: Work, until: float) -> None:
+    """Gives everybody at least until then: no auditor could seal or open while the service was away."""
+    waiting = PanelSeat.state.in_((PanelSeatState.TAKEN, PanelSeatState.SEALED)), PanelSeat.claimed_until < until
+    work.session.execute(update(PanelSeat).where(*waiting).values(claimed_until=until))
 
 
 def _is_barred(operator: str) -> ColumnElement[bool]:

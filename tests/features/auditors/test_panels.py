@@ -247,6 +247,8 @@ def test_an_operator_that_left_its_seat_may_come_back_where_nobody_else_can(new_
     market.clock.now += LEASE_S + 1
     market.drive()
     assert seats(market) == {"bea": PanelSeatState.LEFT}
+    assert bea.claim() is None, "others come first"
+    market.clock.now += LEASE_S
     sit(ann, bea)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert told(market)["trust"]["barred"] == 0

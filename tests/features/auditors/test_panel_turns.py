@@ -1,0 +1,137 @@
+"""Panels beside other work: nobody is barred for want of a turn, and no job keeps others waiting."""
+
+import pytest
+
+from gradmarket.market.rules import classes
+from gradmarket.market.terms import AuditState, PanelSeatState
+from requester import cli
+from requester.exchange import auditor_claims
+from requester.features.auditors import panel_rows
+from tests.features.auditors.test_panels import LEASE_S, TWO, NewFloor, claimed, due, panel, seats, sit
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.test_one_class import NAMES
+
+OTHER = "0000000000000007"
+
+
+def beside(new_floor: NewFloor, audit: dict[str, object], tasks: int = 2) -> MarketFixture:
+    """A market whose job has one audit by a panel due, and another job with `tasks` audits."""
+    market = due(new_floor)
+    market.also(OTHER, 17, audit=audit, tasks_per_round=tasks)
+    market.until(lambda: len(audits_of(market)) == 1 + tasks)
+    return market
+
+
+def test_auditors_of_any_processor_sit_in_the_panel_of_a_reproducible_job(new_floor: NewFloor) -> None:
+    market = new_floor(audit=TWO, arithmetic="reproducible")
+    for name in NAMES:
+        market.worker(determinism_class=name)
+    market.until(lambda: audits_of(market))
+    ann, bea = (SimAuditor(market, determinism_class=NAMES[n], name="m", operator=f"o{n}") for n in range(2))
+    sit(ann, bea)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+
+
+def join_panel(auditor: SimAuditor) -> None:
+    """Computes what comes before, and seals its answer."""
+    while (work := claimed(auditor)).panel is None:
+        auditor.answer(work)
+    auditor.sit(work)
+
+
+def test_seals_are_opened_before_whatever_else_is_due(new_floor: NewFloor) -> None:
+    market = beside(new_floor, {"probability": 1.0}, tasks=3)
+    auditors = panel(market, None, None)
+    for one in auditors:
+        join_panel(one)
+    assert sum(audit.state == AuditState.DUE for audit in audits_of(market)) > 1
+    assert [claimed(one).panel for one in auditors] == ["open", "open"]
+
+
+def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_opens_then(new_floor: NewFloor) -> None:
+    market = beside(new_floor, {"probability": 1.0}, tasks=3)
+    ann, bea = panel(market, None, None)
+    join_panel(ann)
+    long = claimed(ann)
+    assert long.panel is None
+    join_panel(bea)
+    bea.work()
+    for _ in range(3):
+        market.clock.now += LEASE_S * 0.6
+        auditor_claims.renew_held_audit(market.context, ann.asker, long.task)
+        market.drive()
+    assert seats(market)["ann"] == PanelSeatState.SEALED
+    ann.answer(long)
+    ann.work()
+    assert not market.events("auditor_barred")
+    assert seats(market) == {"ann": PanelSeatState.OPENED, "bea": PanelSeatState.OPENED}
+
+
+def test_who_says_for_ever_that_it_computes_is_barred_at_last(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    for one in (ann, bea):
+        one.sit(claimed(one))
+    sit(bea)
+    began = market.clock.now
+    while seats(market)["ann"] == PanelSeatState.SEALED and market.clock.now < began + 2 * classes.HELD_S:
+        market.clock.now += LEASE_S * 0.9
+        auditor_claims.renew_held_audit(market.context, ann.asker, market.task().id)
+        market.drive()
+    assert seats(market)["ann"] == PanelSeatState.WITHHELD
+    assert market.clock.now <= began + classes.HELD_S + 2 * LEASE_S
+
+
+def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    for one in (ann, bea):
+        one.sit(claimed(one))
+    market.clock.now += 10 * LEASE_S
+    cli._await_auditors(market.context)
+    market.drive()
+    sit(ann, bea)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert not market.events("auditor_barred")
+
+
+def test_one_that_leaves_again_and_again_ends_the_panel_and_holds_up_no_job_for_ever(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    ann, bea = panel(market, None, None)
+    bea.sit(claimed(bea))
+    for _ in range(20):
+        ann.claim()
+        market.clock.now += 2 * LEASE_S + 1
+        market.drive()
+    (audit,) = audits_of(market)
+    assert audit.state == AuditState.LAPSED
+    assert audit.claims == 8
+    assert not market.events("audit_failed")
+
+
+def test_panels_that_wait_for_more_auditors_than_there_are_keep_no_other_job_waiting(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panel_rows, "MOST", 1)
+    market = due(new_floor, audit={"probability": 1.0, "auditors": {"count": 7, "agree": 4}})
+    market.also(OTHER, 17, audit=TWO)
+    market.until(lambda: len(audits_of(market)) == 2)
+    ann, bea = panel(market, None, None)
+    sit(ann, bea)
+    assert {audit.job_id: audit.state for audit in audits_of(market)} == {
+        market.job: AuditState.DUE,
+        OTHER: AuditState.PASSED,
+    }
+
+
+def test_audits_by_panels_take_turns_with_those_of_other_jobs(new_floor: NewFloor) -> None:
+    market = beside(new_floor, {"probability": 1.0}, tasks=3)
+    ann, _ = panel(market, None, None)
+    taken = []
+    for _ in range(3):
+        work = claimed(ann)
+        taken.append(work.panel)
+        ann.answer(work)
+        market.clock.now += 1.0
+    assert "seal" in taken[:2]
