@@ -40,7 +40,7 @@ class SecureRecord(BaseModel):
     said: str
     """What it said last, as JSON."""
     receipt: str = ""
-    """From step 3 on: what it is paid for, in hexadecimal (secure_sums.job_sum.receipt)."""
+    """From step 3 on: what it is paid for, in hexadecimal (secure_sums.job_sum.build_receipt)."""
     keys: tuple[HolderKeysMessage, ...] = ()
     channels: dict[HolderNumber, HashField] = Field(default_factory=dict)
     shares: dict[HolderNumber, tuple[HashField, HashField]] = Field(default_factory=dict)
