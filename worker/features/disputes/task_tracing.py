@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
@@ -18,6 +19,8 @@ from worker.features.disputes.disputed_task import DisputedTask
 from worker.protocol.client import MarketClient
 from worker.protocol.own_limits import machine_limits, runner_settings
 from worker.settings import WorkerSettings
+
+LARGER: Final = "raise GRADMARKET_WORKER_MEMORY, or take a larger machine"
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,14 @@ class TracedCourse:
         try:
             return self.runner.judge(self.inputs, leaf, values, results)
         except RunnerFailed as error:
-            raise Refused(f"this machine could not compute it: {error.detail}") from error
+            raise Refused(f"this machine could not compute it: {error.detail}", LARGER) from error
 
     def redo(self, leaf: int, values: Sequence[bytes]) -> bytes:
         """Returns the leaf of an operation. Raises Refused where it cannot be computed here."""
         try:
             return self.runner.redo(self.inputs, leaf, values)
         except RunnerFailed as error:
-            remedy = "raise GRADMARKET_WORKER_MEMORY, or take a larger machine"
-            raise Refused(f"this machine could not compute it: {error.detail}", remedy) from error
+            raise Refused(f"this machine could not compute it: {error.detail}", LARGER) from error
 
     def _outline(self, part: int) -> PartInfo:
         if part not in self._parts:
