@@ -109,6 +109,20 @@ class TestNewcomers:
         later = reputation.decay_record(record, reputation.HALF_LIFE_S)
         assert later.payers["own"].evidence == pytest.approx(8.0)
 
+    @pytest.mark.parametrize("outvoted", [0, 11])
+    def test_one_dear_answer_that_a_requester_paid_itself_makes_no_cheap_ones_of_others_dear(
+        self, outvoted: int
+    ) -> None:
+        """Nor once so little evidence of it is left that its payer is forgotten."""
+        record = reputation.apply_passed_audit(NEWCOMER, 0.0, GradientCost(1e30, 1e30, "own"))
+        for _ in range(outvoted):
+            record = reputation.apply_outvoted_ballot(record, 0.0)
+        for payer in ("other", "third"):
+            for _ in range(16):
+                record = reputation.apply_passed_audit(record, 0.0, GradientCost(1.0, 1.0, payer))
+        assert ("own" in record.payers) is (outvoted == 0)
+        assert reputation.weigh_evidence(record, GradientCost(10.0, 1e9, "here")) < 1.0
+
     @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
     def test_they_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:
         before, given_ = 0, 0

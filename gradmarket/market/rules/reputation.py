@@ -6,12 +6,10 @@ n counts audits passed, each halved in weight every 30 days; `paid` and `compute
 took in operations, halved alike. `price` and `operations` are a gradient's in the job at hand: evidence counts there by
 what it cost, so that sixteen answers cost at least half of sixteen there, whatever job they were given in.
 
-    n = n(own) + sum over the other payers of n(payer) - max over the other payers of n(payer)
-
-A payer is a requester, by its token at this service; `own` is the one of the job at hand, and of `paid` and `computed`
-the same is left out. So what any single requester paid proves nobody for others: with a token and workers it would pay
-itself, dear answers to a job that is cheap to compute, and a ring's evidence would cost nothing. Tokens are given out
-by the service's owner, so several of one requester are no free identities.
+A payer is a requester, by its token at this service. Of those other than the one of the job at hand one is left out of
+n, `paid` and `computed`: the one without which e is least. So what any single requester paid proves nobody for others:
+with a token and workers it would pay itself, dear answers to a job that is cheap to compute, and a ring's evidence
+would cost nothing. Tokens are given out by the service's owner, so several of one requester are no free identities.
 
 That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
 (Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
@@ -65,7 +63,7 @@ class PaidEvidence(NamedTuple):
 
 NO_EVIDENCE: Final = PaidEvidence()
 FORGOTTEN: Final = 1e-3
-"""A payer with less evidence than this is told apart no more."""
+"""A payer with less evidence than this is forgotten, with what it paid: the rest counts as the job's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,10 @@ def decay_record(record: TrustRecord, at: float) -> TrustRecord:
 def _scale_record(record: TrustRecord, left: float, at: float) -> TrustRecord:
     payers = {payer: PaidEvidence(*(each * left for each in given)) for payer, given in record.payers.items()}
     kept = {payer: given for payer, given in payers.items() if given.evidence >= FORGOTTEN}
-    return TrustRecord(record.evidence * left, at, record.paid * left, record.computed * left, kept)
+    gone = [given for payer, given in payers.items() if payer not in kept]
+    whole = (record.evidence * left, record.paid * left, record.computed * left)
+    evidence, paid, computed = (max(0.0, had - sum(part)) for had, *part in zip(whole, *gone, strict=True))
+    return TrustRecord(evidence, at, paid, computed, kept)
 
 
 def apply_passed_audit(record: TrustRecord, at: float, cost: GradientCost = UNKNOWN) -> TrustRecord:
@@ -132,7 +133,10 @@ def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustR
 def weigh_evidence(record: TrustRecord, here: GradientCost) -> float:
     """Returns the evidence that counts in a job whose gradients cost so much, and whose requester pays them."""
     others = [given for payer, given in record.payers.items() if payer != here.payer] if here.payer else []
-    left_out = max(others, default=NO_EVIDENCE)
+    return min(_weigh_without(left_out, record, here) for left_out in others or [NO_EVIDENCE])
+
+
+def _weigh_without(left_out: PaidEvidence, record: TrustRecord, here: GradientCost) -> float:
     spent = ((record.paid - left_out.paid, here.price), (record.computed - left_out.computed, here.operations))
     return min([record.evidence - left_out.evidence, *(COMPARABLE * had / each for had, each in spent if each > 0.0)])
 
