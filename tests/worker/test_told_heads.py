@@ -1,5 +1,6 @@
 """What a worker was told of a job's log it compares with what it is told later, after whichever restart."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.worker.fake_market import FakeMarket
 from tests.worker.test_worker_verify import write_log
 from worker.features.verify.told_heads import load_told_heads
 from worker.markets.worker_context import WorkerContext
+
+NOW = int(time.time()) + 60
+"""Of a restore after all that was told, by clocks that are nearly the same."""
 
 
 def grow(fake_market: FakeMarket, *leaves: bytes) -> None:
@@ -81,18 +85,25 @@ def admit_an_older_restore(fake_market: FakeMarket) -> None:
     grow(fake_market, b"g", b"h", b"i", b"j")
 
 
+def admit_a_restore_to_come(fake_market: FakeMarket) -> None:
+    """One that would excuse every other history, for good."""
+    tell_fewer_leaves(fake_market)
+    admit_restore(fake_market, 2**40)
+    grow(fake_market, b"g", b"h", b"i", b"j")
+
+
 def admit_what_no_leaf_says(fake_market: FakeMarket) -> None:
     begin_anew_unadmitted(fake_market)
     number = list(fake_market.logged).index("g")
-    fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=2**40),)
+    fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=NOW),)
 
 
 def admit_after_other_leaves(fake_market: FakeMarket) -> None:
     """It kept more than it says: the leaf names another log than the one before it."""
     begin_anew_unadmitted(fake_market)
     kept = LogHead(fake_market.job.id, 1, Hash(bytes(32)))
-    fake_market.logged["g"] = encode_restart(RESTORED, kept, 2**40)
-    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=RESTORED, at=2**40),)
+    fake_market.logged["g"] = encode_restart(RESTORED, kept, NOW)
+    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=RESTORED, at=NOW),)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +114,7 @@ def admit_after_other_leaves(fake_market: FakeMarket) -> None:
         tell_no_log,
         begin_anew_unadmitted,
         admit_an_older_restore,
+        admit_a_restore_to_come,
         admit_what_no_leaf_says,
         admit_after_other_leaves,
     ],
@@ -127,7 +139,7 @@ def test_a_service_that_was_restored_admits_it_and_is_no_liar(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path
 ) -> None:
     tell_fewer_leaves(logging_market)
-    admit_restore(logging_market, 2**40)
+    admit_restore(logging_market, NOW)
     grow(logging_market, b"g")
     done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
     assert done.exit_code == 0, done.output
