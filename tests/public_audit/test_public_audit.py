@@ -530,7 +530,7 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
     ("arguments", "words"),
     [
         (["nowhere", "0" * 16], "is not the address of a service"),
-        ([GONE, "0" * 16], "say the same once it answers: what was read is kept"),
+        pytest.param([GONE, "0" * 16], "say the same once it answers: what was read is kept", marks=FULL),
         ([GONE, "0" * 16, "--rpc", "nowhere"], "is not the address of a chain's node"),
         (["URL", "f" * 16], "no job"),
         (["URL", "../tokens"], "Not Found"),
