@@ -183,7 +183,7 @@ def list_left_places(reader: RowReader, job: Job, since: float) -> list[LeftPlac
 IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
 """Condition: one worker decides the task alone."""
 _LEFT: Final = (
-    select(Replica.leased_at, Replica.payout, Replica.network)
+    select(Replica.leased_at, Replica.operator, Replica.network)
     .join(Account, and_(Account.job_id == Replica.job_id, Account.worker == Replica.worker))
     .where(
         Replica.job_id == bindparam("job"),

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect
 
+from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
-from requester.store import jobs, newcomers, reputations
+from requester.store import jobs, newcomers, reputations, seats, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
-from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
 from tests.requester.test_proven import open_job, prove
 
@@ -125,6 +126,28 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_three_networks(n
     assert honest.address in market.earned()
     assert len(market.rounds()) - since <= 10
     check_books(market)
+
+
+def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(new_floor: NewFloor) -> None:
+    market, _ = open_proven(new_floor, rounds=40)
+    honest, leaver = join(market, "its own"), market.worker(payout=address_of(key_of("payout")))
+    with market.context.begin() as work:
+        work.get_one(Worker, honest.address).payout = address_of(key_of("payout"))
+        work.get_one(Worker, leaver.address).network = "elsewhere"
+    proven = market.workers[:2]
+    for _ in range(60):
+        leaver.ask()
+        if market.replicas(leaver):
+            break
+        for worker in proven:
+            worker.turn()
+        market.lapse(2.0)
+    market.lapse(DEADLINES["lease_s"] + 1.0)
+    with market.reading() as reader:
+        left = seats.list_left_places(reader, reader.get_one(Job, market.job), 0.0)
+        mine, its = (workers.build_party(reader.get_one(Worker, one.address)) for one in (honest, leaver))
+    assert mine.payout == its.payout
+    assert (rule.may_try_unknown(mine, left), rule.may_try_unknown(its, left)) == (True, False)
 
 
 def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor) -> None:

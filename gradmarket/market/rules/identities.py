@@ -7,7 +7,7 @@
    closest to its proof, the others to the first of a queue: turns go over payouts and networks, so wallets of one
    network are served as one. Of these, half are for newcomers that have a deposit at risk in the job: it comes back,
    and who puts it down waits behind other deposits alone.
-   Where proven ones would suffice, one that never delivered gets no seat while such a one of its payout or network, or
+   Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner, or
    several of others, left theirs (rules.newcomers.may_try_unknown), unless it has a deposit.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds. In a job of few rounds p

@@ -84,7 +84,7 @@ class LeftPlace:
     """A place of a job that a worker which earned nothing there left unanswered, or gave back. `at`: when it got it."""
 
     at: float
-    payout: str
+    operator: str
     network: str | None
 
 
@@ -96,13 +96,14 @@ def compute_watched_s(lease_s: float) -> float:
 def may_try_unknown(party: Party, left: Iterable[LeftPlace]) -> bool:
     """Returns whether a worker that never delivered may hold a place alone, where proven ones would suffice.
 
-    `left`: the places that such workers left within compute_watched_s. Nobody of a payout address or network that left
-    one gets another meanwhile, and nobody at all after BURST of them. So any number of identities that reserve places
+    `left`: the places that such workers left within compute_watched_s. Nobody of an operator or network that left
+    one gets another meanwhile, and nobody at all after BURST of them. A payout address counts for its operator alone:
+    whoever named another's would keep its newcomers waiting. So any number of identities that reserve places
     and leave hold up a job for at most 1 / (1 + PAUSE) of its time, and those of fewer than BURST networks keep no
     newcomer of another one waiting.
     """
     places = list(left)
-    own = any(one.payout == party.payout or (one.network or "") == party.network for one in places)
+    own = any(one.operator == party.operator or (one.network or "") == party.network for one in places)
     return not own and len(places) < BURST
 
 
