@@ -261,6 +261,22 @@ def test_a_forged_voucher_displaces_no_true_one(scene: Scene, new_key: NewKey) -
     assert scene.paid() == EARNED
 
 
+@pytest.mark.parametrize("chain_job", [-1, 2**256])
+def test_a_voucher_of_a_job_that_no_contract_can_have_stops_no_tower(scene: Scene, chain_job: int) -> None:
+    """One tower may watch over many, and one of these names what it likes: what was read before is seen to."""
+    assert scene.export().exit_code == 0
+    assert scene.watch().exit_code == 0
+    index = scene.exported / "watch.json"
+    told = json.loads(index.read_bytes())
+    told["accounts"] += [told["accounts"][0] | {"chain_job": chain_job, "signature": "0x" + "11" * 65}]
+    index.write_text(json.dumps(told))
+    scene.pass_time(7 * HOUR + 60)
+    said = scene.watch().output
+    assert "is no export" in said
+    assert "chain_job" in said
+    assert scene.paid() == EARNED
+
+
 def test_an_older_export_takes_no_voucher_away(scene: Scene) -> None:
     assert scene.export().exit_code == 0
     older = (scene.exported / "watch.json").read_bytes()

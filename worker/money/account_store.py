@@ -7,7 +7,7 @@ changes of one response of the market to disk before it sends the next poll and 
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import AddressField, AmountField, HashField, SignatureField
@@ -33,7 +33,7 @@ class JobAccount(Stored):
     chain_id: int
     contract: AddressField
     instance: HashField
-    chain_job: int
+    chain_job: int = Field(ge=0, lt=2**256)
     job: JobId
     signer: AddressField
     unit: AmountField
