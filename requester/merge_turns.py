@@ -28,7 +28,8 @@ class MergeTurns:
         self._lock = threading.Lock()
         self._seconds: OrderedDict[str, float] = OrderedDict()
         self._merging: set[str] = set()
-        self._last = ""
+        self._served: set[str] = set()
+        """Slow jobs that had a turn since another one was refused its own."""
         self._refused: set[str] = set()
 
     @contextmanager
@@ -56,11 +57,14 @@ class MergeTurns:
             if sum(not self._is_quick(one) for one in self._merging) >= SPARE_THREADS:
                 self._refused.add(job)
                 return False
-            if job == self._last and self._refused:
+            if job in self._served and self._refused:
+                self._served.discard(job)
                 self._refused.clear()  # those asked again by then, or have ended
                 return False
-            self._last = job
             self._refused.discard(job)
+            if not self._refused:
+                self._served = set(self._merging)
+            self._served.add(job)
         self._merging.add(job)
         return True
 

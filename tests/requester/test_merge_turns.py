@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -146,3 +147,19 @@ def test_a_slow_job_is_not_taken_for_quick_after_a_round_that_was_not_measured()
             pass
     with turns.take("one"), turns.take("other"), turns.take("slow") as may:
         assert may, "none of its rounds has been slow for long"
+
+
+def test_two_slow_jobs_whose_next_rounds_are_always_there_keep_no_third_waiting() -> None:
+    """The older ones ask first, as the stage asks them."""
+    clock = Clock(0.0)
+    turns, ends, begun = MergeTurns(clock), dict[str, tuple[float, ExitStack]](), Counter[str]()
+    for _ in range(60):
+        for job, seconds in (("old", 4.0), ("older", 6.0), ("new", 5.0)):
+            if job in ends and ends[job][0] <= clock.now:
+                ends.pop(job)[1].close()
+            stack = ExitStack()
+            if job not in ends and stack.enter_context(turns.take(job)):
+                ends[job] = clock.now + seconds, stack
+                begun[job] += 1
+        clock.now += 1.0
+    assert min(begun[job] for job in ("old", "older", "new")) >= 5, begun
