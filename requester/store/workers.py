@@ -92,11 +92,10 @@ RESTS: Final = exists().where(
 )
 _FIT: Final = (~strikes.SUSPENDED, ~RESTS, ~reputations.BARRED)
 """Conditions: neither suspended nor barred, and not resting."""
+_PROCESSOR: Final = func.substr(Worker.determinism_class, 1, len(classes_rule.PROCESSORS)) == classes_rule.PROCESSORS
+"""No LIKE: its underscore is any letter, and SQLite's takes capitals."""
 CLASS: Final = case(
-    (
-        and_(bindparam("reproducible", type_=Boolean), Worker.determinism_class.startswith(classes_rule.PROCESSORS)),
-        REPRODUCIBLE,
-    ),
+    (and_(bindparam("reproducible", type_=Boolean), _PROCESSOR), REPRODUCIBLE),
     else_=Worker.determinism_class,
 )
 """The worker's class in the job (rules.classes.find_class_in_job)."""

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from sqlalchemy import select
 
+from gradmarket.market.rules.classes import find_class_in_job
 from gradmarket.market.terms import REPRODUCIBLE, JobState, TaskState
 from gradmarket.market.wire.audits import AuditRequest
-from requester.store.tables import Reputation
+from requester.store import workers
+from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
@@ -121,3 +124,14 @@ def test_an_auditor_of_a_card_checks_none_of_them(new_floor: NewFloor) -> None:
 def test_nobody_announces_the_common_class() -> None:
     with pytest.raises(ValidationError, match="no machine's own class"):
         AuditRequest(auditor="a", determinism_class=REPRODUCIBLE)
+
+
+@pytest.mark.parametrize("name", [NAMES[0], "CPU/X86_64/threads-1", "cpu/x86-64/threads-1", "cpu/x86_64", "cpu/x86_6"])
+def test_the_books_and_the_rule_give_a_class_that_begins_alike_the_same_place(new_floor: NewFloor, name: str) -> None:
+    market = open_voting(new_floor, **ARITHMETIC)
+    worker = market.worker(determinism_class=name)
+    worker.ask()
+    asked = {"reproducible": True}
+    with market.reading() as reader:
+        of_row = select(workers.CLASS).where(Worker.address == worker.address)
+        assert reader.session.scalar(of_row, asked) == find_class_in_job(name, True)
