@@ -20,8 +20,10 @@ from tests.worker.test_worker_verify import write_log
 from worker.features.verify.told_heads import load_told_heads
 from worker.markets.worker_context import WorkerContext
 
-NOW = int(time.time()) + 60
-"""Of a restore after all that was told, by clocks that are nearly the same."""
+
+def compute_soon() -> int:
+    """Returns the time of a restore after all that was told, by clocks that are nearly the same."""
+    return int(time.time()) + 60
 
 
 def grow(fake_market: FakeMarket, *leaves: bytes) -> None:
@@ -95,15 +97,15 @@ def admit_a_restore_to_come(fake_market: FakeMarket) -> None:
 def admit_what_no_leaf_says(fake_market: FakeMarket) -> None:
     begin_anew_unadmitted(fake_market)
     number = list(fake_market.logged).index("g")
-    fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=NOW),)
+    fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=compute_soon()),)
 
 
 def admit_after_other_leaves(fake_market: FakeMarket) -> None:
     """It kept more than it says: the leaf names another log than the one before it."""
     begin_anew_unadmitted(fake_market)
-    kept = LogHead(fake_market.job.id, 1, Hash(bytes(32)))
-    fake_market.logged["g"] = encode_restart(RESTORED, kept, NOW)
-    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=RESTORED, at=NOW),)
+    kept, at = LogHead(fake_market.job.id, 1, Hash(bytes(32))), compute_soon()
+    fake_market.logged["g"] = encode_restart(RESTORED, kept, at)
+    fake_market.restarts = (PublishedRestart(number=list(fake_market.logged).index("g"), batch=RESTORED, at=at),)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_a_service_that_was_restored_admits_it_and_is_no_liar(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path
 ) -> None:
     tell_fewer_leaves(logging_market)
-    admit_restore(logging_market, NOW)
+    admit_restore(logging_market, compute_soon())
     grow(logging_market, b"g")
     done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
     assert done.exit_code == 0, done.output
