@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,14 +48,19 @@ class SealingKey:
 
 
 def load_or_create_sealing_key(folder: Path, auditor: str) -> SealingKey:
-    """Returns the key of the auditor whose folder this is; raises Refused where its file holds none."""
+    """Returns the key of the auditor whose folder this is; raises Refused where its file holds none.
+
+    Of two auditors that start at once in a new folder one makes the key, and both read it.
+    """
     path = folder / KEY
     folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         beside = folder / f".{KEY}.{os.getpid()}"
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(secrets.token_bytes(32).hex() + "\n")
-        beside.replace(path)
+        with suppress(FileExistsError):
+            os.link(beside, path)
+        beside.unlink()
     try:
         return SealingKey(auditor, PrivateKey(bytes.fromhex(path.read_text().strip())))
     except (ValueError, ValidationError):

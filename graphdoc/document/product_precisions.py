@@ -5,6 +5,7 @@ goes into a product to it and add in float32. A processor has no such kernel, so
 nearest, ties to even, and float32 kernels do the rest: every class computes one function, up to the last bits.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
@@ -79,8 +80,9 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self.multiply(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
+    @abstractmethod
     def multiply(self, func: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        raise NotImplementedError
+        """Returns the product that `func`, one of OPERANDS, is called for."""
 
 
 class _RoundedOperands(_Products):  # type: ignore[no-untyped-call]

@@ -63,3 +63,10 @@ def test_an_auditor_answers_a_dispute_with_the_key_that_sealed_its_answer(tmp_pa
     (tmp_path / "wallet.key").write_text("nonsense")
     with pytest.raises(Refused, match="is no key of an auditor"):
         load_or_create_sealing_key(tmp_path, "ann")
+
+
+def test_two_auditors_that_start_at_once_hold_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_or_create_sealing_key(tmp_path, "ann")
+    monkeypatch.setattr(Path, "exists", lambda _path: False)  # the other one looked before the first had written
+    assert load_or_create_sealing_key(tmp_path, "ann") == first
+    assert [path.name for path in tmp_path.iterdir()] == ["wallet.key"]
