@@ -12,6 +12,7 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import kept_memory
 from gradmarket.compute.own_machine import open_runner_on_device
 from gradmarket.market.errors import Refused
+from graphdoc.runner.driver import Management
 from worker import durable, wallet
 from worker.features import FEATURES
 from worker.journal import Journal
@@ -24,6 +25,7 @@ from worker.protocol.own_limits import runner_settings
 from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
 from worker.wallet import Wallet
+from worker.work_schedule import WorkSchedule
 
 NEED_A_FEATURE: Final = {
     "dataset": "rows of its own: leave --dataset out",
@@ -81,7 +83,11 @@ def _open_shared_parts(
         journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
         if mine.warning:
             journal.say("card", mine.warning, why=mine.why)
-        yield Shared(settings, key, account_store, mine.runner, journal, signals, stack, wrapper, own, FEATURES)
+        cards = (mine.card.uuid,) if mine.card else ()
+        schedule = WorkSchedule(settings.work_rules, cards, Management() if cards else None)
+        schedule.check_rules()
+        parts = settings, key, account_store, mine.runner, journal, signals, stack
+        yield Shared(*parts, wrapper, own, FEATURES, schedule)
 
 
 def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:

@@ -14,6 +14,7 @@ from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
 from gradmarket.market.wire.poll import MAX_WAIT_S
 from gradmarket.network.addresses import server_origin
+from worker.work_schedule import WorkRules, parse_hours
 
 GIB = 2**30
 
@@ -21,6 +22,11 @@ GIB = 2**30
 def _check_amount_text(text: str) -> str:
     if not re.fullmatch(WRITTEN, text):
         raise ValueError(f"{text[:80]!r} is no amount: write it like '0.01 GRAD', '1e18 units' or '1000'")
+    return text
+
+
+def _check_hours(text: str) -> str:
+    parse_hours(text)
     return text
 
 
@@ -100,6 +106,16 @@ class WorkerSettings(BaseSettings):
     threads: int | None = Field(default=None, ge=1, le=256)
     """Threads of a step; part of the determinism class. Where none is given: OMP_NUM_THREADS where that is set, else
     the greatest power of two that this process has cores for, 16 at most; on a card 1."""
+    hours: Annotated[str, AfterValidator(_check_hours)] = ""
+    """Times of day, by this machine's clock, at which it takes tasks, like "22-6" or "22:30-6,12-13"; always where
+    none are given. What is in hand is finished."""
+    idle: bool = False
+    """Takes tasks only while no other program uses the card, or over a quarter of the processors: looked at once a
+    minute, between two tasks."""
+    max_watts: float | None = Field(default=None, gt=0)
+    """Takes no task while a card of this worker draws more watts, by NVIDIA's management library."""
+    max_celsius: int | None = Field(default=None, ge=20, le=120)
+    """Takes no task from when a card is warmer than this, in °C, until it is 5 below."""
     leases: int = Field(default=1, ge=1, le=16)
     """Replicas in flight at once."""
     unpaid: int = Field(default=1, ge=1, le=64)
@@ -149,6 +165,10 @@ class WorkerSettings(BaseSettings):
         """Returns the named markets' addresses without a trailing slash; with `discover`, naming none is allowed."""
         first = () if self.discover and "market" not in self.model_fields_set else (self.market,)
         return tuple(dict.fromkeys(str(market).rstrip("/") for market in (*first, *self.markets)))
+
+    @property
+    def work_rules(self) -> WorkRules:
+        return WorkRules(parse_hours(self.hours), self.idle, self.max_watts, self.max_celsius)
 
     @property
     def downloads(self) -> Path:

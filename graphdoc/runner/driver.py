@@ -131,34 +131,43 @@ class Management:
 
     def list_loads(self) -> Iterator[CardLoad]:
         """Yields what each card of the machine does now, in PCI order; none where the library is missing."""
-        count, name = ctypes.c_uint(), ctypes.create_string_buffer(_NAME_BYTES)
+        count = ctypes.c_uint()
         if self._nvml is None or self._nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return
         for number in range(count.value):
             handle = ctypes.c_void_p()
-            if self._nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
-                continue
-            told = self._nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) == 0
-            rates, memory = (ctypes.c_uint * 2)(), (ctypes.c_ulonglong * 3)()
-            power, heat = ctypes.c_uint(), ctypes.c_uint()
-            works = self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0
-            draws = self._nvml.nvmlDeviceGetPowerUsage(handle, ctypes.byref(power)) == 0
-            warm = self._nvml.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(heat)) == 0
-            holds = self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
-            yield CardLoad(
-                name=name.value.decode() if told else f"card {number}",
-                percent=rates[0] if works else None,
-                watts=power.value / 1000 if draws else None,
-                celsius=heat.value if warm else None,
-                free=memory[1] if holds else None,
-            )
+            if self._nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)) == 0:
+                yield self._read_load(handle, f"card {number}")
+
+    def read_load(self, uuid: str) -> CardLoad | None:
+        """Returns what one card does now."""
+        handle = self._find_card(uuid)
+        return None if handle is None else self._read_load(handle, uuid)
+
+    def _read_load(self, handle: ctypes.c_void_p, unnamed: str) -> CardLoad:
+        name, rates = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_uint * 2)()
+        memory, power, heat = (ctypes.c_ulonglong * 3)(), ctypes.c_uint(), ctypes.c_uint()
+        told = self._nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) == 0
+        works = self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0
+        draws = self._nvml.nvmlDeviceGetPowerUsage(handle, ctypes.byref(power)) == 0
+        warm = self._nvml.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(heat)) == 0
+        holds = self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+        return CardLoad(
+            name=name.value.decode() if told else unnamed,
+            percent=rates[0] if works else None,
+            watts=power.value / 1000 if draws else None,
+            celsius=heat.value if warm else None,
+            free=memory[1] if holds else None,
+        )
 
     def read_free_bytes(self, uuid: str) -> int | None:
-        handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
-        if (
-            self._nvml is None
-            or self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle))
-            or self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
-        ):
+        handle, memory = self._find_card(uuid), (ctypes.c_ulonglong * 3)()
+        if handle is None or self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
             return None
         return memory[1]
+
+    def _find_card(self, uuid: str) -> ctypes.c_void_p | None:
+        handle = ctypes.c_void_p()
+        if self._nvml is None or self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+            return None
+        return handle

@@ -55,6 +55,10 @@ TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least 
 HourOption = Annotated[str | None, typer.Option("--min-per-hour", help="Least pay for an hour at your own speed.")]
 PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay for a gradient, like 0.01 GRAD.")]
 PageOption = Annotated[int | None, typer.Option("--page", help="Port of a page about it, on this machine alone.")]
+HoursOption = Annotated[str | None, typer.Option("--hours", help="Times of day to take tasks at, like 22-6.")]
+IdleOption = Annotated[bool, typer.Option("--idle", help="Take tasks only while no other program uses the machine.")]
+WattsOption = Annotated[float | None, typer.Option("--max-watts", help="Take no task while a card draws more.")]
+CelsiusOption = Annotated[int | None, typer.Option("--max-celsius", help="Take no task while a card is warmer.")]
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
 
 
@@ -86,6 +90,10 @@ def run_command(
     min_price: PriceOption = None,
     min_per_tflop: TflopOption = None,
     min_per_hour: HourOption = None,
+    hours: HoursOption = None,
+    idle: IdleOption = False,
+    max_watts: WattsOption = None,
+    max_celsius: CelsiusOption = None,
     job: JobOption = None,
     dataset: DatasetOption = None,
     for_: ForOption = None,
@@ -107,6 +115,7 @@ def run_command(
     options |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
     options |= {"device": device, "threads": threads, "min_price": min_price}
     options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
+    options |= {"hours": hours, "idle": idle or None, "max_watts": max_watts, "max_celsius": max_celsius}
     options |= {"dataset": dataset, "tell_rows": False if hide_rows else None}
     options |= {"row_epsilon": row_epsilon, "row_delta": row_delta}
     jobs = [*(job or ()), *([for_] if for_ else ())] or None

@@ -49,6 +49,8 @@ class Leasing:
         self.given_up: dict[ReplicaId, LeaseReturn] = {}
         self.step: Step | None = None
         """The lease that is computed in a thread."""
+        self.paused = ""
+        """Why the owner's rules keep this worker from taking tasks."""
         self._rest_until = 0.0
         self._declined = 0
         self._waiting: dict[ReplicaId, float] = {}
@@ -63,11 +65,21 @@ class Leasing:
 
         0 while the requester owes as much as this worker risks.
         """
-        if self.is_at_unpaid_limit() or self.resting:
+        if self.is_at_unpaid_limit() or self.resting or self._is_paused():
             return 0
         now = self._clock()
         waiting = sum(until > now for until in self._waiting.values())
         return max(0, self._context.limits.leases - len(self._replica_files.open()) + ending - waiting)
+
+    def _is_paused(self) -> bool:
+        """Returns whether the owner's rules keep this worker from taking tasks now, which it says once."""
+        context, before = self._context, self.paused
+        self.paused = context.schedule.find_pause(self.step is not None, context.signals.pause)
+        if self.paused:
+            context.journal.once("paused", f"Takes no task now: {self.paused}.", why=self.paused)
+        elif before:
+            context.journal.say("resumed", "Takes tasks again.")
+        return bool(self.paused)
 
     def may_send(self) -> int:
         """Returns how many further payloads may leave before one is paid."""

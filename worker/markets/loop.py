@@ -29,6 +29,8 @@ AT_ONCE: Final = 128
 """Items of each kind that are taken from one response; the market sends the others again."""
 BUSY_WAIT_S: Final = 20.0
 """Seconds. Longest wait of a poll with work in flight, and of the first idle one: its end says why no work comes."""
+PAUSED_WAIT_S: Final = 10.0
+"""Seconds. Longest wait of a poll while the owner's rules keep the worker from taking tasks."""
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Seconds between polls that returned at once and brought nothing new."""
@@ -174,6 +176,8 @@ class Loop:
         """Limits the wait while something is in flight or owed, and to what was waited in vain before."""
         if self._leasing.resting:
             return min(wait_s, FIRST_REST_S)
+        if self._leasing.paused:
+            return min(wait_s, PAUSED_WAIT_S)
         owed = any(account.redeemable or account.unpaid for account in self._context.accounts())
         return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Protocol
 
@@ -41,6 +41,7 @@ from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet
+from worker.work_schedule import WorkSchedule
 
 Wrap = Callable[[Compute], Compute]
 LAST_WORDS: Final = 3
@@ -97,6 +98,7 @@ class Shared:
     wrapper: Wrap | None = None
     own: HeldRows | None = None
     features: Sequence[SessionHooks] = ()
+    schedule: WorkSchedule = field(default_factory=WorkSchedule)
 
     @property
     def payout(self) -> Address:
@@ -147,6 +149,7 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         shared.signals,
         shared.runner.determinism_class(),
         ObjectStores(settings.stores),
+        shared.schedule,
     )
     return MarketSession(
         context,

@@ -40,6 +40,7 @@ from worker.protocol.worth import compute_least_price
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet
+from worker.work_schedule import WorkSchedule
 
 UNPAYABLE = Units(2**63 - 1)
 """A price higher than any offer's."""
@@ -64,6 +65,7 @@ class WorkerContext:
     signals: Signals
     determinism_class: str
     stores: ObjectStores = field(default_factory=lambda: ObjectStores(frozenset()))
+    schedule: WorkSchedule = field(default_factory=WorkSchedule)
     _views: dict[JobId, ListedJob] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)
     _unfit: dict[JobId, None] = field(default_factory=dict)
