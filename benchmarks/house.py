@@ -13,7 +13,7 @@ from typing import Final
 from benchmarks.figure import Figure
 from requester.features import FEATURES
 from tests.source_tree import PACKAGES, ROOT, Module, ours, read
-from tests.test_layers import FEATURE_ROOTS
+from tests.test_layers import FEATURE_ROOTS, TOOLS
 from worker.features import FEATURES as WORKER_FEATURES
 
 PREFIX = "house."
@@ -26,12 +26,15 @@ PLUGINS: Final = {
     "gradmarket/market/gradient/optimizers": "sgd",
     "gradmarket/market/model/architectures": "",
     "gradmarket/market/model/arguments": "",
+    "gradmarket/market/model/steps": "gradient",
     "gradmarket/market/rules/pricing": "fixed",
     "gradmarket/market/rules/replication": "fixed",
 }
 """Folder of plug-ins (CONTRIBUTING.md) -> the default; no architecture is one."""
 ROOTS: Final = set(FEATURE_ROOTS)
 """The registry, and the composition roots that import it."""
+OUTSIDE: Final = tuple(f"gradmarket.{tool}." for tool in TOOLS)
+"""Neither kernel nor feature."""
 SHORT: Final = 40
 NO_WORDS: Final = re.compile(r"(?s:<!--.*?-->)|(?s:^```.*?^```)|`[^`\s]+::[^`\s]+`", re.MULTILINE)
 FEATURE: Final = re.compile(r"\.features\.(\w+)")
@@ -68,7 +71,7 @@ def _imports(modules: list[Module]) -> Iterator[Figure]:
         targets = [other for target in ours(module) if (other := feature_of(target)) not in (None, own)]
         if own is not None:
             undeclared += sum(other not in needs.get(own, ()) for other in targets)
-        elif module.name not in ROOTS:
+        elif module.name not in ROOTS and not module.name.startswith(OUTSIDE):
             from_kernel += len(targets)
     yield Figure(f"{PREFIX}kernel_to_feature", from_kernel, "imports", target="<= 0")
     yield Figure(f"{PREFIX}feature_to_feature_undeclared", undeclared, "imports", target="<= 0")

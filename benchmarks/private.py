@@ -23,7 +23,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.peers import ENVIRONMENTS, LATEST_S
 from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
-from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
@@ -124,7 +124,7 @@ class Holders:
         return [row for epoch, slot in places for row in draw_shuffled_rows(seed, epoch, slot, total, count)]
 
     def packed(self, answer: Arrays, bound: float = BOUND) -> Bytes:
-        return bounded.encode_bounded_payload(self.layout, answer, load_codec("fp32"), b"", (), bound)
+        return inspection.encode_bounded_payload(self.layout, answer, load_codec("fp32"), b"", (), bound)
 
     def flowers(self) -> Peer | None:
         """Returns what Flower's FedAvg comes to in as many rounds; None where it is not installed."""

@@ -18,7 +18,7 @@ from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.features.private import shapley
 from gradmarket.market.features.private.group_worth import GroupSteps
-from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
@@ -132,7 +132,7 @@ def play(cheat: str, liar: int, own: Rows, theirs: list[Rows], seed: int = 0) ->
             for one in answers
         ]
         sent = [
-            MergedAnswer(bounded.encode_bounded_payload(LAYOUT, one, load_codec("fp32"), b"", (), BOUND), b"", scale)
+            MergedAnswer(inspection.encode_bounded_payload(LAYOUT, one, load_codec("fp32"), b"", (), BOUND), b"", scale)
             for one, scale in zip(packed, scales, strict=True)
         ]
         steps = GroupSteps(LAYOUT, load_codec("fp32"), before, sent, 1.0, past)

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from eth_keys.datatypes import PrivateKey
 
+from gradmarket.market.features.verify import VerdictCase
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Commitment, Offer, Outcome, SignedWave
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.secrets import digest_of, seal_commitment, wave_seed
-from gradmarket.market.rules.task_proof import VerdictCase
 from gradmarket.market.signing import Domain, Struct, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave, Thresholds

@@ -91,12 +91,12 @@ MARKET_RULES: Final = "gradmarket.market"
 MARKET_LAYERS: Final = (
     (
         "terms errors printable fields digests merkle signing messages task_plan money release sign_in_message "
-        "data.inputs gradient.arrays labels patterns spec_diff"
+        "data.inputs gradient.arrays spec_diff"
     ),
     "wire",
     "gradient",
     "rules",
-    "job job_parts job_fields job_links step stakes continued_fields",
+    "job job_parts job_fields job_links step stakes",
     "model data views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.
@@ -110,6 +110,9 @@ HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
 """Arrows inside a package go to the same height or down."""
 ROOT_HEIGHTS: Final = {"requester.features.many_machines.queue": 9}
 """A composition root that lies in a feature's folder is as high as the others."""
+
+TOOLS: Final = ("commands", "public_audit", "trust", "simulation")
+"""Folders of `gradmarket` that read, plan and check a market from outside: no kernel, so they use features' rules."""
 
 SPEC_FAULTS: Final = ("gradmarket.market.job", "gradmarket.market.features")
 """A job asks its features what is wrong with it, by one tuple."""
@@ -321,7 +324,9 @@ def against_stages(module: Module) -> Iterator[str]:
 
 
 def against_features(module: Module) -> Iterator[str]:
-    """The kernel imports no feature, and a feature no other that it does not declare to need."""
+    """The kernel imports no feature, and a feature no other that it does not declare to need. A tool is neither."""
+    if any(within(module.name, f"gradmarket.{tool}") for tool in TOOLS):
+        return
     own = feature_of(module.name)
     for target in ours(module):
         other = feature_of(target)

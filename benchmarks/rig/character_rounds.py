@@ -14,6 +14,7 @@ import torch
 
 from examples.character import LENGTH, sources, windows
 from gradmarket.market.gradient.aggregators import configure_aggregator
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
@@ -22,7 +23,6 @@ from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import gpt

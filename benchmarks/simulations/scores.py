@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.simulations import lies
 from benchmarks.simulations.lies import Answer, Gradient, Question
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.probe import move_along_gradient
+from gradmarket.market.gradient.norm import move_along_gradient
 from gradmarket.market.rules.loss_change_test import (
     RUNS,
     WINDOW,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from gradmarket.client import RequesterClient
 from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market import admissible
-from gradmarket.market.continued_fields import fill_fields, find_continued
+from gradmarket.market.admissible import fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest

@@ -11,8 +11,8 @@ from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.fields import PATTERNS, TOKEN_NAME
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.patterns import PATTERNS, TOKEN_NAME
 from gradmarket.market.terms import Role
 from gradmarket.market.views.service_views import DAY_S, LONGEST_DAYS
 from gradmarket.terminal import echo_text

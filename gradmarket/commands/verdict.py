@@ -7,7 +7,7 @@ import typer
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.rules.task_proof import VerdictCase, list_case_faults
+from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.signing import parse_typed_address
 from gradmarket.terminal import echo_text
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gradmarket.compute.executor import Executor
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.probe import move_along_gradient
+from gradmarket.market.gradient.norm import move_along_gradient
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.loss_change_test import Change, compute_change

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradmarket.compute.held_rows import StepCorrection
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import Codec, load_codec
 from gradmarket.market.gradient.payload import encode_payload, read_tensors
@@ -49,7 +49,7 @@ def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray]
     """Returns the payload of an answer; a holder's own is kept within the job's bounds. Raises Refused as `bounded`."""
     packed = load_codec(spec.uplink.codec)
     if not spec.repeatable:
-        payload = bounded.encode_bounded_payload(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
+        payload = inspection.encode_bounded_payload(task.layout, tensors, packed, task.seed, leaves, spec.norm_bound)
         task.store_sent_answer(payload, packed)
         return payload
     return encode_payload(task.layout, tensors, packed, task.seed, leaves)

@@ -1,4 +1,7 @@
-"""Field types of what strangers post: amounts, digests, names, and models that refuse unknown fields."""
+"""Field types of what strangers post: amounts, digests, names, and models that refuse unknown fields.
+
+Each pattern has its words for a refusal. Tags and a note, by which a requester finds a job again, are under no digest.
+"""
 
 import math
 import re
@@ -21,9 +24,24 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.patterns import DIGEST, PATTERNS
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import REPRODUCIBLE, Address, Amount, Digest, Hash
+
+TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:=-]{0,39}$"
+TAG_OR_NONE: Final = rf"{TAG}|^$"
+TOKEN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+WEBHOOK: Final = r"^[0-9a-f]{16}$"
+DIGEST: Final = r"^blake3:[0-9a-f]{64}$"
+
+_TAG: Final = "a tag is one word: letters, digits and . _ : = - inside, 40 at most"
+PATTERNS: Final[Mapping[str, str]] = {
+    TAG: _TAG,
+    TAG_OR_NONE: _TAG,
+    TOKEN_NAME: "a token's name is one word: letters, digits and . _ - inside, 64 at most",
+    WEBHOOK: "the id of a webhook has 16 digits of 0 to 9 and a to f: `gradmarket webhook list` has them",
+    DIGEST: "a digest is blake3: and 64 digits of 0 to 9 and a to f",
+}
+
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -292,3 +310,22 @@ class Chosen(BaseModel):
     @property
     def settings(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+
+MOST_TAGS: Final = 20
+
+
+def _sort_once(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+Tag = Annotated[str, Field(pattern=TAG)]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_sort_once)]
+Note = Annotated[Printable, Field(max_length=2000)]
+
+
+class Labels(Part):
+    """What to write on a job in place of what stands there; null leaves it."""
+
+    tags: Tags | None = None
+    note: Note | None = None

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
-from gradmarket.market.gradient.schedules import compute_learning_rate
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import OnFailure, PrivateData, SecureAggregation
 from gradmarket.market.rules import (
@@ -25,10 +25,9 @@ from gradmarket.market.rules import (
 from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
-from gradmarket.market.rules.replication import BEST, STRANGER, Lead, fixed, proven
+from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
-from gradmarket.market.rules.task_proof import JobChecks
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount, Digest, Hash

@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from gradmarket.market.fields import AmountField, Count, Part, not_kept
+from gradmarket.market.fields import AmountField, Count, Note, Part, Tags, not_kept
 from gradmarket.market.job_links import Downlink, Link
 from gradmarket.market.job_parts import (
     DEFAULT_REPLICATION,
@@ -23,7 +23,6 @@ from gradmarket.market.job_parts import (
     Verifier,
     Visibility,
 )
-from gradmarket.market.labels import Note, Tags
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy

@@ -19,9 +19,9 @@ from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
-from gradmarket.market.rules.round_claims import MOST_CLAIMS
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
 from gradmarket.market.signing import NamedAddress
+from gradmarket.market.wire.claim_messages import MOST_CLAIMS
 from gradmarket.market.wire.sum_messages import MOST_HOLDERS
 from graphdoc import plugins
 
@@ -198,8 +198,8 @@ class AuditSpec(Part):
 
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
-    `planted`: the share of tasks that an idle auditor computes before anybody answers (rules.known_answers).
-    `claims`: how many auditors from outside can prove that they computed a round (rules.round_claims).
+    `planted`: the share of tasks that an idle auditor computes before anybody answers (features.planted).
+    `claims`: how many auditors from outside can prove that they computed a round (wire.claim_messages).
     `auditors`: how many compute each audited task, and have to agree (rules.audit_panels); one where it is not given.
     """
 

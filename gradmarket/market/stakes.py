@@ -1,11 +1,23 @@
-"""What workers may put at risk in a job, and who decides a contested accusation (the contract's IStake)."""
+"""What workers may put at risk in a job, and who decides a contested accusation (the contract's IStake).
+
+An accusation names the wrong answer, on the chain and in its evidence:
+
+    event = H("accusation", offer, sealed, root, found)
+
+`sealed` is the commitment that the worker signed, `root` the answer that opened it, `found` what the auditor computed
+twice. All of them are published with the task. So whoever decides a contested case has a signed answer, and computes
+the task once to see which root is right. The contract accepts each event of a worker once: a lie is slashed once,
+however often it is reported.
+"""
 
 from typing import Final
 
 from pydantic import Field, model_validator
 
+from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AmountField, Part
 from gradmarket.market.signing import NamedAddress
+from gradmarket.market.terms import Hash
 
 DAY_S: Final = 86_400
 LONGEST_S: Final = 2**31
@@ -39,3 +51,8 @@ class Stakes(Part):
         if self.bond < 1:
             raise ValueError("bond: an accusation without one costs nothing")
         return self
+
+
+def compute_accusation_event(offer: Hash, sealed: Hash, root: Hash, found: Hash) -> Hash:
+    """Returns the digest of an accusation."""
+    return domain_hash("accusation", offer, sealed, root, found)

@@ -124,7 +124,7 @@ class LocalStep(Passes):
     """mu of FedProx (Li et al. 2020, equation 2): each inner gradient gets mu times the way from the round's
     parameters, which keeps holders of unlike rows near each other. Omitted where it is 0."""
     control_variates: bool = Field(default=False, exclude_if=_is_none)
-    """SCAFFOLD of a private job (rules.control_variates): each holder corrects its inner gradients by how its last
+    """SCAFFOLD of a private job: each holder corrects its inner gradients by how its last
     ones differed from all holders'. Omitted where it is false."""
     window: int | None = Field(default=None, ge=1, le=10_000, exclude_if=_is_none)
     """Inner steps after which the answer commits to the task's state each time, so that an audit repeats two windows

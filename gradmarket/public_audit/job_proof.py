@@ -4,7 +4,7 @@ The clauses, in the order in which each rests on those before; every finding cit
 
 1. TERMS     The contract opened the job for this publication; its signer signs offers, waves, verdicts and vouchers.
 2. VERDICTS  Every verdict follows from signed offers of the job's own tasks, sealed ballots, opened waves, votes and
-             draws (rules.task_proof).
+             draws (features.verify).
 3. ROUNDS    Rounds are merged in order, and start from the parameters that the job's overlap names (rules.overlap);
              what is merged was offered for that start.
 4. ANSWERS   A round merges one accepted answer of a task, and as many as the job asks for.
@@ -14,7 +14,7 @@ The clauses, in the order in which each rests on those before; every finding cit
 public_audit.log_proof adds:
 
 8. LOG       The heads of the job's log in its batches, and the signed one, are of the listed leaves; what a batch pays
-             was logged before it, with all that its verdict rests on (rules.job_log).
+             was logged before it, with all that its verdict rests on (features.log).
 
 public_audit.start_proof adds, for a job that continues another one:
 
@@ -38,11 +38,11 @@ from contracts.log_heads import list_payments
 from contracts.packing import PackedGroup, group_by_worker
 from contracts.proofs import batch_root
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.verify import DECIDED, OVER, VerdictCase, list_case_faults
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import LogHead, Offer
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
-from gradmarket.market.rules.task_proof import DECIDED, OVER, VerdictCase, list_case_faults
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaId, RoundState, TaskState, Units
 from gradmarket.market.wire.evidence import (

@@ -18,8 +18,8 @@ from gradmarket.archives.archive_index import PublicRecords
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.features.verify import DECIDED, OVER
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.rules.task_proof import DECIDED, OVER
 from gradmarket.market.terms import Address, Hash, JobId, JobState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord

@@ -1,4 +1,4 @@
-"""Claims a round: computes it, checks the claims of others, and proves the own computing (rules.round_claims)."""
+"""Claims a round: computes it, checks the claims of others, and proves the own computing (wire.claim_messages)."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -6,12 +6,11 @@ from typing import Final, Protocol
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.rules import round_claims
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.rules.round_claims import MOST_CLAIMS
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import JobId
-from gradmarket.market.wire.claim_messages import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
+from gradmarket.market.wire import claim_messages
+from gradmarket.market.wire.claim_messages import MOST_CLAIMS, ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult
 from gradmarket.public_audit.recomputation import Recomputation
 from graphdoc.encoding import Bytes
@@ -53,7 +52,7 @@ def _answer_claim(
             return shown, [], []
         if shown.open is None or shown.key is None:
             return shown, [], [TAKEN]
-        digest = round_claims.digest_answers(shown.key, payloads)
+        digest = claim_messages.digest_answers(shown.key, payloads)
         struct = build_claim(record.opened.job, number, shown.open, digest)
         signature = sign_digest(key, digest_struct(record.domain, struct))
         try:
@@ -70,7 +69,7 @@ def _answer_claim(
 
 
 def _find_claim_fault(again: Recomputation, number: int, item: PublishedClaim, payloads: Sequence[Bytes]) -> str:
-    record, digest = again.record, round_claims.digest_answers(item.key, payloads)
+    record, digest = again.record, claim_messages.digest_answers(item.key, payloads)
     if digest != item.digest:
         return f"under its key the merged answers have {digest}, and {item.auditor} sent {item.digest}"
     struct = item.struct(record.opened.job, number)

@@ -14,9 +14,9 @@ from typing import Final, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from gradmarket.market.features.coverage import worst_share
 from gradmarket.market.model.sampling import epoch_rows
 from gradmarket.market.rules import stragglers
-from gradmarket.market.rules.coverage import worst_share
 from gradmarket.market.rules.stragglers import expected_s, grace_s
 
 Policy = Literal["ours", "drop", "wait"]

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
+from gradmarket.market.features import drift
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import auditing, drift, exposure, identities, task_windows
+from gradmarket.market.rules import auditing, exposure, identities, task_windows
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
@@ -100,7 +101,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class DriftAlarm:
-    """When a lean is told of (rules.drift). `rounds` of the job have `answers` each, of one operator each."""
+    """When a lean is told of (features.drift). `rounds` of the job have `answers` each, of one operator each."""
 
     rounds: int
     answers: int

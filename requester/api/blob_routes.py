@@ -8,7 +8,7 @@ from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.patterns import DIGEST
+from gradmarket.market.fields import DIGEST
 from gradmarket.market.terms import Address, Digest, Role
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.callers import through_proxy

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Body, HTTPException, Path, Query, Request, Respon
 from fastapi.responses import FileResponse, JSONResponse
 
 from gradmarket.market.errors import IllegalTransition, NotFound
-from gradmarket.market.labels import Labels
-from gradmarket.market.patterns import TAG
+from gradmarket.market.fields import TAG, Labels
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import Extension, JobView

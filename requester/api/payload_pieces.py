@@ -13,8 +13,8 @@ from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.base import ReplicaField
+from gradmarket.market.wire.framing import MissingParts, ReceivedBytes
 from gradmarket.market.wire.poll import PayloadPart
-from gradmarket.market.wire.uploads import MissingParts, ReceivedBytes
 from graphdoc.encoding import Bytes
 from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.problems import describe_problems

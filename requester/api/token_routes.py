@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.patterns import TOKEN_NAME
+from gradmarket.market.fields import TOKEN_NAME
 from gradmarket.market.views.service_views import CreatedToken, NewToken, Page, TokenView
 from requester.api.auth_routes import ROLE, Admin
 from requester.api.paging import Cursor, Limit, load_list_page

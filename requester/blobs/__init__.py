@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.uploads import PartAddress
+from gradmarket.market.wire.framing import PartAddress
 from graphdoc import plugins
 from graphdoc.encoding import Bytes
 from requester.blobs._unfinished import UnfinishedUploads

@@ -17,7 +17,7 @@ from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing
-from gradmarket.market.wire.uploads import PartAddress
+from gradmarket.market.wire.framing import PartAddress
 from graphdoc.encoding import Bytes
 from requester.blobs._unfinished import UnfinishedUploads, lies_at
 from requester.settings import RequesterSettings

@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.uploads import PartAddress
+from gradmarket.market.wire.framing import PartAddress
 from gradmarket.network.environment import find_authorities, proxy_of
 from graphdoc.encoding import Bytes
 from requester.blobs._s3_parts import PART, PartUploads

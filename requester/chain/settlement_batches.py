@@ -5,7 +5,7 @@ happens to its transaction. Its rows, its number and its signed transaction are 
 sent.
 
 A batch publishes the roots of its gradients, so a row waits until its answer may be published
-(market.rules.disclosure). Its worker has a voucher for it meanwhile. With them goes the head of the
+(market.rules.lifecycle). Its worker has a voucher for it meanwhile. With them goes the head of the
 job's log.
 """
 

@@ -8,8 +8,7 @@ from typing import Final
 from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules.lifecycle import PAID
-from gradmarket.market.rules.mending import DIVERGED
+from gradmarket.market.rules.lifecycle import DIVERGED, PAID
 from gradmarket.market.terms import Address, AuditState, Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context

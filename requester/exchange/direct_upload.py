@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.wire.uploads import PartAddress
+from gradmarket.market.wire.framing import PartAddress
 from requester.context import Context
 from requester.exchange import upload_grant
 from requester.exchange.payload_upload import Delivery, build_incoming_upload, inspect_and_store_payload

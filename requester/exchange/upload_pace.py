@@ -1,8 +1,8 @@
-"""Waits longer for an upload that comes steadily over a slow link: market.rules.upload_time says how long."""
+"""Waits longer for an upload that comes steadily over a slow link: market.rules.stragglers says how long."""
 
 from typing import Final
 
-from gradmarket.market.rules import upload_time
+from gradmarket.market.rules import stragglers
 from gradmarket.market.terms import TaskState
 from requester.context import Context
 from requester.exchange.commitments import TooLate
@@ -47,8 +47,8 @@ def put_off(context: Context, want: UploadGrant, left: int, rate: float | None =
             raise TooLate("the payload is asked for no longer")
         now, last = context.clock(), task.due_most
         if task.due_at is not None and last is not None:
-            since = now - upload_time.asked_at(last, want.upload_s)
+            since = now - stragglers.asked_at(last, want.upload_s)
             came = (want.length - left) / since if since > 0 else 0.0
-            task.due_at = upload_time.put_off(
+            task.due_at = stragglers.put_off(
                 task.due_at, last, want.upload_s, now, left, came if rate is None else rate
             )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gradmarket.market.continued_fields import CONTINUES, fill_fields, find_continued
+from gradmarket.market.admissible import CONTINUES, fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout

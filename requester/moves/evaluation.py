@@ -7,7 +7,7 @@ from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules.mending import UNMEASURED
+from gradmarket.market.rules.lifecycle import UNMEASURED
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.live_states import Image

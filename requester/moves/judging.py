@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import faults, operators, upload_time, voting
+from gradmarket.market.rules import faults, operators, stragglers, voting
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
@@ -147,7 +147,7 @@ def _request_payload(work: Work, task: Task, uploader: Replica, now: float) -> N
         "uploader": uploader.id,
         "root": uploader.root,
         "due_at": now + task.offer.upload_seconds,
-        "due_most": upload_time.compute_latest_end(now, task.offer.upload_seconds),
+        "due_most": stragglers.compute_latest_end(now, task.offer.upload_seconds),
         "determinism_class": uploader.determinism_class,
     }
     if task.state != TaskState.UPLOADING:

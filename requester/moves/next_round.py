@@ -6,7 +6,7 @@ The transaction that closes a round opens the next one and hands out its leases,
 from typing import Final
 
 from gradmarket.market.rules import overlap
-from gradmarket.market.rules.mending import AWAITS_TOP_UP, ESCROW_SHORT
+from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, ESCROW_SHORT
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from requester.context import Context
 from requester.moves import drawing, left_tasks

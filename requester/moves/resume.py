@@ -1,7 +1,7 @@
 """Resumes a paused job, and tries tasks whose gradient diverged again."""
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.rules.mending import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
+from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
 from gradmarket.market.rules.newcomers import may_fill_places
 from gradmarket.market.terms import JobState, TaskState
 from requester.context import Context

@@ -1,11 +1,11 @@
-"""Which answers of a job may be published: applies the rule of market.rules.disclosure to its rows."""
+"""Which answers of a job may be published: applies the rule of market.rules.lifecycle to its rows."""
 
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, and_, bindparam, false, func, not_, or_, select, true
 
-from gradmarket.market.rules import disclosure
+from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import RoundState, TaskState
 from requester.store import jobs, merges
 from requester.store.tables import Job, Round, Task
@@ -24,12 +24,12 @@ class Disclosure:
 
     def is_round_final(self, number: int) -> bool:
         """Whether no task of the round will be done again."""
-        return self.first_open is None or disclosure.is_round_standing(number, self.first_open, self.overlap)
+        return self.first_open is None or lifecycle.is_round_standing(number, self.first_open, self.overlap)
 
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
         """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
         state, wrong = task.state, is_diverged(task)
-        return disclosure.may_publish_answer(state, wrong, task.round, self.first_open, self.audited, self.overlap)
+        return lifecycle.may_publish_answer(state, wrong, task.round, self.first_open, self.audited, self.overlap)
 
     @property
     def tasks(self) -> ColumnElement[bool]:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, func, select
 
 from contracts.gas_price import WAITS
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, classes, newcomers, second_leases
+from gradmarket.market.rules import assignment, classes, faults, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
@@ -284,7 +284,7 @@ def admit_returners(
     busy: frozenset[Address] = frozenset(),
 ) -> Opening:
     """Returns the opening for those too that may try a second time, where nobody else is left to be asked."""
-    again = second_leases.find_returners([(row.worker, row.state, _load_fault(row)) for row in replicas]) - busy
+    again = faults.find_returners([(row.worker, row.state, _load_fault(row)) for row in replicas]) - busy
     if not again or not jobs.load_spec(job).repeatable:
         return opening
     alive = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, CursorResult, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
-from gradmarket.market.rules import upload_time
+from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store import leftovers
@@ -104,8 +104,8 @@ def _bound_task_times(work: Work, task: Task, now: float) -> int:
     longest = {
         "created_at": now,
         "patience_until": now + offer.lease_seconds + offer.wave_seconds,
-        "due_at": upload_time.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
-        "due_most": upload_time.compute_latest_end(now, offer.upload_seconds),
+        "due_at": stragglers.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
+        "due_most": stragglers.compute_latest_end(now, offer.upload_seconds),
         "window_opened": now,
     }
     changed = bound_row_times(task, longest)

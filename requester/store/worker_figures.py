@@ -7,8 +7,8 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.orm import aliased
 
-from gradmarket.market.rules import expected_pay
-from gradmarket.market.rules.expected_pay import PaidAnswer
+from gradmarket.market.rules import payment
+from gradmarket.market.rules.payment import PaidAnswer
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.tables import Earned, Replica, Round, Task
 from requester.store.work import RowReader
@@ -53,19 +53,19 @@ _COPIES: Final = (
 
 def estimate_hourly(reader: RowReader, job_id: str, now: float) -> float | None:
     """Returns the units an hour that one more worker of the job would earn, by its newest rounds; None if not known."""
-    closed = reader.session.execute(_CLOSED, {"job": job_id, "since": now - expected_pay.WINDOW_S}).all()
+    closed = reader.session.execute(_CLOSED, {"job": job_id, "since": now - payment.WINDOW_S}).all()
     if not closed:
         return None
     paid = reader.session.execute(_PAID_LATELY, {"job": job_id, "first": closed[-1].number, "last": closed[0].number})
     lasted = [row.closed_at - row.opened_at for row in closed]
-    return expected_pay.estimate_hourly_pay(lasted, [PaidAnswer(*row) for row in paid])
+    return payment.estimate_hourly_pay(lasted, [PaidAnswer(*row) for row in paid])
 
 
 _CLOSED: Final = (
     select(Round.number, Round.opened_at, Round.closed_at)
     .where(Round.job_id == bindparam("job"), Round.closed_at >= bindparam("since"))
     .order_by(Round.number.desc())
-    .limit(expected_pay.ROUNDS)
+    .limit(payment.ROUNDS)
 )
 _PAID_LATELY: Final = (
     select(Earned.worker, Earned.units, Earned.at - Replica.leased_at)

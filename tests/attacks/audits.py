@@ -7,9 +7,10 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.rules import round_claims, sketch_packing
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire import claim_messages
 from gradmarket.market.wire.audits import AuditWork
 from gradmarket.market.wire.claim_messages import build_claim
 from tests.attacks.registry import attack
@@ -167,11 +168,11 @@ def a_claim_by_what_is_public(scene: Scene) -> str:
         body = {"number": number, "digest": digest, "signature": f"0x{sign_digest(key, signed).hex()}"}
         return scene.requester.put(path, json=body).status_code
 
-    own = round_claims.digest_answers(Hash(bytes.fromhex(first["key"][2:])), [payload])
+    own = claim_messages.digest_answers(Hash(bytes.fromhex(first["key"][2:])), [payload])
     honest = claim(keys[0], 0, own)
     key = Hash(bytes.fromhex(job.told("/rounds/0/claims")["key"][2:]))
     copied = [claim(keys[1], number, own) for number in (0, 1)]
-    roots = claim(keys[1], 1, round_claims.digest_answers(key, [blob_digest(payload).encode()]))
+    roots = claim(keys[1], 1, claim_messages.digest_answers(key, [blob_digest(payload).encode()]))
     bare = claim(keys[1], 1, blob_digest(payload))
     count = len(job.told("/rounds/0/claims")["items"])
     again = f"its digest again {copied[0]}, {copied[1]}"

@@ -15,7 +15,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.wire import framing
-from gradmarket.market.wire.uploads import PartAddress
+from gradmarket.market.wire.framing import PartAddress
 from requester import blobs as stores
 from requester.blobs._s3_parts import PART
 from requester.blobs.s3 import S3Blobs, StoreDown

@@ -62,10 +62,10 @@ def tables_of(names: set[str]) -> set[str]:
 
 
 def copy_without(names: set[str], target: Path) -> None:
-    """Copies what is tracked, but for these features' folders and their lines in the registry."""
-    folders = tuple(f"{side}/{name}/" for side in SIDES for name in names)
+    """Copies what is tracked, but for these features' folders or files, and their lines in the registry."""
+    places = tuple(f"{side}/{name}{end}" for side in SIDES for name in names for end in ("/", ".py"))
     for path in tracked():
-        if path.startswith(COPIED) and not path.startswith(folders):
+        if path.startswith(COPIED) and not path.startswith(places):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, target / path)
     for feature in (one for one in ALL if one.name in names):

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.bounded import encode_bounded_payload
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.inspection import Usable, inspect_shards
+from gradmarket.market.gradient.inspection import Usable, encode_bounded_payload, inspect_shards
 from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from tests.market.gradient_cases import LOSS

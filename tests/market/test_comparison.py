@@ -5,8 +5,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
+from gradmarket.market.fields import Labels
 from gradmarket.market.job import JobSpec
-from gradmarket.market.labels import Labels
 from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.spec_diff import list_differences
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradmarket.market.rules import disclosure
+from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import TaskState
 
 
@@ -11,10 +11,10 @@ from gradmarket.market.terms import TaskState
 def test_an_answer_is_published_where_its_round_stands_or_nothing_can_take_it_back(
     state: TaskState, audited: bool
 ) -> None:
-    assert disclosure.may_publish_answer(state, diverged=True, number=2, first_open=None, audited=audited)
-    assert disclosure.may_publish_answer(state, diverged=True, number=2, first_open=3, audited=audited)
-    assert not disclosure.may_publish_answer(state, diverged=True, number=2, first_open=2, audited=audited)
+    assert lifecycle.may_publish_answer(state, diverged=True, number=2, first_open=None, audited=audited)
+    assert lifecycle.may_publish_answer(state, diverged=True, number=2, first_open=3, audited=audited)
+    assert not lifecycle.may_publish_answer(state, diverged=True, number=2, first_open=2, audited=audited)
     kept = state in (TaskState.ACCEPTED, TaskState.FINAL)
-    assert disclosure.may_publish_answer(state, diverged=False, number=2, first_open=2, audited=audited) == (
+    assert lifecycle.may_publish_answer(state, diverged=False, number=2, first_open=2, audited=audited) == (
         kept and not audited
     )

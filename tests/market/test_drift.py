@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient import payload_layout
-from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.rules.drift import (
+from gradmarket.market.features.drift import (
     Contribution,
     Drift,
     after_round,
@@ -21,6 +19,8 @@ from gradmarket.market.rules.drift import (
     list_leaning_operators,
     sketch_gradient,
 )
+from gradmarket.market.gradient import payload_layout
+from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.terms import Hash
 
 ROUNDS, TASKS, SIZE = 200, 6, 300

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gradmarket.market.gradient.schedules import compute_learning_rate
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job import JobSpec
 
 SPEC: dict[str, Any] = {

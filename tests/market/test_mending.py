@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradmarket.market.rules.mending import DIVERGED, ESCROW_SHORT, UNMEASURED, choose_mending_command
+from gradmarket.market.rules.lifecycle import DIVERGED, ESCROW_SHORT, UNMEASURED, choose_mending_command
 from gradmarket.market.terms import Amount
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules import disclosure, overlap
+from gradmarket.market.rules import lifecycle, overlap
 from gradmarket.market.terms import TaskState
 
 ROUNDS = 6
@@ -88,9 +88,9 @@ def test_without_an_overlap_a_round_waits_for_the_one_before_it() -> None:
 def test_answers_from_shared_parameters_are_published_when_all_their_rounds_stand() -> None:
     """Rounds 0 and 1 both start from the first parameters: where their rows are the same, so are their answers."""
     kept = {"state": TaskState.ACCEPTED, "diverged": False, "audited": False}
-    assert disclosure.may_publish_answer(number=0, first_open=0, overlap=0, **kept)  # type: ignore[arg-type]
-    assert not disclosure.may_publish_answer(number=0, first_open=0, overlap=1, **kept)  # type: ignore[arg-type]
-    assert not disclosure.may_publish_answer(number=0, first_open=1, overlap=1, **kept)  # type: ignore[arg-type]
-    assert disclosure.may_publish_answer(number=0, first_open=2, overlap=1, **kept)  # type: ignore[arg-type]
-    assert disclosure.may_publish_answer(number=2, first_open=2, overlap=1, **kept)  # type: ignore[arg-type]
-    assert disclosure.may_publish_answer(number=0, first_open=None, overlap=1, **kept)  # type: ignore[arg-type]
+    assert lifecycle.may_publish_answer(number=0, first_open=0, overlap=0, **kept)  # type: ignore[arg-type]
+    assert not lifecycle.may_publish_answer(number=0, first_open=0, overlap=1, **kept)  # type: ignore[arg-type]
+    assert not lifecycle.may_publish_answer(number=0, first_open=1, overlap=1, **kept)  # type: ignore[arg-type]
+    assert lifecycle.may_publish_answer(number=0, first_open=2, overlap=1, **kept)  # type: ignore[arg-type]
+    assert lifecycle.may_publish_answer(number=2, first_open=2, overlap=1, **kept)  # type: ignore[arg-type]
+    assert lifecycle.may_publish_answer(number=0, first_open=None, overlap=1, **kept)  # type: ignore[arg-type]

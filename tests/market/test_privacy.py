@@ -14,8 +14,8 @@ from scipy import stats
 from torch import nn
 
 from gradmarket.market.gradient.aggregators import configure_aggregator
-from gradmarket.market.gradient.bounded import encode_bounded_payload
 from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import encode_bounded_payload
 from gradmarket.market.gradient.noise import GRID_BITS, Noise, _inverse, add_normal_noise, draw_normal
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers

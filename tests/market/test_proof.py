@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gradmarket.market.features.verify import list_case_faults
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.task_proof import list_case_faults
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge_ballots
 from gradmarket.market.terms import Digest

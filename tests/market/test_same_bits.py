@@ -9,6 +9,7 @@ import numpy as np
 from numpy._core import _multiarray_umath as built
 
 from gradmarket.market.gradient.aggregators import load_aggregator
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import inspect_shards
 from gradmarket.market.gradient.one_step import OptimizerStep
@@ -17,7 +18,6 @@ from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
-from gradmarket.market.gradient.schedules import compute_learning_rate
 
 PINNED = "4bd6109f5f271236a32bcb23b309542b"
 LAYOUT = Layout(

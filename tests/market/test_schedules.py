@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.arithmetic import compute_power, compute_real_power, half_cosine
-from gradmarket.market.gradient.schedules import SHAPES, compute_learning_rate
+from gradmarket.market.gradient.arithmetic import (
+    SHAPES,
+    compute_learning_rate,
+    compute_power,
+    compute_real_power,
+    half_cosine,
+)
 
 NAMES = st.sampled_from(sorted(SHAPES))
 PINNED = {

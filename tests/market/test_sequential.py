@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient.probe import SHARE, move_along_gradient
+from gradmarket.market.gradient.norm import SHARE, move_along_gradient
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.rules.loss_change_test import (
     ALPHA,

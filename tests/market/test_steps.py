@@ -10,9 +10,9 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import steps, window_state
 from gradmarket.market.model.architectures import cnn
 from gradmarket.market.model.compute import compute_step

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.upload_time import LONGEST, compute_latest_end, put_off
+from gradmarket.market.rules.stragglers import LONGEST, compute_latest_end, put_off
 
 TIMES = st.floats(0, 1e6)
 UPLOAD_S = st.integers(1, 86_400)

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import JobRefused, PayloadRefused
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.published_update import HEAD, apply_published_update, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
 from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.rules.mending import AWAITS_TOP_UP
+from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from graphdoc import tensors
 from requester.api.views.job_views import read_standing

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from gradmarket.market.admissible import move_of
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
 from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState

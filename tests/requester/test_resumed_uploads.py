@@ -13,9 +13,8 @@ import pytest
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import framing
-from gradmarket.market.wire.framing import DIGEST, frame_poll_request, sent_bytes
+from gradmarket.market.wire.framing import DIGEST, PartAddress, frame_poll_request, sent_bytes
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
-from gradmarket.market.wire.uploads import PartAddress
 from requester.blobs.disk import DiskBlobs
 from requester.exchange import direct_upload
 from requester.exchange.upload_grant import UploadClaim

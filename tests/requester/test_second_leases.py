@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contracts.ledger import Ledger
-from gradmarket.market.rules.second_leases import find_returners
+from gradmarket.market.rules.faults import find_returners
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from tests.databases import NewDatabase

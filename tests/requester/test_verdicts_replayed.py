@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.task_proof import VerdictCase, list_case_faults
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.features.verify import of_rejection
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.task_proof import of_rejection
 from gradmarket.market.signing import address_of, digest_struct
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, Thresholds

@@ -17,8 +17,8 @@ from blake3 import blake3
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
+from gradmarket.market.wire.framing import PartAddress
 from gradmarket.market.wire.poll import Lease, PayloadPart, PollRequest, UploadRequest
-from gradmarket.market.wire.uploads import PartAddress
 from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from worker.journal import Journal
 from worker.markets.leasing import Leasing

@@ -14,11 +14,11 @@ from contracts import calls
 from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
+from gradmarket.market.features.log import encode_verdict
 from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets
-from gradmarket.market.rules.job_log import encode_verdict
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of

@@ -15,7 +15,6 @@ from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import Refused
-from gradmarket.market.rules.job_log import LeafKind
 from gradmarket.market.terms import Address, Digest, Hash, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.payment_views import WorkerView
@@ -30,13 +29,11 @@ from gradmarket.market.wire.evidence import (
     PublishedTask,
     PublishedVerdict,
 )
-from gradmarket.market.wire.framing import HEAD, frame_poll_request
-from gradmarket.market.wire.holding import HoldingReceipt
-from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead
-from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
+from gradmarket.market.wire.framing import HEAD, MissingParts, PartAddress, ReceivedBytes, frame_poll_request
+from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
+from gradmarket.market.wire.poll import MAX_WAIT_S, HoldingReceipt, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.market.wire.sum_messages import StepTold
-from gradmarket.market.wire.uploads import MissingParts, PartAddress, ReceivedBytes
 from gradmarket.network.addresses import PublicOnly
 from worker.journal import Journal
 from worker.protocol.outgoing import FramedPayloads, Payload

@@ -1,4 +1,4 @@
-"""The features' rules: one folder for each feature that has some. Delete it and its lines here, and it is gone."""
+"""The features' rules: a file or folder each. Delete it and its lines here, and it is gone."""
 
 from collections.abc import Callable
 from typing import Final

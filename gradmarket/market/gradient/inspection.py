@@ -4,19 +4,27 @@ The job's norm bound applies to all gradients together. Loss and buffers do not 
 may be far larger than any gradient); each of their elements must stay within VALUE_BOUND, and so must the weight of its
 rows, which is 0 or more. An answer that exceeds
 either, and that its quorum agreed on, is diverged: it is paid and not used, and the job pauses with the reason.
+
+A holder's answer is encoded so that what it decodes to is within the job's bounds.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
+from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.gradient.norm import clip_gradient
+from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, list_sections
 from gradmarket.market.gradient.sums import iterate_square_sums
+from gradmarket.market.terms import Hash
+from graphdoc.encoding import Bytes
 
 VALUE_BOUND: Final = 2.0**40
 """Bound of the absolute value of the loss and of every element of a buffer."""
@@ -112,3 +120,28 @@ def _find_divergence(norm: float, norm_bound: float, largest_value: float) -> Di
     if norm > norm_bound:
         return Divergence.NORM_OVER_BOUND
     return Divergence.VALUE_OVER_BOUND if largest_value > VALUE_BOUND else None
+
+
+MARGINS: Final = tuple(4.0**power for power in range(-8, 0))
+"""How much shorter each try is than the one before would allow: a codec that rounds to multiples may round a slightly
+shorter gradient to the same ones, so the margin grows until it is wider than the codec's steps."""
+
+
+def encode_bounded_payload(
+    layout: Layout, tensors: Mapping[str, np.ndarray], codec: Codec, seed: bytes, leaves: Sequence[Hash], bound: float
+) -> Bytes:
+    """Returns the payload, its gradients scaled down together to the L2 norm `bound` where they are longer.
+
+    Raises Refused where a value is not finite, or one that is no gradient is too large to be merged.
+    """
+    names, limit = {entry.name for entry in layout.of("gradient")}, bound
+    for margin in MARGINS:
+        shorter = clip_gradient({name: tensor for name, tensor in tensors.items() if name in names}, limit)
+        payload = encode_payload(layout, {**tensors, **shorter}, codec, seed, leaves)
+        found = inspect_shards(layout, decode_shards(layout, payload, codec, seed), bound)
+        if isinstance(found, Usable):
+            return payload
+        if found.reason is not Divergence.NORM_OVER_BOUND:
+            break
+        limit *= (1.0 - margin) * bound / found.norm
+    raise Refused("its answer is not finite, or has values too large to be merged: lower the job's rate")

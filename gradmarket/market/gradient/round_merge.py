@@ -42,7 +42,7 @@ class MergedAnswer:
     seed: bytes
     scale: float = 1.0
     """What all of it is multiplied by, in float32, before it is merged (private_jobs.compute_row_scales); where the
-    layout is weighed, its weight says that instead (rules.row_weights)."""
+    layout is weighed, its weight says that instead (model.layout)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a step adds to each of its inner gradients, among the arrays it is given (rules.control_variates). No torch."""
+"""What a step adds to each of its inner gradients, among the arrays it is given (control_variates). No torch."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -108,7 +108,7 @@ class Opening:
     """The determinism classes of the workers that already hold a place."""
     mixable: Mixable = frozenset()
     again: frozenset[Address] = frozenset()
-    """Those that tried and may try once more (rules.second_leases)."""
+    """Those that tried and may try once more (rules.faults)."""
 
 
 def may_mix_classes(one: str, other: str, mixable: Mixable) -> bool:

@@ -7,14 +7,22 @@ parties whose work was accepted before suffice; else claims count only where no 
 task, and where all available newcomers, or MANY quorums of them, claim it. Where one replica decides, each claimant had
 the task to itself, so that any number of them may be one owner's: claims count only where nobody is left at all. A
 party whose claim was disproved by another's accepted answer is not counted again in the job.
+
+Who may get a second lease of one attempt: workers whose machine failed, where nobody else is left.
+
+A task whose replicas are all that it may have, and a market with no other worker, would else wait for nobody. Whoever
+gave its lease back by choice gets none: it could choose with whom it shares a task. A failure that is claimed may be
+such a choice too, so it costs a strike as before, and two leases of an attempt are the most.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.rules.assignment import Party, is_same_party
+from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 
 LEAST: Final = 2
@@ -110,3 +118,24 @@ def describe_pause(fault: StepFault, parties: int, task: int, round_number: int)
     """Returns why a job pauses, and what to do about it."""
     who = f"{parties} separate workers could not compute task {task} of round {round_number}"
     return f"{who}: {describe_fault(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"
+
+
+MOST: Final = 2
+"""Leases of one attempt that a worker may have."""
+OF_THE_JOB: Final = frozenset({FaultKind.STEP_FAILED, FaultKind.DATA_REFUSED, FaultKind.REFUSED})
+"""Failures that the same worker would only meet again."""
+UNANSWERED: Final = frozenset(
+    {ReplicaState.EXPIRED, ReplicaState.ERROR, ReplicaState.TOO_LATE, ReplicaState.NOT_NEEDED}
+)
+"""Ends of a lease without a commitment that are not the worker's choice."""
+
+
+def find_returners(replicas: Sequence[tuple[Address, ReplicaState, StepFault | None]]) -> frozenset[Address]:
+    """Returns the workers of an attempt's replicas that may have a lease of it once more."""
+    leases = Counter(worker for worker, _state, _fault in replicas)
+    barred = {worker for worker, state, fault in replicas if not _may_return(state, fault)}
+    return frozenset(worker for worker, count in leases.items() if count < MOST and worker not in barred)
+
+
+def _may_return(state: ReplicaState, fault: StepFault | None) -> bool:
+    return state in UNANSWERED and (fault is None or fault.kind not in OF_THE_JOB)

@@ -1,4 +1,9 @@
-"""The legal transitions of every entity. Any other raises. Every state has an exit for when nobody responds."""
+"""The legal transitions of every entity. Any other raises. Every state has an exit for when nobody responds.
+
+A paused job goes on, or ends, by one command. A task's answer may be published once no further attempt at the task
+can be paid for it: all attempts at a task compute the same answer. If it were known while the task may be done again,
+somebody could be paid for it without computing.
+"""
 
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -6,6 +11,7 @@ from typing import Final, TypeVar
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import (
     AccusationState,
+    Amount,
     AuditState,
     BatchState,
     CalibrationState,
@@ -126,3 +132,56 @@ def is_final_state(state: StrEnum) -> bool:
     A rejection counts as final, although an audit, or a quorum that does not deliver, can still change it.
     """
     return not TABLES[type(state)][state] or state is _R.REJECTED  # type: ignore[index]
+
+
+ESCROW_SHORT: Final = "the escrow does not cover another round"
+"""The start of the reason of a job whose deposit is spent."""
+AWAITS_TOP_UP: Final = "waits for the deposit of what was added to its budget"
+DIVERGED: Final = "a gradient diverged"
+"""The start of the reason of a job that a divergence paused."""
+UNMEASURED: Final = "cannot be evaluated"
+"""Part of the reason of a job whose held-out rows gave no figure."""
+
+
+def choose_mending_command(job_id: str, reason: str, faulty: bool, audited_now: bool, missing: Amount) -> str:
+    """Returns the command for a job that paused for `reason`.
+
+    `faulty`: its document or data are at fault. `audited_now`: an audit may still find that a divergence is a lie.
+    `missing` is what the rest of the job costs at most beyond its deposit, in the token's smallest unit. What diverges
+    or cannot be computed does so again from the same parameters: such a job is cancelled, and what is left comes back.
+    """
+    if reason.startswith(ESCROW_SHORT):
+        return f"gradmarket job fund {job_id} {missing}"
+    if reason.startswith(DIVERGED) and audited_now:
+        return "gradmarket auditor run"
+    if faulty or reason.startswith(DIVERGED) or UNMEASURED in reason:
+        return f"gradmarket job cancel {job_id}"
+    return f"gradmarket job resume {job_id}"
+
+
+def may_publish_answer(
+    state: TaskState, diverged: bool, number: int, first_open: int | None, audited: bool, overlap: int = 0
+) -> bool:
+    """Returns whether the answer of a task in round `number` may be published.
+
+    `first_open` is the first round of the job whose tasks may be done again, None where there is none. `diverged` means
+    that the answer was accepted and not used, so a job that goes on issues the task again. Where nothing is `audited`,
+    an accepted task is never issued again.
+
+    With an `overlap`, the first rounds start from the same parameters, and a task of one may have the rows of a task of
+    another: their answers wait for the last of these rounds.
+    """
+    if first_open is None or is_round_standing(number, first_open, overlap):
+        return True
+    kept = not audited and not diverged and state in (TaskState.ACCEPTED, TaskState.FINAL)
+    return kept and not has_equal_start(number, overlap)
+
+
+def has_equal_start(number: int, overlap: int) -> bool:
+    """Returns whether another round starts from the same parameters as this one."""
+    return overlap > 0 and number <= overlap
+
+
+def is_round_standing(number: int, first_open: int, overlap: int) -> bool:
+    """Returns whether this round, and every other one that starts from its parameters, is before the first open one."""
+    return max(number, overlap) < first_open

@@ -1,7 +1,7 @@
 """The proof of what a requester signed about one replica: offer, wave, verdict, voucher. Pure.
 
 Only the signer is taken as given: the voucher signer of the job on-chain. A worker calls this before it reveals and
-before it believes a verdict, and again over its records; rules.task_proof calls it over what a market publishes.
+before it believes a verdict, and again over its records; features.verify calls it over what a market publishes.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,7 @@ from typing import Annotated, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradmarket.market.fields import AmountField
-from gradmarket.market.patterns import TOKEN_NAME
+from gradmarket.market.fields import TOKEN_NAME, AmountField
 from gradmarket.market.terms import Role
 
 

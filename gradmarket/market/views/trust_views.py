@@ -7,7 +7,7 @@ from gradmarket.market.terms import AccusationState, AuditState, PanelSeatState
 
 
 class AccusationView(BaseModel):
-    """`case` and `event` are the contract's (market.rules.accusing says of what); `until`: to contest, or to decide."""
+    """`case` and `event` are the contract's (market.stakes says of what); `until`: to contest, or to decide."""
 
     worker: str
     state: AccusationState
@@ -107,7 +107,7 @@ class PanelFigures(BaseModel):
 
 
 class TrustView(BaseModel):
-    """How well a job's checks find wrong answers (rules.known_answers), by the tasks that are over.
+    """How well a job's checks find wrong answers (features.planted), by the tasks that are over.
 
     `planted`: an auditor had computed them before anybody answered; `audited`: others that were drawn for an audit.
     `catch_rate`: of wrong answers, the share that votes caught, and audits with the job's probability. Null without any

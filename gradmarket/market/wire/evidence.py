@@ -1,6 +1,6 @@
 """What a market publishes about its verdicts, as JSON: whoever checks one reads it in this form.
 
-Unknown fields are ignored. Ids and states are labels that nobody signs; rules.task_proof checks everything else.
+Unknown fields are ignored. Ids and states are labels that nobody signs; features.verify checks everything else.
 """
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator

@@ -3,14 +3,18 @@
 A payload of more than PIECE bytes comes in pieces, each after its blake3: it is checked when it comes, and what came
 before a connection broke need not come again. A blob's list of such digests is a hint, by which a download finds what
 is to be fetched again: a reader holds the whole against the blob's own digest, with it or without.
+
+Of a payload that is uploaded in pieces or parts, a market answers what it has, and where the rest goes.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from blake3 import blake3
+from pydantic import Field
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import PollRequest
 from graphdoc.encoding import Bytes
 
@@ -76,3 +80,23 @@ def by_start(digests: bytes) -> dict[int, bytes]:
     """Returns each piece's digest by its first byte in the blob."""
     places = range(0, len(digests), DIGEST)
     return {number * PIECE: digests[place : place + DIGEST] for number, place in enumerate(places)}
+
+
+class ReceivedBytes(Wire):
+    """How much of a replica's payload the market has of an upload that broke off: go on from there."""
+
+    received: int = Field(ge=0, lt=2**63)
+
+
+class PartAddress(Wire):
+    """An address that takes `length` bytes of a payload, those from `start` on, by a plain PUT."""
+
+    start: int = Field(ge=0, lt=2**63)
+    length: int = Field(ge=1, lt=2**63)
+    address: str = Field(max_length=8192)
+
+
+class MissingParts(Wire):
+    """Some of the parts that have not come; none once all have: then say in a poll that the payload is there."""
+
+    parts: tuple[PartAddress, ...] = Field(default=(), max_length=64)

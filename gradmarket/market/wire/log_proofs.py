@@ -1,10 +1,24 @@
-"""What a market publishes of a job's log: signed heads, the hashes of its leaves, and proofs (rules.job_log)."""
+"""What a market publishes of a job's log: signed heads, the hashes of its leaves, and proofs (features.log)."""
+
+from enum import StrEnum
 
 from pydantic import Field
 
 from gradmarket.market.fields import HashField, SignatureField
 from gradmarket.market.messages import LogHead
 from gradmarket.market.wire.evidence import PublishedView
+
+
+class LeafKind(StrEnum):
+    OFFER = "offer"
+    WAVE = "wave"
+    COMMITMENT = "commitment"
+    REVEAL = "reveal"
+    VERDICT = "verdict"
+    ROUND = "round"
+    PAYMENT = "payment"
+    RESTART = "restart"
+    """The service was restored from a copy: heads that it told before may have other leaves from here on."""
 
 
 class PublishedRestart(PublishedView):

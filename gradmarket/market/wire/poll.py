@@ -4,6 +4,8 @@ In the steady state a task that one replica decides costs one request: commitmen
 verdict, voucher and the next lease. A poll carries finished commitments and reveals, and its response carries leases,
 opened waves, requested uploads, verdicts and vouchers. Payloads follow it (`framing`). The response is a function of
 the rows: whatever the worker does not report as known is sent again, so neither side loses anything by crashing.
+
+A worker takes part in a private job by telling what it holds.
 """
 
 from collections.abc import Mapping
@@ -249,3 +251,16 @@ def hash_of(digest: Digest) -> Hash:
 
 def digest_of(value: Hash) -> Digest:
     return Digest("blake3:" + value.hex())
+
+
+class Holding(Wire):
+    """`rows`: how many its owner says that it has; null where the owner tells none. What is told first stands."""
+
+    rows: int | None = Field(default=None, ge=1, lt=2**53)
+
+
+class HoldingReceipt(Wire):
+    """The worker may be drawn for the job's tasks. `rows` are what it told first: its answers weigh by them."""
+
+    job: JobField
+    rows: int | None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.mending import choose_mending_command
+from gradmarket.market.rules.lifecycle import choose_mending_command
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import Amount, JobState, ReplicaState
 from gradmarket.market.views.job_views import (

@@ -5,3 +5,4 @@ from requester.feature import Feature
 
 class BackupFeature(Feature):
     name = "backup"
+    needs = ("log",)

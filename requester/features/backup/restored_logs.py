@@ -7,10 +7,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
+from gradmarket.market.features.log import RESTORED, encode_restart
 from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.rules.job_log import RESTORED, LeafKind, encode_restart
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.log_proofs import LeafKind
 
 LEAVES: Final = """
     SELECT jobs.id, jobs.chain_job, log_leaves.hash FROM log_leaves JOIN jobs ON jobs.id = log_leaves.job_id

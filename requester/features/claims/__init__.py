@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gradmarket.market.rules import round_claims
+from gradmarket.market.wire import claim_messages
 from requester.feature import Feature, MergeWatch
 from requester.features.claims import claim_routes, claim_rows
 from requester.features.claims.claim_watch import ClaimWatch
@@ -20,7 +20,7 @@ class ClaimsFeature(Feature):
         if audit is None or not audit.claims or not used:
             return None
         number = used[0].merge_round
-        return ClaimWatch([round_claims.derive_claim_key(job.secret, number, one) for one in range(audit.claims)])
+        return ClaimWatch([claim_messages.derive_claim_key(job.secret, number, one) for one in range(audit.claims)])
 
     def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
         claim_rows.delete_claims(work, job.id, first)

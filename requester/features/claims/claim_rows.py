@@ -6,8 +6,8 @@ from typing import Final
 from sqlalchemy import ForeignKey, bindparam, delete, select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.market.rules import round_claims
 from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire import claim_messages
 from requester.store.tables import Base, Job
 from requester.store.work import RowReader, Work
 
@@ -34,7 +34,7 @@ def store_withheld(work: Work, job: Job, number: int, withheld: Sequence[Digest]
 
 def derive_key(job: Job, row: RoundClaimRow) -> Hash:
     """Returns the key under which the claim's digest is."""
-    return round_claims.derive_claim_key(job.secret, row.round, row.number)
+    return claim_messages.derive_claim_key(job.secret, row.round, row.number)
 
 
 def delete_claims(work: Work, job_id: str, first: int, last: int | None = None) -> None:

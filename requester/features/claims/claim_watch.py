@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 from typing import Final
 
-from gradmarket.market.rules import round_claims
 from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.wire import claim_messages
 from requester.context import Context
 from requester.feature import MergeWatch
 from requester.features.claims import claim_rows
@@ -25,7 +25,7 @@ class ClaimWatch(MergeWatch):
     def measure(self, context: Context, inputs: MergeInputs) -> None:
         with ExitStack() as stack:
             payloads = [stack.enter_context(context.blobs.mapped(blob)) for blob, _ in inputs.answers]
-            self._withheld = [round_claims.digest_answers(key, payloads) for key in self._keys]
+            self._withheld = [claim_messages.digest_answers(key, payloads) for key in self._keys]
 
     def close(self, work: Work, job: Job, row: Round, now: float) -> None:
         claim_rows.store_withheld(work, job, row.number, self._withheld)

@@ -1,4 +1,4 @@
-"""The books of coverage: how often a job's updates used the rows of its data; market.rules.coverage has the rule."""
+"""The books of coverage: how often a job's updates used the rows of its data; market.features.coverage has the rule."""
 
 from collections.abc import Mapping
 

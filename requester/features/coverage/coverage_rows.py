@@ -1,4 +1,5 @@
-"""Which of a job's tasks are in its updates, by the place of their rows (JobSpec.place). The rule: rules.coverage."""
+"""Which of a job's tasks are in its updates, by the place of their rows (JobSpec.place). The rule:
+features.coverage."""
 
 from dataclasses import dataclass
 from typing import Final

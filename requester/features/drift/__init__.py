@@ -1,4 +1,4 @@
-"""An alarm on operators whose accepted answers together push the model one way; market.rules.drift has the rule."""
+"""An alarm on operators whose accepted answers together push the model one way; market.features.drift has the rule."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

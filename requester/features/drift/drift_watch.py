@@ -1,15 +1,16 @@
 """Checks at every merge whether an operator's accepted answers, each of which passed, together push the model one way.
 
-The rule is market.rules.drift. An alarm is logged and convicts nobody: the requester decides what to do.
+The rule is market.features.drift. An alarm is logged and convicts nobody: the requester decides what to do.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
+from gradmarket.market.features import drift
+from gradmarket.market.features.drift import Contribution
 from gradmarket.market.gradient.payload import decode_shards
-from gradmarket.market.rules import drift, overlap
-from gradmarket.market.rules.drift import Contribution
+from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Hash
 from requester.context import Context
 from requester.feature import MergeWatch

@@ -1,4 +1,4 @@
-"""The sums of operators' accepted answers in a job. The rule is market.rules.drift."""
+"""The sums of operators' accepted answers in a job. The rule is market.features.drift."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ import numpy as np
 from sqlalchemy import ForeignKey, bindparam, select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.market.rules import drift
+from gradmarket.market.features import drift
 from gradmarket.market.terms import JobState, RoundState
 from requester.store.tables import Base, Job, Round
 from requester.store.work import RowReader, Work
@@ -17,7 +17,7 @@ ENDED: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
 
 
 class Lean(Base):
-    """The sum of an operator's accepted answers in a job after a merge, by market.rules.drift."""
+    """The sum of an operator's accepted answers in a job after a merge, by market.features.drift."""
 
     __tablename__ = "leans"
 

@@ -11,7 +11,7 @@ from web3.types import FilterParams, LogReceipt
 from contracts.events import fetch_logs
 from contracts.ledger import Ledger
 from contracts.rpc import node_errors
-from gradmarket.market.features.ledger.bookkeeping import FREE, Cause, LedgerEntry
+from gradmarket.market.features.ledger import FREE, Cause, LedgerEntry
 from gradmarket.market.terms import Address, Units
 from gradmarket.market.views.ledger_views import EntryKind
 

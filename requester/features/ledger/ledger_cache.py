@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.features.ledger.bookkeeping import LedgerEntry, compute_balances
+from gradmarket.market.features.ledger import LedgerEntry, compute_balances
 from gradmarket.market.terms import JobId
 from requester.api.job_routes import job_or_404
 from requester.api.paging import NOT_OURS

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.features.ledger.bookkeeping import LedgerEntry
+from gradmarket.market.features.ledger import LedgerEntry
 from gradmarket.market.terms import JobId
 from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
 from requester.api.job_routes import NO_JOB, JobPath

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import func, select
 
 from contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
-from gradmarket.market.features.ledger.bookkeeping import AccountFigures, Cause, JobFigures, LedgerEntry, compare_books
+from gradmarket.market.features.ledger import AccountFigures, Cause, JobFigures, LedgerEntry, compare_books
 from gradmarket.market.terms import Address, Units
 from gradmarket.market.views.ledger_views import EntryKind
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused

@@ -1,4 +1,4 @@
-"""The append-only log of each job: its leaves, the heads that batches carry on-chain, and proofs (rules.job_log)."""
+"""The append-only log of each job: its leaves, the heads that batches carry on-chain, and proofs (features.log)."""
 
 from starlette.datastructures import State
 

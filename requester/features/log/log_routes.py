@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query, Request
 from gradmarket.market.errors import NotFound
 from gradmarket.market.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
-from gradmarket.market.rules.job_log import LeafKind
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead
+from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import MOST
 from requester.api.response_cache import Recent, Source

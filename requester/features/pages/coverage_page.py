@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.rules.coverage import worst_share
+from gradmarket.market.features.coverage import worst_share
 from requester.features.coverage.coverage_routes import Books
 
 SHOWN: Final = 50

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from fastapi import Request
 from pydantic import BaseModel, Field
 
+from gradmarket.market.fields import TAG_OR_NONE
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.patterns import TAG_OR_NONE
 from gradmarket.market.printable import Printable
 from requester.context import Context
 from requester.features.pages import overview

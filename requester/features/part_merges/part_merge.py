@@ -19,7 +19,7 @@ import structlog
 
 from gradmarket.market.admissible import move_of
 from gradmarket.market.errors import NotFound
-from gradmarket.market.features.part_merges import merge_parts
+from gradmarket.market.features import part_merges
 from gradmarket.market.gradient.round_merge import merged_shards
 from gradmarket.market.gradient.round_update import increase_counter
 from gradmarket.market.gradient.shards import Shards
@@ -77,7 +77,7 @@ def request_next_parts(context: Context, job_id: str, inputs: MergeInputs) -> Pr
         return Progress.DONE
     clip = move_of(inputs.spec).clip
     sums = [each for row in rows for each in np.frombuffer(context.blobs.read(row.result or Digest("")))]
-    clipped = merge_parts.clip_factor(sums, clip) if rows and clip is not None else None
+    clipped = part_merges.clip_factor(sums, clip) if rows and clip is not None else None
     _request_parts(context, job_id, inputs, bool(rows) or clip is None, None if clipped is None else float(clipped))
     return Progress.WAITING
 
@@ -106,7 +106,7 @@ def _request_parts(context: Context, job_id: str, inputs: MergeInputs, step: boo
     ranges = (
         _step_ranges(context, inputs)
         if step
-        else merge_parts.square_ranges(inputs.recipe.layout, _largest_part(context))
+        else part_merges.square_ranges(inputs.recipe.layout, _largest_part(context))
     )
     with context.begin() as work:
         job, row = lock_row(work, Job, job_id), work.get_one(Round, (job_id, inputs.number))
@@ -120,7 +120,7 @@ def _largest_part(context: Context) -> int:
 
 
 def _step_ranges(context: Context, inputs: MergeInputs) -> list[slice]:
-    return merge_parts.step_ranges(inputs.recipe.layout, move_of(inputs.spec).optimizer, _largest_part(context))
+    return part_merges.step_ranges(inputs.recipe.layout, move_of(inputs.spec).optimizer, _largest_part(context))
 
 
 def _has_all_blobs(context: Context, reader: RowReader, job_id: str, inputs: MergeInputs) -> bool:
@@ -193,7 +193,7 @@ def _open_answers(context: Context, inputs: MergeInputs, stack: ExitStack) -> Sh
 
 def _compute_squares(context: Context, inputs: MergeInputs, part: slice) -> Done:
     with ExitStack() as stack:
-        sums = merge_parts.part_squares(inputs.recipe.layout, _open_answers(context, inputs, stack), part)
+        sums = part_merges.part_squares(inputs.recipe.layout, _open_answers(context, inputs, stack), part)
     return [sums.tobytes()], [], None
 
 
@@ -207,10 +207,10 @@ def _compute_step(context: Context, inputs: MergeInputs, row: MergePart, memory:
 def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
     """Returns what the step gives; no view of a mapped file outlives the call, or it could not be closed."""
     layout, part, move = inputs.recipe.layout, slice(row.start, row.stop), move_of(inputs.spec)
-    before = merge_parts.cut_out(layout, part, tensors.view_tensors(memoryview(model)))
-    memory = merge_parts.cut_out(layout, part, tensors.view_tensors(memoryview(held)), prefixed=True)
+    before = part_merges.cut_out(layout, part, tensors.view_tensors(memoryview(model)))
+    memory = part_merges.cut_out(layout, part, tensors.view_tensors(memoryview(held)), prefixed=True)
     factor = None if row.factor is None else np.float32(row.factor)
-    after, kept, loss = merge_parts.step_part(
+    after, kept, loss = part_merges.step_part(
         layout, shards, part, before, memory, move, inputs.spec.rate_in(inputs.number), factor
     )
     return tensors.pack_in_chunks(after), tensors.pack_in_chunks(kept), None if np.isnan(loss) else loss
@@ -278,7 +278,7 @@ def _find_pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[B
     found: dict[str, list[tuple[Bytes, slice]]] = {}
     for file in files:
         for name, place in tensors.locate_tensors(file).items():
-            if name not in found or not memory or merge_parts.parse_memory_owner(name):
+            if name not in found or not memory or part_merges.parse_memory_owner(name):
                 found.setdefault(name, []).append((file, place))
     return found
 

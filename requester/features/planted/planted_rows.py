@@ -6,8 +6,9 @@ from typing import Final
 from sqlalchemy import ForeignKey, exists, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.features import planted
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import classes, known_answers, secrets
+from gradmarket.market.rules import classes, secrets
 from gradmarket.market.terms import Digest, JobState, TaskState
 from requester.store import jobs
 from requester.store.tables import Base, Job, Replica, Task
@@ -52,7 +53,7 @@ def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Ite
     open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken, ~told)
     for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index).limit(MOST)):
         link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
-        if known_answers.is_planted(link, task.offer_digest, share):
+        if planted.is_planted(link, task.offer_digest, share):
             yield task
 
 

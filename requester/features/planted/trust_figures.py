@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, case, func, or_, select
 
+from gradmarket.market.features.planted import compute_catch_rate, compute_false_alarm_rate
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import known_answers
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.market.views.trust_views import KnownAnswers, TrustView
 from requester.feature import features_of
@@ -41,8 +41,8 @@ def load_trust(reader: RowReader, job: Job) -> TrustView:
         share=(planted.tasks + audited.tasks) / over if over else None,
         planted=planted,
         audited=audited,
-        catch_rate=known_answers.compute_catch_rate(wrong, caught, jobs.load_spec(job).plan().audit),
-        false_alarm_rate=known_answers.compute_false_alarm_rate(right, alarms),
+        catch_rate=compute_catch_rate(wrong, caught, jobs.load_spec(job).plan().audit),
+        false_alarm_rate=compute_false_alarm_rate(right, alarms),
         auditor_errors=reader.session.scalar(refuted.where(PlantedAnswer.root != Audit.root)) or 0,
         **more,
     )

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, ForeignKey, Index, and_, delete, or_, sele
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.features.spending.daily_budget import DAY_S, Room, Spent, find_room, is_alarm_due
+from gradmarket.market.features.spending import DAY_S, Room, Spent, find_room, is_alarm_due
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Amount, Units
 from requester.api.views.formats import format_time

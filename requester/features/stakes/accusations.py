@@ -7,7 +7,7 @@ from sqlalchemy import ForeignKey, Index, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.calls import case_id
-from gradmarket.market.rules import accusing
+from gradmarket.market import stakes
 from gradmarket.market.terms import AccusationState, Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
@@ -27,7 +27,7 @@ class Accusation(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     state: Mapped[AccusationState]
     event: Mapped[Hash]
-    """Hash of what the worker did: market.rules.accusing."""
+    """Hash of what the worker did: market.stakes."""
     case: Mapped[Hash]
     """The contract's id of the case."""
     amount: Mapped[str]
@@ -45,7 +45,7 @@ def create_accusations(work: Work, job: Job, task: Task, replicas: Iterable[Repl
         return
     for replica in replicas:
         roots = (hash_of(Digest(replica.root or "")), hash_of(Digest(audited)))
-        event = accusing.compute_accusation_event(task.offer_digest, Hash(replica.sealed or b""), *roots)
+        event = stakes.compute_accusation_event(task.offer_digest, Hash(replica.sealed or b""), *roots)
         work.add(
             Accusation(
                 task_id=task.id,

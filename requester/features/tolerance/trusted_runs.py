@@ -124,7 +124,7 @@ def drop_sketches(work: Work, job_id: str, *rounds: ColumnElement[bool]) -> None
 def list_compared_tasks(reader: RowReader, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
     """Returns the newest tasks computed in both classes, each with the root found in the first and in the second.
 
-    Only tasks that no further attempt can be paid for (market.rules.disclosure).
+    Only tasks that no further attempt can be paid for (market.rules.lifecycle).
     """
     first, second = aliased(TrustedRun), aliased(TrustedRun)
     both = select(first.task_id, first.root, second.root).join(second, second.task_id == first.task_id)

@@ -15,7 +15,7 @@ import httpx
 import structlog
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.features.webhooks.webhook_signing import sign_webhook
+from gradmarket.market.features.webhooks import sign_webhook
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network.addresses import PublicOnly, Resolve, resolve_within
 from gradmarket.network.clocked import UntrustedCertificate

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Path, Response
 
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
-from gradmarket.market.features.webhooks.webhook_signing import write_secret
-from gradmarket.market.patterns import WEBHOOK
+from gradmarket.market.features.webhooks import write_secret
+from gradmarket.market.fields import WEBHOOK
 from gradmarket.market.terms import Role
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView

@@ -35,7 +35,7 @@ class Task(Base):
     due_at: Mapped[float | None]
     """When the deadline of the current state ends: for the wave's commitments, its reveals, or the upload."""
     due_most: Mapped[float | None]
-    """Until when the deadline of an upload may be put off (rules.upload_time)."""
+    """Until when the deadline of an upload may be put off (rules.stragglers)."""
     determinism_class: Mapped[str | None]
     """The class of its first replica; once it is judged, of the replica that was asked for the payload."""
     patience_until: Mapped[float | None]

@@ -17,9 +17,9 @@ import pytest
 from contracts import deployment
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
+from gradmarket.market.features import log as job_log
 from gradmarket.market.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.rules import job_log
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.network.chain_errors import LocalChainFailed

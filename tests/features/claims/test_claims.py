@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.job_parts import AuditSpec
-from gradmarket.market.rules import round_claims
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Digest, Hash, JobState, Role
+from gradmarket.market.wire import claim_messages
 from gradmarket.market.wire.claim_messages import build_claim
 from gradmarket.market.wire.poll import OfferFields
 from requester.app import create_app
@@ -71,7 +71,7 @@ def claim(
 
 
 def digest_under(shown: dict[str, Any], answers: list[bytes]) -> Digest:
-    return round_claims.digest_answers(Hash(bytes.fromhex(shown["key"][2:])), answers)
+    return claim_messages.digest_answers(Hash(bytes.fromhex(shown["key"][2:])), answers)
 
 
 def test_who_computed_the_round_proves_it_and_who_copies_does_not(market: MarketFixture, door: TestClient) -> None:
@@ -154,8 +154,8 @@ def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_flo
     assert market.state() == JobState.FINISHED
     rows = [row for row in market.all(RoundClaimRow) if row.round == 0]
     assert [row.digest != lie for row in rows] == [True]
-    assert rows[0].digest == round_claims.digest_answers(
-        round_claims.derive_claim_key(market.the_job().secret, 0, 0), payloads(market, 0)
+    assert rows[0].digest == claim_messages.digest_answers(
+        claim_messages.derive_claim_key(market.the_job().secret, 0, 0), payloads(market, 0)
     )
 
 
@@ -174,8 +174,8 @@ KEYS = st.binary(min_size=32, max_size=32)
 
 @given(KEYS, KEYS, st.lists(st.binary(max_size=40), min_size=1, max_size=4))
 def test_the_digest_depends_on_key_and_bytes(one: bytes, other: bytes, answers: list[bytes]) -> None:
-    digest = round_claims.digest_answers(Hash(one), answers)
-    assert digest == round_claims.digest_answers(Hash(one), [b"".join(answers)])
-    assert (digest == round_claims.digest_answers(Hash(other), answers)) == (one == other)
-    assert digest != round_claims.digest_answers(Hash(one), [*answers, b"!"])
+    digest = claim_messages.digest_answers(Hash(one), answers)
+    assert digest == claim_messages.digest_answers(Hash(one), [b"".join(answers)])
+    assert (digest == claim_messages.digest_answers(Hash(other), answers)) == (one == other)
+    assert digest != claim_messages.digest_answers(Hash(one), [*answers, b"!"])
     assert digest != blob_digest(b"".join(answers))

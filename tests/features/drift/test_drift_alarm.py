@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
+from gradmarket.market.features import drift as rule
+from gradmarket.market.features.drift import Contribution, Line
 from gradmarket.market.gradient.payload import flatten_tensors
-from gradmarket.market.rules import drift as rule
-from gradmarket.market.rules.drift import Contribution, Line
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
 from graphdoc import tensors

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.rules import disclosure as rule
+from gradmarket.market.rules import lifecycle as rule
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from requester.moves import replay, snapshots
 from requester.store import disclosure

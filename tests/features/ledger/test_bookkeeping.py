@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.features.ledger.bookkeeping import (
+from gradmarket.market.features.ledger import (
     FREE,
     REQUESTER,
     AccountFigures,

@@ -9,7 +9,7 @@ from contracts.ledger import Ledger
 from contracts.local import fund_gas
 from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
-from gradmarket.market.features.ledger.bookkeeping import LedgerEntry, compute_balances
+from gradmarket.market.features.ledger import LedgerEntry, compute_balances
 from gradmarket.market.terms import JobState, Units
 from gradmarket.market.views.ledger_views import EntryKind
 from requester.features.ledger import statement

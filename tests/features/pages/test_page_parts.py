@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.market.rules.mending import DIVERGED, ESCROW_SHORT
+from gradmarket.market.rules.lifecycle import DIVERGED, ESCROW_SHORT
 from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.terms import JobState

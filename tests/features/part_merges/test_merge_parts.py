@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.features.part_merges import merge_parts
+from gradmarket.market.features import part_merges
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.aggregators import load_aggregator
 from gradmarket.market.gradient.codecs import load_codec
@@ -70,14 +70,14 @@ def test_steps_in_parts_are_the_step(
     shards, whole = merged(layout, noise=noise)
     before = {entry.name: tensors_of(layout, 9)[entry.name] for entry in layout.entries[1:]}
     model = build_model_state(layout, before, move)
-    ranges = merge_parts.step_ranges(layout, rule, most)
+    ranges = part_merges.step_ranges(layout, rule, most)
     assert covered(layout, ranges)
-    memories = [merge_parts.cut_out(layout, part, model.memory, prefixed=True) for part in ranges]
+    memories = [part_merges.cut_out(layout, part, model.memory, prefixed=True) for part in ranges]
     for _ in range(rounds):
-        factor = None if clip is None else merge_parts.clip_factor(squares_of(layout, shards, most), clip)
+        factor = None if clip is None else part_merges.clip_factor(squares_of(layout, shards, most), clip)
         done = [
-            merge_parts.step_part(
-                layout, shards, part, merge_parts.cut_out(layout, part, model.tensors), memory, move, 0.1, factor
+            part_merges.step_part(
+                layout, shards, part, part_merges.cut_out(layout, part, model.tensors), memory, move, 0.1, factor
             )
             for part, memory in zip(ranges, memories, strict=True)
         ]
@@ -92,9 +92,9 @@ def test_steps_in_parts_are_the_step(
 
 
 def squares_of(layout: Layout, shards: Shards, most: int) -> list[float]:
-    ranges = merge_parts.square_ranges(layout, most)
+    ranges = part_merges.square_ranges(layout, most)
     assert covered(layout, ranges)
-    return [each for part in ranges for each in merge_parts.part_squares(layout, shards, part)]
+    return [each for part in ranges for each in part_merges.part_squares(layout, shards, part)]
 
 
 @pytest.mark.parametrize("most", [1, 2**15, 100_000])
@@ -112,8 +112,8 @@ def test_a_part_is_not_larger_than_asked() -> None:
     entries = (LayoutEntry(f"w{number}", (5, 5), "gradient") for number in range(9))
     layout = Layout((LayoutEntry("loss", (), "loss"), *entries))
     adamw, lamb = load_optimizer("adamw"), load_optimizer("lamb")
-    assert {part.stop - part.start for part in merge_parts.step_ranges(layout, adamw, 16)} == {16, 226 % 16}
-    assert max(part.stop - part.start for part in merge_parts.step_ranges(layout, lamb, 60)) == 51
+    assert {part.stop - part.start for part in part_merges.step_ranges(layout, adamw, 16)} == {16, 226 % 16}
+    assert max(part.stop - part.start for part in part_merges.step_ranges(layout, lamb, 60)) == 51
 
 
 def test_the_places_of_a_file_are_those_of_its_arrays() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.features.planted import compute_catch_rate, is_planted
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditSpec
-from gradmarket.market.rules import known_answers
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audits import AuditAnswer
@@ -199,18 +199,18 @@ def test_a_job_without_planted_tasks_has_the_digest_that_it_had() -> None:
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32), st.floats(0, 1))
 def test_the_draw_grows_with_the_share_and_needs_the_link(link: bytes, offer: bytes, share: float) -> None:
-    drawn = known_answers.is_planted(Hash(link), Hash(offer), share)
-    assert known_answers.is_planted(Hash(link), Hash(offer), 1.0)
-    assert not known_answers.is_planted(Hash(link), Hash(offer), 0.0)
-    assert not drawn or known_answers.is_planted(Hash(link), Hash(offer), min(1.0, share * 2))
+    drawn = is_planted(Hash(link), Hash(offer), share)
+    assert is_planted(Hash(link), Hash(offer), 1.0)
+    assert not is_planted(Hash(link), Hash(offer), 0.0)
+    assert not drawn or is_planted(Hash(link), Hash(offer), min(1.0, share * 2))
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.floats(0, 1))
 def test_the_catch_rate_lies_between_the_votes_alone_and_all(caught: int, missed: int, rate: float) -> None:
-    found = known_answers.compute_catch_rate(caught + missed, caught, rate)
+    found = compute_catch_rate(caught + missed, caught, rate)
     if caught + missed:
         assert found is not None
         assert caught / (caught + missed) - 1e-12 <= found <= 1.0 + 1e-12
-        assert known_answers.compute_catch_rate(caught + missed, caught, 1.0) == 1.0
+        assert compute_catch_rate(caught + missed, caught, 1.0) == 1.0
     else:
         assert found is None

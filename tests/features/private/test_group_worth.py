@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.features.private.group_worth import KNOWN_BYTES, GroupSteps, known_updates
 from gradmarket.market.features.private.shapley import draw_orders
-from gradmarket.market.gradient import bounded
+from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
@@ -30,7 +30,7 @@ def bowl(parameters: Arrays) -> float:
 
 def sent(answer: np.ndarray) -> MergedAnswer:
     tensors = {"loss": np.zeros((), np.float32), "w": answer.astype(np.float32)}
-    return MergedAnswer(bounded.encode_bounded_payload(LAYOUT, tensors, load_codec("fp32"), b"", (), 1e6), b"", 1.0)
+    return MergedAnswer(inspection.encode_bounded_payload(LAYOUT, tensors, load_codec("fp32"), b"", (), 1e6), b"", 1.0)
 
 
 def shares(answers: list[np.ndarray], earlier: int = 5) -> tuple[float, ...]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.features.spending.daily_budget import DAY_S, Spent, find_room, is_alarm_due
+from gradmarket.market.features.spending import DAY_S, Spent, find_room, is_alarm_due
 from gradmarket.market.terms import Amount
 
 NOW = 1_000_000.0

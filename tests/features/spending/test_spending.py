@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 
 from contracts.event_types import JobOpened
-from gradmarket.market.features.spending.daily_budget import DAY_S
+from gradmarket.market.features.spending import DAY_S
 from gradmarket.market.terms import Address, Amount, Hash, JobState, Role, Units
 from requester.app import create_app
 from requester.chain import outcomes

@@ -12,8 +12,8 @@ from contracts.ledger import Ledger
 from contracts.rpc import call_json_rpc
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
-from gradmarket.market.rules import accusing
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import AccusationState, Address, Amount, Hash
 from requester.chain import escrow
 from requester.features.stakes import accusations
@@ -112,7 +112,7 @@ def test_an_uncontested_accusation_is_made_once_and_slashes_all_that_was_at_risk
     court.chain_fixture.settle_down()
     row = court.accusation()
     assert (row.state, row.amount) == (AccusationState.OPEN, str(AT_RISK))
-    assert row.event == accusing.compute_accusation_event(*evidence(court))
+    assert row.event == compute_accusation_event(*evidence(court))
     assert court.chain_fixture.account(court.job, address_of(court.worker)).at_risk == 0
     court.chain_fixture.restart()
     court.chain_fixture.settle_down()

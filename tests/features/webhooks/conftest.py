@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from gradmarket.market.features.webhooks.webhook_signing import verify_webhook
+from gradmarket.market.features.webhooks import verify_webhook
 from gradmarket.market.terms import Role
 from requester.app import create_app
 from requester.context import Context

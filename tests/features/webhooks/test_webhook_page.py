@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.market.features.webhooks.webhook_signing import sign_webhook, write_secret
+from gradmarket.market.features.webhooks import sign_webhook, write_secret
 from tests.source_tree import ROOT
 
 KEY = b"twenty-four random bytes"

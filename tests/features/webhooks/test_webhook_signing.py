@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from gradmarket.market.errors import SignatureRefused
-from gradmarket.market.features.webhooks.webhook_signing import TOLERANCE_S, sign_webhook, verify_webhook, write_secret
+from gradmarket.market.features.webhooks import TOLERANCE_S, sign_webhook, verify_webhook, write_secret
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 KEY = base64.b64decode(SECRET.removeprefix("whsec_"))

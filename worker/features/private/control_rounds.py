@@ -1,4 +1,4 @@
-"""A holder's control variates (rules.control_variates): what it keeps of its last round, and what it corrects by."""
+"""A holder's control variates (control_variates): what it keeps of its last round, and what it corrects by."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -6,10 +6,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from gradmarket.market.errors import Refused, TensorsRefused
+from gradmarket.market.features.private import control_variates
+from gradmarket.market.features.private.control_variates import LastRound
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
-from gradmarket.market.rules import control_variates
-from gradmarket.market.rules.control_variates import LastRound
 from gradmarket.market.step import LocalStep
 from graphdoc import tensors
 from graphdoc.encoding import Bytes

@@ -20,9 +20,10 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import accusing, proof
+from gradmarket.market.rules import proof
 from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import Fault, OfferScope
+from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.poll import hash_of
@@ -131,9 +132,7 @@ def describe_missing_proof(ledger: Ledger, case: OnChainCase, name: Hash, spec: 
     if faults:
         return faults[0]
     names = [accusation.event for accusation in events.accused(ledger, case.worker) if accusation.case == name]
-    event = accusing.compute_accusation_event(
-        scope.name, sealed, hash_of(Digest(ballot.root or "")), hash_of(shown.found)
-    )
+    event = compute_accusation_event(scope.name, sealed, hash_of(Digest(ballot.root or "")), hash_of(shown.found))
     return "" if names == [event] else "it makes up another event than the one accused of"
 
 

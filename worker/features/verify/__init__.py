@@ -6,4 +6,5 @@ from worker.features.verify.self_check import verify
 
 class VerifyFeature(WorkerFeature):
     name = "verify"
+    needs = ("log",)
     wallet_commands = {"verify": verify}

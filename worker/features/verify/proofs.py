@@ -12,10 +12,10 @@ from typing import Final
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
+from gradmarket.market.features.log import encode_verdict
 from gradmarket.market.merkle import is_included
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import proof
-from gradmarket.market.rules.job_log import encode_verdict
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.terms import Address, Hash, ReplicaId, Units

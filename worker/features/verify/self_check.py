@@ -16,14 +16,14 @@ from contracts.log_heads import fetch_heads, parse_head
 from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError
+from gradmarket.market.features.verify import VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import PROTOCOL
-from gradmarket.market.rules.job_log import LeafKind
 from gradmarket.market.rules.proof import Fault, Finding
-from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
 from worker.features.verify import proofs, told_heads

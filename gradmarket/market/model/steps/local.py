@@ -13,7 +13,7 @@ https://arxiv.org/abs/1812.06127, equation 2), the loss and mu / 2 |p - p_0|^2:
 
     g <- g + mu (p_h-1 - p_0)
 
-before it is clipped. Corrections among the arrays of the state are added to it (rules.control_variates). With `per_row`
+before it is clipped. Corrections among the arrays of the state are added to it (control_variates). With `per_row`
 the gradient of each inner step is the noised one of model.row_noise.
 """
 
@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.gradient.schedules import compute_learning_rate
 from gradmarket.market.model import corrections, window_state
 from gradmarket.market.model.device_arrays import clip_on_device, download_arrays, upload_arrays, wrap_tensors
 from gradmarket.market.model.layout import build_layout

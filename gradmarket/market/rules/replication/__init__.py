@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from gradmarket.market.fields import Part
 from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Digest
 from graphdoc import plugins
 
 
@@ -78,6 +79,27 @@ class Votes(Part):
         if self.max_replicas < self.replicas:
             raise ValueError("max_replicas is less than replicas")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class JobChecks:
+    """What a publication says of how its tasks are checked."""
+
+    publication: Digest
+    verifier: str
+    max_replicas: int
+    strictest: Plan
+    """Of a task whose first worker is a stranger."""
+    lightest: Plan
+    """Of one whose first worker is the best."""
+    unaudited: Plan | None = None
+    """Of one in a class without auditor, where the others need one."""
+    relieved: tuple[Plan, ...] = ()
+    """Of those whose audits a hidden seat replaces."""
+
+    def allow(self, plan: Plan) -> bool:
+        """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
+        return plan in (self.unaudited, *self.relieved) or lies_between(plan, self.strictest, self.lightest)
 
 
 class ReplicationPolicy(Protocol):

@@ -7,7 +7,6 @@ two histories, shown to anybody by the two heads alone.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Final
 
 from gradmarket.market import merkle
@@ -15,24 +14,12 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
-from gradmarket.market.wire.log_proofs import PublishedRestart
+from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 
 RESTORED: Final = 2**31 - 1
 """In place of a batch's number, where a restart names the log that the restored copy had."""
 SKEW_S: Final = 300.0
 """Seconds by which the clocks of a service and of whoever was told a head may differ."""
-
-
-class LeafKind(StrEnum):
-    OFFER = "offer"
-    WAVE = "wave"
-    COMMITMENT = "commitment"
-    REVEAL = "reveal"
-    VERDICT = "verdict"
-    ROUND = "round"
-    PAYMENT = "payment"
-    RESTART = "restart"
-    """The service was restored from a copy: heads that it told before may have other leaves from here on."""
 
 
 def encode_offer(offer: Hash, signature: bytes) -> bytes:

@@ -22,10 +22,9 @@ from gradmarket.market.rules.proof import (
     of_verdict,
     of_wave,
 )
-from gradmarket.market.rules.replication import lies_between
+from gradmarket.market.rules.replication import JobChecks
 from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.signing import Domain
-from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.market.wire.poll import SignedVerdict, SketchRequest, hash_of
@@ -33,27 +32,6 @@ from gradmarket.market.wire.poll import SignedVerdict, SketchRequest, hash_of
 OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
 """States of a task that no audit can change any more."""
 DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *OVER})
-
-
-@dataclass(frozen=True, slots=True)
-class JobChecks:
-    """What a publication says of how its tasks are checked."""
-
-    publication: Digest
-    verifier: str
-    max_replicas: int
-    strictest: Plan
-    """Of a task whose first worker is a stranger."""
-    lightest: Plan
-    """Of one whose first worker is the best."""
-    unaudited: Plan | None = None
-    """Of one in a class without auditor, where the others need one."""
-    relieved: tuple[Plan, ...] = ()
-    """Of those whose audits a hidden seat replaces."""
-
-    def allow(self, plan: Plan) -> bool:
-        """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
-        return plan in (self.unaudited, *self.relieved) or lies_between(plan, self.strictest, self.lightest)
 
 
 @dataclass(frozen=True)

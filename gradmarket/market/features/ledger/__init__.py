@@ -1,1 +1,0 @@
-"""A job's money in double entry, as arithmetic."""

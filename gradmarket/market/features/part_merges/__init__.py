@@ -1,1 +1,0 @@
-"""Parts of a merge, as arithmetic on arrays."""

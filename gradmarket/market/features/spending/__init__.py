@@ -1,1 +1,0 @@
-"""What a token may spend in a day, as arithmetic."""
