@@ -28,7 +28,7 @@ from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.rules.reputation import COMPARABLE
+from gradmarket.market.rules.reputation import BESIDE, COMPARABLE
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
@@ -285,7 +285,9 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
             f"proven. Where whoever is caught begins anew, any ring leaves {expected.returning:.2%} of a long job's "
             "tasks wrong, besides what it was proven for at the start. Proofs count by what they cost: min(answers, "
             f"{COMPARABLE:g} x their pay / this job's price, {COMPARABLE:g} x their operations / a gradient's here); "
-            "what the one other requester paid that paid for most counts nothing."
+            "what the one other requester paid that paid for most counts nothing, and what others paid at most "
+            f"{BESIDE:g} times what this requester did: a ring that owns several requesters' tokens leaves "
+            f"{(1 + BESIDE) * expected.returning:.2%}."
         )
     if expected.spent:
         by_share = ", ".join(f"{wrong:.2%}" for wrong in expected.spent)

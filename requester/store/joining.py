@@ -10,9 +10,8 @@ from sqlalchemy.orm import InstrumentedAttribute, aliased
 from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.identities import Newcomer
-from gradmarket.market.rules.reputation import COMPARABLE
-from requester.store import audited_classes, jobs, lead_candidates, seats, workers
-from requester.store.tables import Account, Job, Replica, Reputation, Task, Worker
+from requester.store import audited_classes, jobs, lead_candidates, proven_records, seats, workers
+from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
 SAMPLE: Final = 256
@@ -37,7 +36,9 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
         return []
     proof = jobs.load_spec(job).proof or 0
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    about = {"deposit": identities.PROOF * job.price, "digit": 3 + randbelow(DIGITS)} | bound_record(job)
+    about = {"deposit": identities.PROOF * job.price, "digit": 3 + randbelow(DIGITS)} | proven_records.bind_proof(
+        job, now
+    )
     rows = reader.session.execute(_ASKING, workers.asked_of(job, now, beside) | about).all()
     records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
     served = _load_turns(reader, job)
@@ -68,13 +69,6 @@ def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int
     """Returns n where newcomers get one task in n just now."""
     votes = jobs.load_spec(job).replication.replicas
     return identities.compute_share(seats.count_proven(reader, job, mixable, now, 2 * votes), votes)
-
-
-def bound_record(job: Job) -> dict[str, float]:
-    """Returns the parameters of RECORDED: the least evidence of a proven operator of the job, and what it cost."""
-    least, here = identities.LEFT * (jobs.load_spec(job).proof or 0), jobs.compute_cost(job)
-    each = least / COMPARABLE
-    return {"least": least, "least_paid": each * here.price, "least_computed": each * here.operations}
 
 
 def _load_turns(reader: RowReader, job: Job) -> dict[str | None, float]:
@@ -115,14 +109,6 @@ COVERED: Final = exists().where(
     Account.worker == Worker.address,
     or_(Account.earned > 0, Account.reserved >= workers.PRICE),
 )
-RECORDED: Final = exists().where(
-    Reputation.operator == Worker.operator,
-    Reputation.determinism_class == workers.CLASS,
-    Reputation.evidence >= bindparam("least"),
-    Reputation.paid >= bindparam("least_paid"),
-    Reputation.computed >= bindparam("least_computed"),
-)
-"""Condition: the worker is proven, or was before its evidence lost weight; those come last."""
 _OWN: Final = aliased(Account)
 _ASKING: Final = (
     select(
@@ -133,6 +119,6 @@ _ASKING: Final = (
     )
     .outerjoin(_OWN, and_(_OWN.job_id == bindparam("job"), _OWN.worker == Worker.address))
     .where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~workers.BUSY)
-    .order_by(RECORDED, TURN, func.random())
+    .order_by(proven_records.PROVEN, TURN, func.random())
     .limit(SAMPLE)
 )

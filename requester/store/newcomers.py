@@ -14,7 +14,7 @@ from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from requester.store import ballots, jobs, joining, lead_candidates, progress, tasks, workers
+from requester.store import ballots, jobs, joining, lead_candidates, progress, proven_records, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
@@ -228,7 +228,7 @@ def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known
 def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
     """Returns the proven ones of the same whose operators hold no money for a wallet that earned nothing."""
     proof = jobs.load_spec(job).proof or 0
-    asked = _ask_in_turn(job, mixable, now) | joining.bound_record(job)
+    asked = _ask_in_turn(job, mixable, now) | proven_records.bind_proof(job, now)
     rows = _load_content_workers(reader, job, _RECORDED[known], asked)
     records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
     return newcomers.in_turn(
@@ -265,7 +265,7 @@ _HOLDERS: Final = (
 )
 """The operators of the workers that have money reserved in the job and have earned nothing there."""
 _RECORDED: Final = {
-    known: _ASKS.where(~NEW if known else NEW, joining.RECORDED, Worker.operator.not_in(_HOLDERS))
+    known: _ASKS.where(~NEW if known else NEW, proven_records.PROVEN, Worker.operator.not_in(_HOLDERS))
     .order_by(joining.TURN, func.random())
     .limit(SAMPLE)
     for known in (True, False)

@@ -72,6 +72,7 @@ def is_shared(bind: Any) -> bool:
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver would begin by itself, and too late to be IMMEDIATE
+    connection.create_function("power", 2, pow, deterministic=True)  # not every build has it
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = FULL")

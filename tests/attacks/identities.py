@@ -73,24 +73,27 @@ def a_newcomer_names_who_is_proven(scene: Scene) -> str:
 
 @attack(
     "a record paid by its own job",
-    "audits passed 1, 1; of them on one task 1; liars paid there 0",
+    "audits passed 2, 2; of them on one task 1; liars paid there 0",
     alone=True,
 )
 def a_ring_pays_itself_dearly(scene: Scene) -> str:
-    """Two of a ring prove themselves in a dear job that the ring's own requester pays, and lie in a stranger's."""
-    name = f"ring-{scene.key().to_hex()[2:10]}"
-    made = scene.requester.post("/v1/tokens", json={"name": name, "role": "submit"}).json()
+    """Two prove themselves in dear jobs of two requesters that the ring owns as well, and lie in a stranger's."""
     proven = {"name": "proven", "replicas": 2, "proof": 1, "audit": 1e-9}
-    with scene.market.http(made["token"]) as ring:
-        for blob in (scene.data, scene.manifest, scene.document, scene.parameters):
-            ring.put(f"/v1/blobs/{blob_digest(blob)}", content=blob).raise_for_status()
-        dear = scene.spec(name=name, replication=proven, price=str(100 * PRICE * UNIT), budget=str(10**13))
-        posted = ring.post("/v1/jobs", json=dear | {"tasks_per_round": 2})
-    assert posted.status_code == 201, posted.text
-    own = Posted(scene, posted.json()["id"])
-    wait_until(lambda: own.told()["state"] == "running", "it runs")
-    keys, auditor = [scene.key(), scene.key()], Auditor(own)
-    finish(own, auditor, *(own.scripted(key=key) for key in keys))
+    keys, auditors = [scene.key(), scene.key()], []
+    for token in range(2):
+        name = f"ring-{token}-{scene.key().to_hex()[2:10]}"
+        made = scene.requester.post("/v1/tokens", json={"name": name, "role": "submit"}).json()
+        with scene.market.http(made["token"]) as ring:
+            for blob in (scene.data, scene.manifest, scene.document, scene.parameters):
+                ring.put(f"/v1/blobs/{blob_digest(blob)}", content=blob).raise_for_status()
+            dear = scene.spec(name=name, replication=proven, price=str(100 * PRICE * UNIT), budget=str(10**13))
+            posted = ring.post("/v1/jobs", json=dear | {"tasks_per_round": 2})
+        assert posted.status_code == 201, posted.text
+        own = Posted(scene, posted.json()["id"])
+        wait_until(lambda own=own: own.told()["state"] == "running", "it runs")  # type: ignore[misc]
+        auditors.append(Auditor(own))
+        finish(own, auditors[-1], *(own.scripted(key=key) for key in keys))
+    auditor = auditors[-1]
     job = scene.post(replication=proven, rounds=4)
     liars = [job.scripted(TRIPLED, key=key) for key in keys]
     before = [job.paid(liar) for liar in liars]

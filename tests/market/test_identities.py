@@ -84,12 +84,14 @@ class TestNewcomers:
             ({"own": 1000}, False),
             ({"own": 1000, "here": 14}, False),
             ({"own": 1000, "here": 16}, True),
-            ({"own": 16, "other": 16}, True),
-            ({"own": 1000, "other": 8, "third": 8}, True),
-            ({"own": 8, "other": 8, "third": 8}, True),
+            ({"own": 16, "other": 16}, False),
+            ({"own": 1000, "other": 1000, "third": 1000}, False),
+            ({"own": 1000, "other": 1000, "here": 3}, False),
+            ({"own": 1000, "other": 12, "here": 4}, True),
+            ({"own": 8, "other": 8, "third": 8, "here": 4}, True),
         ],
     )
-    def test_a_requester_alone_proves_nobody_for_others(self, answers: dict[str, int], proves: bool) -> None:
+    def test_requesters_alone_prove_nobody_for_others(self, answers: dict[str, int], proves: bool) -> None:
         """However dear the answers that it paid itself were."""
         record = NEWCOMER
         for payer, count in answers.items():

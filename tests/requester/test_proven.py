@@ -180,15 +180,18 @@ def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloo
     assert market.earned() == {}
 
 
-@pytest.mark.parametrize(("payers", "votes"), [(["the ring"], 1), (["requester"], 3), (["one", "another"], 3)])
-def test_a_proof_paid_by_one_other_requester_gives_no_vote(
-    new_floor: NewFloor, payers: Sequence[str], votes: int
+@pytest.mark.parametrize(("payers", "votes"), [(["the ring"], 1), (["requester"], 3), (["one", "another"], 1)])
+@pytest.mark.parametrize("own", [0, 3, 4])
+def test_a_proof_paid_by_other_requesters_alone_gives_no_vote(
+    new_floor: NewFloor, payers: Sequence[str], votes: int, own: int
 ) -> None:
-    """Who owns a requester's token too pays itself, however dear its own job is."""
+    """Who owns requesters' tokens too pays itself, however dear its own jobs are; four answers here join it."""
     market, _ = open_job(new_floor)
     known = [market.worker() for _ in range(3)]
     for payer in payers:
         prove(market, *known, cost=GradientCost(1e24, 1e12, payer))
+    prove(market, *known, audits=own)
+    votes = 3 if own == 4 and len(payers) == 2 else votes
     market.until(lambda: market.task().state not in (TaskState.OPEN, TaskState.COMMITTING))
     assert market.task().plan.first_wave == votes
 

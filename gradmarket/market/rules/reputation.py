@@ -1,6 +1,6 @@
 """Computes an operator's standing: what its audited work in a determinism class says about its honesty.
 
-    standing = 0.05^(1 / e),    e = min(n, 2 * paid / price, 2 * computed / operations)
+    standing = 0.05^(1 / e),    e = min(n, 2 * paid / price, 2 * computed / operations, 4 * own)
 
 n counts audits passed, each halved in weight every 30 days; `paid` and `computed` sum what these answers were paid and
 took in operations, halved alike. `price` and `operations` are a gradient's in the job at hand: evidence counts there by
@@ -9,7 +9,10 @@ what it cost, so that sixteen answers cost at least half of sixteen there, whate
 A payer is a requester, by its token at this service. Of those other than the one of the job at hand one is left out of
 n, `paid` and `computed`: the one without which e is least. So what any single requester paid proves nobody for others:
 with a token and workers it would pay itself, dear answers to a job that is cheap to compute, and a ring's evidence
-would cost nothing. Tokens are given out by the service's owner, so several of one requester are no free identities.
+would cost nothing. Who owns several requesters' tokens could do it still, by answers to two of them. So `own`, what the
+requester of the job at hand paid itself, counts four times at most: whatever others paid, a quarter of the answers that
+prove an operator are given to each requester's jobs anew, alone and audited. A ring with any number of tokens has four
+times as much wrong at the end as one without: (1 - p) / p * 4 / (SHARE * R * PROOF), by rules.identities.
 
 That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
 (Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
@@ -38,6 +41,9 @@ OUTVOTED: Final = 0.5
 """The share of the evidence that remains after a ballot outside the quorum."""
 COMPARABLE: Final = 2.0
 """An answer counts whole in a job whose gradients cost at most so many times as much."""
+
+BESIDE: Final = 3.0
+"""What other requesters paid counts at most so many times as much as what the job's own one did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,9 @@ def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustR
 def weigh_evidence(record: TrustRecord, here: GradientCost) -> float:
     """Returns the evidence that counts in a job whose gradients cost so much, and whose requester pays them."""
     others = [given for payer, given in record.payers.items() if payer != here.payer] if here.payer else []
-    return min(_weigh_without(left_out, record, here) for left_out in others or [NO_EVIDENCE])
+    own = max(0.0, record.evidence - sum(given.evidence for given in others))
+    weighed = (_weigh_without(left_out, record, here) for left_out in others or [NO_EVIDENCE])
+    return min((1.0 + BESIDE) * own, *weighed)
 
 
 def _weigh_without(left_out: PaidEvidence, record: TrustRecord, here: GradientCost) -> float:

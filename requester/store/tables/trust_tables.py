@@ -93,7 +93,7 @@ class Reputation(Base):
     """What the answers of the evidence were paid, in the token's smallest units, of the same weight."""
     computed: Mapped[float] = mapped_column(default=0.0, server_default="0")
     """The same of their operations."""
-    payers: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    payers: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     """What of these three each requester's token gave; None before any was recorded."""
     at: Mapped[float]
     passed: Mapped[int] = mapped_column(default=0)
