@@ -1,11 +1,9 @@
 """A real service on loopback: uvicorn over a context, with no stages driving it."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import httpx
-import uvicorn
 from eth_account import Account
 from fastapi import FastAPI
 from siwe import SiweMessage
@@ -17,7 +15,8 @@ from requester.settings import RequesterSettings
 from requester.wiring import open_context
 from tests.api.declared import Declared
 from tests.kit.letters import letter, signed
-from tests.patience import PATIENCE_S, wait_until
+from tests.kit.prompt_server import PromptServer
+from tests.patience import PATIENCE_S
 
 
 class Service:
@@ -55,13 +54,10 @@ def serving(settings: RequesterSettings, path: str = "") -> Iterator[Service]:
         url = own_url(settings.host, door.getsockname()[1]) + path
         with open_context(settings, url) as context:
             app = create_app(context, nullcontext)
-            server = uvicorn.Server(build_server_config(app, settings))
-            thread = threading.Thread(target=server.run, args=([door],))
-            thread.start()
+            server = PromptServer(build_server_config(app, settings))
+            server.start([door])
             try:
-                wait_until(lambda: server.started)
                 yield Service(url, context, app)
             finally:
                 context.notifier.close()
-                server.should_exit = True
-                thread.join()
+                server.stop()

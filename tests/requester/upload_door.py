@@ -2,12 +2,10 @@
 
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
 import httpx
-import uvicorn
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import TaskState
@@ -17,6 +15,7 @@ from requester.app import create_app
 from requester.blobs._unfinished import BUSY
 from requester.edge.serving import build_server_config, open_listener
 from requester.store import identities
+from tests.kit.prompt_server import PromptServer
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -132,16 +131,13 @@ def opened(market: MarketFixture) -> Iterator[Door]:
 def served(market: MarketFixture) -> Iterator[str]:
     """The address of the market's HTTP door."""
     with open_listener("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(build_server_config(create_app(market.context, nullcontext), market.settings))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        wait_until(lambda: server.started)
+        server = PromptServer(build_server_config(create_app(market.context, nullcontext), market.settings))
+        server.start([listening])
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             market.context.notifier.close()
-            server.should_exit = True
-            thread.join()
+            server.stop()
 
 
 def accepted(door: Door, answer: httpx.Response) -> None:

@@ -1,7 +1,6 @@
 """A market for one worker on a real chain: honest as it stands; tests make it cheat by replacing one of its moves."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -43,8 +42,9 @@ from gradmarket.market.wire.poll import (
     hash_of,
 )
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
+from tests.kit.prompt_server import PromptServer
 from tests.onchain import OpenedJob
-from tests.patience import pause, wait_for_end, wait_until
+from tests.patience import pause
 
 PRICE = Units(7)
 FALSE_ROOT = Digest("blake3:" + "11" * 32)
@@ -512,12 +512,10 @@ class Server:
 
     def __init__(self, app: FastAPI, port: int = 0) -> None:
         silent: Any = {"log_config": None, "log_level": "critical", "access_log": False}
-        self._server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", ws="none", **silent))
-        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._server = PromptServer(uvicorn.Config(app, port=port, lifespan="off", ws="none", **silent))
 
     def __enter__(self) -> "Server":
-        self._thread.start()
-        wait_until(lambda: self._server.started)
+        self._server.start()
         self.port = int(self._server.servers[0].sockets[0].getsockname()[1])
         return self
 
@@ -526,11 +524,10 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.tell_to_stop()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        wait_for_end(self._thread)
+        self._server.stop()
 
 
 def other(value: Any, **changes: Any) -> Any:
