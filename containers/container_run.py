@@ -18,7 +18,7 @@ from gradmarket.client import RequesterClient
 from gradmarket.demo import demo_outcome
 from gradmarket.demo.demo_run import Clock, build_introduction, watch_job
 from gradmarket.demo.report import build_report, print_report
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.job_views import JobView
 

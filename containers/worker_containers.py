@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from containers.compose_project import CHAIN_INSIDE, INSIDE, LABEL, LOOK_EVERY_S, ComposeProject
 from gradmarket.demo.children import DemoFailed
-from gradmarket.demo.spec import CAST, HONEST
-from gradmarket.demo.workers import LEAVE_S, SETTINGS, find_newest_entry
+from gradmarket.demo.workers import CAST, HONEST, LEAVE_S, SETTINGS, find_newest_entry
 from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import Address
 

@@ -4,9 +4,12 @@ A chain with a folder holds an exclusive lock on its `anvil.lock` by a descripto
 exactly as long as that Anvil lives, so no second one can start on its state, and the lock identifies the process.
 Anvil is quiet and writes to no pipe, so that nobody has to drain one and the end of its parent does not end it.
 A chain without a folder ends with its parent.
+
+A chain is copied from the Anvil that runs in a folder, or from the state that it left there.
 """
 
 import fcntl
+import gzip
 import json
 import os
 import shutil
@@ -24,7 +27,7 @@ from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
-from contracts.private_files import private_folder
+from contracts import private_folder
 from contracts.processes import has_open_file, has_process_ended, listening_port
 from contracts.rpc import call_json_rpc, connect_to_node
 from contracts.toolchain import locate_tool
@@ -249,4 +252,30 @@ def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.01)
+    return True
+
+
+def is_chain_resumable(directory: Path) -> bool:
+    """Returns whether the folder has a chain that runs or can be started again."""
+    return (directory / STATE).is_file() or LocalChain.find_running_chain(directory) is not None
+
+
+def copy_state(directory: Path, to: Path) -> bool:
+    """Copies the chain as it is now into the new folder `to`; returns False if the folder has none.
+
+    Raises LocalChainFailed if the state is damaged.
+    """
+    running = LocalChain.find_running_chain(directory)
+    if running is not None:
+        state = gzip.decompress(bytes.fromhex(call_json_rpc(running.connect(), "anvil_dumpState")[2:]))
+    elif (directory / STATE).is_file():
+        state = (directory / STATE).read_bytes()
+    else:
+        return False
+    try:
+        json.loads(state)
+    except ValueError as error:
+        raise LocalChainFailed(f"{directory / STATE} was left half written") from error
+    to.mkdir(parents=True, exist_ok=True)
+    (to / STATE).write_bytes(state)
     return True

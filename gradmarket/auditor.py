@@ -3,6 +3,7 @@
 It is a separate process, on a machine of the determinism class that the job votes in; several may run in parallel. An
 auditor of another class audits nothing: it computes and sketches audited tasks, and thresholds are derived from these
 sketches. If a job's answers are scored, a machine of any class may audit, and it is given the accepted answer.
+Where no answers can be compared, it measures on which rows a small step along a gradient lowers the loss.
 """
 
 from collections import deque
@@ -20,14 +21,18 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_machine import AUTO, open_runner_on_device
-from gradmarket.compute.scoring import compute_loss_changes
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
+from gradmarket.market.gradient.arrays import Arrays
+from gradmarket.market.gradient.norm import move_along_gradient
 from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.loss_change_test import Change, compute_change
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.audits import (
+    OTHER_DRAWS,
     AuditAnswer,
     AuditRequest,
     AuditWork,
@@ -41,6 +46,24 @@ from gradmarket.network.addresses import REACH
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.sealing import SealingKey, load_or_create_sealing_key
 from graphdoc.encoding import Bytes
+
+
+def compute_loss_changes(
+    bench: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
+) -> list[Change]:
+    """Returns the loss change of each payload for this offer; `seed` draws the other rows.
+
+    Raises as Executor.work does.
+    """
+    state, draws = bench.draws(publication, offer, seed, OTHER_DRAWS)
+
+    def losses(at: Arrays) -> list[float]:
+        return [bench.loss(publication, at, draw) for draw in draws]
+
+    before = losses(state)
+    gradients = [bench.gradient(publication, offer, payload) for payload in payloads]
+    return [compute_change(before, losses(move_along_gradient(state, gradient))) for gradient in gradients]
+
 
 TRIES: Final = 3
 """Runs of one task. If no two of them agree, the machine is not fit to audit."""

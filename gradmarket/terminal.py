@@ -1,4 +1,6 @@
-"""All that the command prints goes through here: what strangers wrote controls no terminal."""
+"""All that the command prints goes through here: what strangers wrote controls no terminal. A
+table is as wide as the terminal, and whole where there is none, so that nothing is cut in a pipe or a file.
+"""
 
 import json
 from collections.abc import Iterable
@@ -6,7 +8,9 @@ from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
 
 from gradmarket.market.printable import escape_controls, printable_lines
 
@@ -27,3 +31,11 @@ class ShownConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    console = console or ShownConsole()
+    if not console.is_terminal:
+        wide = console.options.update(max_width=100_000)
+        console.width = max(console.width, Measurement.get(console, wide, table).maximum)
+    console.print(table)

@@ -1,4 +1,8 @@
-"""Named arrays as safetensors, read strictly: equal arrays have equal bytes, and files contain arrays only."""
+"""Named arrays as safetensors, read strictly: equal arrays have equal bytes, and files contain arrays only.
+
+Some arrays no file stores: each is another one moved on by one, as the next tokens of a text are. The stored array has
+one element more in its first dimension after the rows than both that are made of it.
+"""
 
 import json
 import math
@@ -168,3 +172,33 @@ def check_truths(name: str, array: np.ndarray) -> None:
     """Raises TensorsRefused where a bool array has a byte other than 0 and 1."""
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise TensorsRefused(f"{name} has truth values other than 0 and 1")
+
+
+Shifted = Mapping[str, str]
+"""Maps the name of each array that is not stored to the one that it is moved on from."""
+
+
+def list_stored_arrays(expected: Expected, shifted: Shifted) -> Expected:
+    """Returns shape and element type of each array that a file of the `expected` ones holds."""
+    longer = frozenset(shifted.values())
+    return {
+        name: ((shape[0], shape[1] + 1, *shape[2:]) if name in longer else shape, dtype)
+        for name, (shape, dtype) in expected.items()
+        if name not in shifted
+    }
+
+
+def split_stored_arrays(stored: Mapping[str, np.ndarray], shifted: Shifted) -> dict[str, np.ndarray]:
+    """Returns the stored arrays with those that are made of them, as views."""
+    ends = {name: stored[source][:, 1:] for name, source in shifted.items()}
+    return {name: array[:, :-1] if name in shifted.values() else array for name, array in stored.items()} | ends
+
+
+def join_shifted_arrays(arrays: Mapping[str, np.ndarray], shifted: Shifted) -> dict[str, np.ndarray]:
+    """Returns the arrays to store, of which `split_stored_arrays` makes these again."""
+    ends = {source: arrays[name][:, -1:] for name, source in shifted.items()}
+    return {
+        name: np.concatenate([array, ends[name]], axis=1) if name in ends else array
+        for name, array in arrays.items()
+        if name not in shifted
+    }

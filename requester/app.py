@@ -11,7 +11,7 @@ from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.views.job_views import Stats
 from gradmarket.network.environment import path_of
-from gradmarket.pages.rendering import ASSETS
+from gradmarket.pages import ASSETS
 from requester.api import (
     audit_routes,
     batching,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from contracts.private_files import OTHERS, private_folder
+from contracts import OTHERS, private_folder
 from contracts.processes import has_open_file
 from gradmarket.market.errors import Conflict, Refused
 

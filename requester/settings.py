@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
-from contracts.private_files import GROUP, OTHERS
+from contracts import GROUP, OTHERS
 from gradmarket.market.signing import NamedAddress
 from gradmarket.network.addresses import server_origin
 from gradmarket.network.environment import is_address, is_loopback

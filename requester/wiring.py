@@ -12,11 +12,10 @@ from eth_keys.datatypes import PrivateKey
 from sqlalchemy.engine import make_url
 from web3 import Web3
 
-from contracts import deployment, local, local_copy
+from contracts import deployment, local, private_folder
 from contracts.deployment import Deployment
 from contracts.gas_price import GWEI, WAITS
 from contracts.ledger import Ledger
-from contracts.private_files import private_folder
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
@@ -65,7 +64,7 @@ def open_chain(settings: RequesterSettings) -> Chain:
     Raises Refused where that one's state is gone.
     """
     path = settings.data / "deployment.json"
-    if settings.rpc is None and path.exists() and not local_copy.is_chain_resumable(settings.data / "chain"):
+    if settings.rpc is None and path.exists() and not local.is_chain_resumable(settings.data / "chain"):
         remedy = "name that chain's node with --rpc, bring the chain back with the rest by `gradmarket restore`"
         raise Refused(
             f"the chain that {path} names is not in {settings.data / 'chain'}",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gradmarket.demo.spec import JOB, PRICE
+from gradmarket.demo.workers import JOB, PRICE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import Costs, JobView

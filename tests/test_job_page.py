@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.commands.job_reference import build_job_reference, editors_schema
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from gradmarket.market.job import JobSpec
 from graphdoc import plugins
 from tests.source_tree import ROOT

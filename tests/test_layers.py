@@ -24,7 +24,7 @@ MAY_IMPORT: Final = {
     "client": MARKET | {"client", "network"},
     "pages": MARKET | {"pages"},
     "terminal": MARKET | {"terminal"},
-    "output_files": MARKET | {"output_files"},
+    "user_files": MARKET | {"user_files"},
     "contracts": MARKET | {"contracts", "network"},
     "runner": MARKET | {"runner"},
     "compute": MARKET | {"compute", "runner", "network"},
@@ -39,7 +39,7 @@ MAY_IMPORT: Final = {
         "compute",
         "pages",
         "terminal",
-        "output_files",
+        "user_files",
         "runner",
         "contracts",
         "network",
@@ -77,7 +77,7 @@ REQUESTER: Final = {
 }
 
 WORKER: Final = {
-    **dict.fromkeys(("durable", "journal", "problems", "settings", "signals", "wallet", "options", "work_schedule"), 0),
+    **dict.fromkeys(("durable", "journal", "settings", "signals", "wallet", "options", "work_schedule"), 0),
     "protocol": 1,
     "money": 2,
     "markets": 3,
@@ -91,7 +91,7 @@ MARKET_RULES: Final = "gradmarket.market"
 MARKET_LAYERS: Final = (
     (
         "terms errors printable fields digests merkle signing messages task_plan money release sign_in_message "
-        "data.inputs gradient.arrays spec_diff"
+        "gradient.arrays"
     ),
     "wire",
     "gradient",

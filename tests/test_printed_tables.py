@@ -5,13 +5,13 @@ from io import StringIO
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.commands import printed
+from gradmarket import terminal
 
 
 def printed_on(console: Console, stream: StringIO) -> str:
     table = Table("id", "why")
     table.add_row("a" * 16, "a reason of more than eighty letters, " * 4)
-    printed.print_table(table, console)
+    terminal.print_table(table, console)
     return stream.getvalue()
 
 

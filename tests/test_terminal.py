@@ -17,7 +17,7 @@ from rich.table import Table
 from gradmarket.client.client_errors import parse_problem
 from gradmarket.commands import job_commands, ledger, progress
 from gradmarket.commands.edge import say_json
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from gradmarket.market import admissible
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
@@ -29,9 +29,9 @@ from gradmarket.market.wire.audits import AuditRequest
 from gradmarket.market.wire.poll import LeaseReturn, PollRequest
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from gradmarket.mistakes import print_error
-from gradmarket.pages.rendering import Templates
-from gradmarket.sdk.bar import open_progress_bar
+from gradmarket.pages import Templates
 from gradmarket.sdk.curve import _draw_svg
+from gradmarket.sdk.job_handle import open_progress_bar
 from gradmarket.terminal import ShownConsole, echo_text
 from requester import logs
 from tests import source_tree

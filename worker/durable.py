@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from contracts.private_files import private_folder
+from contracts import private_folder
 from gradmarket.market.errors import Conflict
 from graphdoc.encoding import Bytes
 

@@ -9,18 +9,17 @@ from typing import Final
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.compute import kept_memory
+from gradmarket.compute import machine
 from gradmarket.compute.own_machine import open_runner_on_device
 from gradmarket.market.errors import Refused
 from graphdoc.runner.driver import Management
-from worker import durable, wallet
+from worker import Untrusted, durable, wallet
 from worker.features import FEATURES
 from worker.journal import Journal
 from worker.markets.market_session import Shared, Wrap
 from worker.markets.scheduler import Scheduler
 from worker.money import ownership
 from worker.money.session_summary import SoFar, Summary, build_session_summary, log_session_summary, sum_accounts
-from worker.problems import Untrusted
 from worker.protocol.own_limits import runner_settings
 from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
@@ -48,7 +47,7 @@ def run_worker(
     Raises Untrusted if the only market is not what it says, after redeeming its vouchers; Conflict if another worker
     uses the folder; Refused if markets are to be discovered and no node is set.
     """
-    kept_memory.keep_freed()
+    machine.keep_freed()
     journal = journal or Journal()
     if signals is None:
         signals = Signals()

@@ -13,7 +13,7 @@ from benchmarks.rig.browser import chromium
 from benchmarks.rig.patience import PATIENCE_S
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 
 SPEC: Final[dict[str, Any]] = {**JOB, "rounds": 16, "stop": []}
 SIZE: Final[ViewportSize] = {"width": 1000, "height": 1080}

@@ -6,8 +6,7 @@ from random import Random
 from typing import Any, Final
 
 from fuzz.calls.recipes import Made, tensor
-from graphdoc.document.arguments import INTEGER_LIMIT
-from graphdoc.document.kinds import DTYPES, MEMORY_FORMATS
+from graphdoc.document.arguments import DTYPES, INTEGER_LIMIT, MEMORY_FORMATS
 from graphdoc.operators import ALLOWED
 
 HONEST: Final = 0.25

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from graphdoc.document.arguments import INTEGER_LIMIT
-from graphdoc.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
+from graphdoc.document.arguments import DTYPES, INPUT_DTYPES, INTEGER_LIMIT, MEMORY_FORMATS
 from graphdoc.document.schema import DIMENSION_LIMIT
 from graphdoc.operators import ALLOWED
 

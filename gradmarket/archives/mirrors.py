@@ -16,7 +16,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.terms import Digest, JobId
-from gradmarket.network.download_errors import DownloadRefused
+from gradmarket.network import DownloadRefused
 from gradmarket.network.environment import is_address
 from graphdoc.encoding import Bytes
 

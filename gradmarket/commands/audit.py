@@ -13,10 +13,10 @@ from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
 from gradmarket.network.environment import is_address
-from gradmarket.output_files import check_writable
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import check_writable
 
 FOLDER: Final = Path.home() / ".gradmarket" / "audits"
 INCOMPLETE: Final = 3

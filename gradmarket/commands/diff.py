@@ -7,11 +7,11 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from gradmarket.commands import printed
+from gradmarket import terminal
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find_endpoint
+from gradmarket.market.admissible import list_differences
 from gradmarket.market.printable import replace_controls
-from gradmarket.market.spec_diff import list_differences
 from gradmarket.terminal import ShownConsole, echo_text
 
 
@@ -35,7 +35,7 @@ def diff(
     table = Table(Column("field", no_wrap=True), *(Column(view.id, overflow="fold") for view in views))
     for path, values in found.items():
         table.add_row(escape(path), *(escape(replace_controls(show_value(value))) for value in values))
-    printed.print_table(table, ShownConsole())
+    terminal.print_table(table, ShownConsole())
 
 
 def show_value(value: Any) -> str:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from gradmarket.commands import calibration, diff, ledger, plan, printed, progress, proposal
+from gradmarket import terminal
+from gradmarket.commands import calibration, diff, ledger, plan, progress, proposal
 from gradmarket.commands.edge import (
     DataOption,
     JobArgument,
@@ -32,8 +33,8 @@ from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
-from gradmarket.output_files import check_writable
 from gradmarket.terminal import ShownConsole, echo_text
+from gradmarket.user_files import check_writable
 
 LISTED: Final = ("rounds done", "accepted", "rejected", "paid")
 """The figures of a list of jobs."""
@@ -144,7 +145,7 @@ def _print_jobs(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> 
         figures = dict(progress.list_job_figures(job, token))
         row = (job.id, escape(job.name), job.state, *(figures[name] for name in LISTED))
         table.add_row(*row, *([escape(job.reason)] if beside else []))
-    printed.print_table(table, console)
+    terminal.print_table(table, console)
     for job in jobs if not beside else ():
         if job.reason:
             console.print(f"{job.id}: {job.reason}", markup=False, highlight=False, soft_wrap=True)
@@ -323,7 +324,7 @@ def checkpoints(
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in (one.metrics or {}).items())
         kept = "best" if one.best else "yes" if one.stored else ""
         table.add_row(str(one.round), one.parameters, escape(metrics), kept)
-    printed.print_table(table, ShownConsole())
+    terminal.print_table(table, ShownConsole())
 
 
 def _print_job(job: JobView, token: TokenUnit) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gradmarket.client import RequesterClient
-from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market import admissible
 from gradmarket.market.admissible import fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.views.job_views import NewerPart
+from gradmarket.user_files import check_input, load_json_object
 
 THE_JOB: Final = "the job"
 MEND: Final = "mend it in the file; docs/job.md has every field (`gradmarket job reference`)"

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from gradmarket.commands import printed
+from gradmarket import terminal
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import NotFound
@@ -63,8 +63,8 @@ def _print_ledger(report: LedgerView, books: BooksView, token: TokenUnit) -> Non
     for name, balance in books.accounts.items():
         accounts.add_row(escape(name), token.text(balance))
     console = ShownConsole()
-    printed.print_table(moves, console)
-    printed.print_table(accounts, console)
+    terminal.print_table(moves, console)
+    terminal.print_table(accounts, console)
     console.print(_describe_balance(report, books), soft_wrap=True, markup=False)
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
+from gradmarket import terminal
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.commands import printed
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.commands.job_file import read_job_in
 from gradmarket.commands.needs import Resources, Speed, estimate_large_model, list_resource_lines
@@ -33,11 +33,11 @@ from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
-from gradmarket.output_files import check_writable
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
 from gradmarket.trust.played_rings import RINGS, Interval, PlayedRings
+from gradmarket.user_files import check_writable
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
 AuditOption = Annotated[
@@ -273,11 +273,11 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
         odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
         lean = "any" if row.unseen_push is None else f"{row.unseen_push:.3g}"
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}", lean)
-    printed.print_table(table)
-    printed.print_table(_build_gains_table(expected))
+    terminal.print_table(table)
+    terminal.print_table(_build_gains_table(expected))
     echo_text(GAINS)
     if expected.played is not None:
-        printed.print_table(_build_played_table(expected, expected.played))
+        terminal.print_table(_build_played_table(expected, expected.played))
         echo_text(_describe_played(expected.played))
     if expected.returning is not None:
         echo_text(

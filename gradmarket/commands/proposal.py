@@ -13,7 +13,6 @@ from gradmarket.commands.needs import in_bytes, task_download
 from gradmarket.commands.proposing import CODECS, IDLE, HomeLink, Proposed, TaskSize, propose_momentum, propose_step
 from gradmarket.commands.resources import load_document_and_bound
 from gradmarket.endpoint import find_endpoint
-from gradmarket.json_input import check_input
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
@@ -25,6 +24,7 @@ from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.terminal import echo_json, echo_text
+from gradmarket.user_files import check_input
 
 OUTER_RATE: Final = 0.7
 """DiLoCo's (Douillard et al. 2023)."""

@@ -11,9 +11,7 @@ import typer
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.json_input import check_input, load_json_object
 from gradmarket.market.errors import Refused
-from gradmarket.output_files import check_writable
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
@@ -21,6 +19,7 @@ from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
 from gradmarket.simulation.skew_picture import draw_skew_svg
 from gradmarket.simulation.strategies import STRATEGIES
 from gradmarket.terminal import ShownConsole, echo_text
+from gradmarket.user_files import check_input, check_writable, load_json_object
 
 MixOption = Annotated[
     list[str] | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from gradmarket.commands import printed
+from gradmarket import terminal
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
@@ -116,7 +116,7 @@ def listed(
     table = Table("name", "role", "made", "ends")
     for entry in tokens:
         table.add_row(entry.name, entry.role, entry.created_at or "", entry.expires_at or "never")
-    printed.print_table(table)
+    terminal.print_table(table)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 
 LOCK: Final = ".lock"

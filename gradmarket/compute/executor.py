@@ -28,7 +28,7 @@ from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
-from gradmarket.network.download_errors import DownloadRefused
+from gradmarket.network import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.runner.market_runner import TaskInputs
 from graphdoc.cost import Cost

@@ -19,9 +19,9 @@ from gradmarket.compute.cache import Cache
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import ANSWER_WITHIN, hash_of
+from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.addresses import DATA_SERVERS, STORES, NetworkPlace, Resolve, check_link_target, resolve_host
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 
 REDIRECTS: Final = 4

@@ -1,5 +1,7 @@
-"""What a machine takes on: its limits, and what one task costs on it. Pure."""
+"""What a machine takes on: its limits, and what one task costs on it; and what the C library keeps of memory."""
 
+import ctypes
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -54,3 +56,21 @@ def too_heavy(flops: float, memory: int, limits: MachineLimits) -> Unfit | None:
 def find_device_unfit(only_on_cpu: str, limits: MachineLimits) -> Unfit | None:
     """Declines a step that has no deterministic CUDA kernel (`only_on_cpu` names it): verifiers compare exact bits."""
     return Unfit.NOT_ON_CUDA if only_on_cpu and limits.device != "cpu" else None
+
+
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+"""Their numbers in glibc's malloc.h; see mallopt(3)."""
+KEPT: Final = 2**26
+"""Most bytes that the end of each heap keeps free."""
+LARGEST: Final = 2**25
+"""Bytes of the largest block that comes from a heap, and the most that glibc takes here."""
+
+
+def keep_freed() -> None:
+    """Has glibc keep for the next task what a task gives back: to get the pages anew takes longer than to pack an
+    answer of some megabytes. Other C libraries do as they like."""
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, LARGEST)
+        mallopt(_TRIM_THRESHOLD, KEPT)

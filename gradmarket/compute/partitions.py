@@ -16,7 +16,7 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.model.drawn_rows import build_drawn_counts
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.terms import Digest
-from gradmarket.network.download_errors import PartitionUnfit
+from gradmarket.network import PartitionUnfit
 from gradmarket.runner import Runner
 
 PARTITIONS_KEPT: Final = 4

@@ -17,7 +17,7 @@ from gradmarket.market.rules.overlap import BEFORE
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.runner import DocumentInfo
 from graphdoc.encoding import Bytes
 from graphdoc.tensors import HEADER_LIMIT, view_tensors

@@ -17,7 +17,7 @@ from gradmarket.market.terms import Digest
 from graphdoc import formats
 from graphdoc.encoding import canonical
 from graphdoc.formats import format_of
-from graphdoc.shifted_arrays import Shifted, join_shifted_arrays
+from graphdoc.tensors import Shifted, join_shifted_arrays
 
 HELD_OUT: Final = "test"
 SHIFTED: Final[Shifted] = MappingProxyType({"y": "x"})

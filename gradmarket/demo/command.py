@@ -12,8 +12,8 @@ from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.demo import kept_demos
 from gradmarket.demo.children import STOPS
 from gradmarket.demo.demo_run import run_demo
-from gradmarket.output_files import check_writable
 from gradmarket.terminal import ShownConsole, echo_text
+from gradmarket.user_files import check_writable
 
 app = typer.Typer(invoke_without_command=True)
 

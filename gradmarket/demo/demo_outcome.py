@@ -12,7 +12,7 @@ from contracts import events
 from contracts.ledger import Ledger
 from gradmarket.client import RequesterClient
 from gradmarket.demo.children import DemoFailed
-from gradmarket.demo.spec import GOAL, PRICE
+from gradmarket.demo.workers import GOAL, PRICE
 from gradmarket.market.terms import Address, BatchState, Digest, JobState, ReplicaState
 from gradmarket.market.views.job_views import JobView, Stats
 from gradmarket.market.views.payment_views import JobWorkerView

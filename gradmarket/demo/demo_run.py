@@ -18,7 +18,7 @@ from gradmarket.demo import demo_outcome, kept_demos, service, workers
 from gradmarket.demo.children import DemoFailed, DemoProcesses
 from gradmarket.demo.report import build_report, print_report
 from gradmarket.demo.service import Service
-from gradmarket.demo.spec import CAST, JOB
+from gradmarket.demo.workers import CAST, JOB
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState

@@ -1,10 +1,10 @@
 """Checks of a job that need neither a service nor a computation: its named plug-ins, its amounts and its deadlines.
 
-A posted job takes over fields of the one that it continues.
+A posted job takes over fields of the one that it continues. Jobs are compared field by field.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -119,3 +119,20 @@ def fill_fields(posted: Mapping[str, Any], before: JobSpec, publication: Publica
         parts = ("document", "parameters", "evaluation", "metrics")
         fields["model"] = {part: digest for part in parts if (digest := getattr(publication, part)) is not None}
     return fields | dict(posted)
+
+
+def list_fields(spec: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Returns a job's fields by their paths, such as optimizer.lr; lists are values."""
+    found: dict[str, Any] = {}
+    for name, value in spec.items():
+        path = f"{above}{name}"
+        found |= list_fields(value, f"{path}.") if isinstance(value, Mapping) and value else {path: value}
+    return found
+
+
+def list_differences(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Returns, by field, the value of each job where not all are alike; None where a job does not have the field."""
+    each = [list_fields(spec) for spec in specs]
+    paths = dict.fromkeys(path for fields in each for path in fields)
+    values = {path: [fields.get(path) for fields in each] for path in paths}
+    return {path: of_all for path, of_all in values.items() if any(one != of_all[0] for one in of_all)}

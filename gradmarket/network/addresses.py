@@ -13,8 +13,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 
+from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.network.environment import PORTS
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from gradmarket.pages.rendering import ASSETS, Templates
+from gradmarket.pages import ASSETS, Templates
 from gradmarket.public_audit.job_proof import ON_CHAIN, Clause, ClauseResult
 
 PROVEN: Final = "proven"

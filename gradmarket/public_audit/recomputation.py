@@ -32,7 +32,7 @@ from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
 from gradmarket.market.wire.poll import digest_of, hash_of
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
+from gradmarket.network import DownloadFailed, DownloadRefused, PartitionUnfit
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.runner import DocumentInfo, Runner

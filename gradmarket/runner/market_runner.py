@@ -11,8 +11,7 @@ from pydantic import Field, TypeAdapter
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.model.corrections import CORRECTION
-from gradmarket.market.model.drawn_rows import DRAWN
+from gradmarket.market.model.drawn_rows import CORRECTION, DRAWN
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.window_state import MEMORY, by_step, own_names
 from gradmarket.market.step import Step, WindowStep

@@ -1,26 +1,30 @@
-"""One job: its state, a bar while it runs, and its parameters loaded into the researcher's own module."""
+"""One job: its state, a bar while it runs, and its parameters loaded into the researcher's own module.
+
+Rounds are shown as a progress bar on a terminal, and as one line each elsewhere.
+"""
 
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
 from gradmarket.callbacks import Callback
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
-from gradmarket.commands.following import OVER, describe_outage, follow_job, record_callbacks, refuse_pause
+from gradmarket.commands.following import OVER, Show, describe_outage, follow_job, record_callbacks, refuse_pause
 from gradmarket.data.image_folders import FOLDER, encode_pictures
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.tables import encode_table, list_known_inputs, table_of
 from gradmarket.data.token_rows import Text, encode_text, load_text_rows
-from gradmarket.json_input import check_input
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
@@ -28,11 +32,35 @@ from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import CheckpointView, Extension, JobView, RoundView
 from gradmarket.sdk.arguments import check_callbacks, check_module, check_seconds
-from gradmarket.sdk.bar import open_progress_bar
 from gradmarket.sdk.curve import Curve, draw_loss_curve
 from gradmarket.terminal import ShownConsole
+from gradmarket.user_files import check_input
 from graphdoc.export import load_state
 from graphdoc.tensors import unpack_tensors
+
+
+@contextmanager
+def open_progress_bar(console: Console, token: TokenUnit) -> Iterator[Show]:
+    """Yields `show`, which takes the job's view whenever something may have changed."""
+    if not console.is_terminal:
+        with progress.display_progress(console, token) as show:
+            yield show
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[told]}", markup=False), console=console) as shown:
+        task = shown.add_task("", total=None, told="")
+
+        def show_bar(job: JobView) -> None:
+            done = 0 if job.round is None else job.round + 1
+            shown.update(task, description=job.name, total=job.rounds, completed=done, told=_format_figures(job, token))
+
+        yield show_bar
+
+
+def _format_figures(job: JobView, token: TokenUnit) -> str:
+    """Returns the known figures besides the rounds, and why the job waits."""
+    facts = [f"{name} {value}" for name, value in progress.list_job_figures(job, token)[1:] if value != "-"]
+    return "  ".join([*facts, job.reason]).strip()
 
 
 class JobEnded(MarketError):

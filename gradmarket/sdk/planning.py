@@ -9,7 +9,6 @@ from torch import nn
 
 from gradmarket.commands.needs import Resources, Speed, compute_resources, in_words_of_time, list_resource_lines
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
-from gradmarket.json_input import check_input
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.layout import build_layout, check_weighed
@@ -26,6 +25,7 @@ from gradmarket.sdk.measuring import (
 )
 from gradmarket.sdk.model import check_rows_apart, set_job_arithmetic, warn_of_coupled_rows
 from gradmarket.sdk.rows import load_rows, load_validation
+from gradmarket.user_files import check_input
 from graphdoc import formats
 from graphdoc.document import schema
 from graphdoc.export import Loss, check_taken, export_module

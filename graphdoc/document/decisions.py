@@ -3,10 +3,14 @@
 `nn.TransformerEncoder` and `nn.TransformerDecoder` look whether a mask is the causal one. The module is run once on the
 example, and each decision is repeated in its order while it is traced. A decision that depends on the data would show
 as other bits where document and module are compared.
+
+A function of torch's is exchanged for the one that traces alone: other threads call torch's own. Where two trace at a
+time, functions may not come back in order: whoever publishes in threads takes turns (sdk.model).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Final
 
 import torch
@@ -14,7 +18,26 @@ from torch import Tensor, nn
 from torch.nn.modules import transformer
 
 from graphdoc.document.equality import restore_buffers
-from graphdoc.document.exchanged import exchange_function
+
+_TRACES: Final = ContextVar("traces", default=False)
+
+
+@contextmanager
+def exchange_function(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Inside, `function` stands for the owner's function of this name."""
+    before = getattr(owner, name)
+
+    def chosen(*arguments: Any, **named: Any) -> Any:
+        return (function if _TRACES.get() else before)(*arguments, **named)
+
+    setattr(owner, name, chosen)
+    outer = _TRACES.set(True)
+    try:
+        yield
+    finally:
+        _TRACES.reset(outer)
+        setattr(owner, name, before)
+
 
 _DECIDES: Final = "_detect_is_causal_mask"
 

@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec
 
+from graphdoc.document.arguments import INPUT_DTYPES
 from graphdoc.document.encode import DTYPE_NAMES, Same, encode_argument
 from graphdoc.document.exported import (
     content_name,
@@ -23,7 +24,6 @@ from graphdoc.document.exported import (
     tensor_of,
 )
 from graphdoc.document.functional import Trace, build_functional_trace
-from graphdoc.document.kinds import INPUT_DTYPES
 from graphdoc.document.refusals import build_document_refusal, operator_name
 from graphdoc.document.rephrase import build_operation
 from graphdoc.document.rephrased_draws import is_drawing

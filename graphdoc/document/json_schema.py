@@ -7,9 +7,16 @@ limits of the whole.
 from typing import Any, Final
 
 from graphdoc.document import node_schema, schema
-from graphdoc.document.arguments import EQUATION, INTEGER_LIMIT, LIST_LIMIT, NON_FINITE
+from graphdoc.document.arguments import (
+    DTYPES,
+    EQUATION,
+    INPUT_DTYPES,
+    INTEGER_LIMIT,
+    LIST_LIMIT,
+    MEMORY_FORMATS,
+    NON_FINITE,
+)
 from graphdoc.document.graph import Scan
-from graphdoc.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
 from graphdoc.operators import ALLOWED
 from graphdoc.operators.entry import OperatorEntry
 

@@ -14,7 +14,7 @@ from graphdoc.document.arguments import LIST_LIMIT, Reference, check_argument, r
 from graphdoc.document.graph import Node, Scan
 from graphdoc.errors import DocumentRefused
 from graphdoc.operators import ALLOWED
-from graphdoc.operators.counted import COUNTED
+from graphdoc.operators.entry import COUNTED
 
 NODES_LIMIT: Final = 20_000
 VALUES_LIMIT: Final = 100_000

@@ -1,4 +1,7 @@
-"""A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
+"""A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it.
+
+Where no part asks if it is in training, the traces of training and of evaluation are one.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -14,13 +17,11 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_map_only
 
-from graphdoc.document.decisions import capture_decisions
+from graphdoc.document.decisions import capture_decisions, exchange_function
 from graphdoc.document.emit import emit_document
 from graphdoc.document.equality import check_equal, failed_on_rows, rows_taken
-from graphdoc.document.exchanged import exchange_function
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import STEP_ERRORS, Program
-from graphdoc.document.modes import knows_its_mode, watch_mode_reads
 from graphdoc.document.product_precisions import multiply_whole
 from graphdoc.document.refusals import CTC
 from graphdoc.document.schema import parse_document, set_arithmetic
@@ -28,6 +29,38 @@ from graphdoc.document.sequences import OneCall
 from graphdoc.document.unfit import refuse_sum, refuse_unfit
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
+
+
+class _Asked:
+    """Stands for `training` of all modules, and tells who reads it."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def __get__(self, module: Any, _owner: Any) -> Any:
+        if module is None:
+            return self
+        self._tell()
+        return vars(module)["training"]
+
+    def __set__(self, module: Any, value: bool) -> None:
+        vars(module)["training"] = value
+
+
+@contextmanager
+def watch_mode_reads(tell: Callable[[], None]) -> Iterator[None]:
+    """Inside, whenever a module's mode is asked for, it is told."""
+    nn.Module.training = _Asked(tell)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del nn.Module.training
+
+
+def knows_its_mode(module: nn.Module) -> bool:
+    """Whether a part does something of its own when the mode is set: it may be another part then, without asking."""
+    return any(type(part).train is not nn.Module.train for part in module.modules())
+
 
 Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """(the module's answer, the target) -> (mean loss over the rows, each metric's sum over the rows)."""

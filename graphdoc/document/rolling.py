@@ -15,7 +15,7 @@ from graphdoc.document.graph import Scan
 from graphdoc.document.loop_steps import Encoded, Form, Leaf, LoopSteps, WrittenOut
 from graphdoc.document.schema import FORMAT, SCANNING
 from graphdoc.operators import ALLOWED
-from graphdoc.operators.counted import COUNTED
+from graphdoc.operators.entry import COUNTED
 
 LEAST: Final = 32
 """Steps of a loop that is rolled up: fewer are read and bounded as well written out."""

@@ -20,9 +20,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from graphdoc.document.arguments import refuse_unless
+from graphdoc.document.arguments import INPUT_DTYPES, refuse_unless
 from graphdoc.document.graph import Arithmetic, Document, Input, Scan
-from graphdoc.document.kinds import INPUT_DTYPES
 from graphdoc.document.node_schema import read_nodes
 from graphdoc.encoding import canonical, digest_of
 from graphdoc.errors import DocumentRefused

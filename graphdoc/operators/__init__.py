@@ -1,4 +1,4 @@
-"""The operators that documents may use, with their types and costs. A new one is one line in its family's table.
+"""The operators that documents may use, with their types and costs. A new one is one line of its family.
 
 A key is looked up in `ALLOWED` only. `aten(…)` is the ATen operator of the key's name and overload, with every argument
 of its schema in order; the operators of `own(…)` are in kernels.py. No operator writes to its arguments, draws from a
@@ -9,43 +9,12 @@ an integer value), ints, float, floats, number (an int or a float), bool, dtype,
 einsum), none, true, false, zero (always that constant), a|b (one of these words); `?` allows null.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from graphdoc.operators import (
-    activations,
-    algebra,
-    attention,
-    chance,
-    choices,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    integers,
-    losses,
-    normalization,
-    pooling,
-    reductions,
-    shapes,
-)
-from graphdoc.operators.entry import OperatorEntry
+from graphdoc.operators import element_operators, layer_operators
+from graphdoc.operators.entry import Entries, OperatorEntry
 
-FAMILIES: Final = (
-    algebra,
-    convolution,
-    pooling,
-    normalization,
-    activations,
-    attention,
-    losses,
-    elementwise,
-    choices,
-    reductions,
-    shapes,
-    indexing,
-    creation,
-    chance,
-    integers,
-)
-ALLOWED: Final[dict[str, OperatorEntry]] = {key: entry for family in FAMILIES for key, entry in family.ENTRIES.items()}
+FAMILIES: Final[Mapping[str, Entries]] = {**layer_operators.FAMILIES, **element_operators.FAMILIES}
+ALLOWED: Final[dict[str, OperatorEntry]] = {key: entry for family in FAMILIES.values() for key, entry in family.items()}
 """The allow-list."""

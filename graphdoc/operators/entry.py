@@ -1,8 +1,13 @@
-"""The entries of this folder's tables. No torch: shapes are read from any object that has them."""
+"""The entries of this folder's tables. No torch: shapes are read from any object that has them.
+
+A scan's counter may stand in place of arguments on which no result's shape and no cost depends. A slice's length may
+depend on its ends; it is never more than the tensor has, and one of another shape than in the first step is refused
+before it is read.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from graphdoc.operators.costs import Cost
 
@@ -41,3 +46,17 @@ def own(types: str, cost: Cost, extra: Extra | None = None) -> OperatorEntry:
 def _build_entry(types: str, cost: Cost, own: bool, extra: Extra | None) -> OperatorEntry:
     arguments, _, results = types.partition("->")
     return OperatorEntry(tuple(arguments.split()), tuple(results.split()), cost, own, extra)
+
+
+COUNTED: Final[dict[str, tuple[int, ...]]] = {
+    "select.int": (2,),
+    "slice.Tensor": (2, 3),
+    "narrow.default": (2,),
+    "select_scatter.default": (3,),
+    "slice_scatter.default": (3, 4),
+    **dict.fromkeys(("add.Tensor", "sub.Tensor", "mul.Tensor"), (1,)),
+    **dict.fromkeys(("dropout.hash", "dropout.feature", "dropout.alpha"), (2,)),
+    **dict.fromkeys(("chance.uniform", "chance.normal", "chance.bernoulli"), (2,)),
+    "attention.dropout": (8,),
+}
+"""By operator."""

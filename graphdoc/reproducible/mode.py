@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_leaves
 
 from graphdoc.errors import DocumentRefused
+from graphdoc.reproducible.exact import hold_scratch
 from graphdoc.reproducible.kernel_table import KERNELS
 from graphdoc.reproducible.once_rounded import EXACT
-from graphdoc.reproducible.scratch import hold_scratch
 
 _HALVES: Final = (torch.bfloat16, torch.float16)
 

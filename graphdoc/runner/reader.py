@@ -16,8 +16,7 @@ from graphdoc.formats import format_of
 from graphdoc.runner.arena import Arena, Placements, encode_placements, end_of, plan_placements
 from graphdoc.runner.process import ChildProcess
 from graphdoc.runner.settings import RunnerSettings
-from graphdoc.shifted_arrays import Shifted
-from graphdoc.tensors import Expected, check_truths
+from graphdoc.tensors import Expected, Shifted, check_truths
 from graphdoc.values import Outside
 
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.reading")

@@ -13,8 +13,7 @@ from graphdoc.formats import format_of, list_format_names
 from graphdoc.runner import serving
 from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.serving import Request
-from graphdoc.shifted_arrays import list_stored_arrays, split_stored_arrays
-from graphdoc.tensors import Expected, check_truths
+from graphdoc.tensors import Expected, check_truths, list_stored_arrays, split_stored_arrays
 from graphdoc.values import find_misfit
 
 

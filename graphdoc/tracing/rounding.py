@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphdoc.operators import shapes
+from graphdoc.operators.element_operators import SHAPES
 from graphdoc.tracing.nodes import run_backward, run_forward
 from graphdoc.tracing.passes import CallStep
 from graphdoc.tracing.values import Traced, Value
@@ -25,7 +25,7 @@ from graphdoc.tracing.values import Traced, Value
 PRODUCTS: Final = frozenset(
     f"{name}.default" for name in ("linear", "matmul", "mm", "bmm", "mv", "dot", "outer", "embedding")
 ) | {"mul.Tensor", "sum.default", "sum.dim_IntList"}
-MOVES: Final = frozenset(shapes.ENTRIES)
+MOVES: Final = frozenset(SHAPES)
 """Operators that only move elements: forward they round nothing, backward they may add."""
 UNIT: Final = 2.0**-24
 EXACT_UNIT: Final = 2.0**-53

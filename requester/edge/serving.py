@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire.poll import KEPT_ALIVE
 from gradmarket.network.own_release import own_header
-from gradmarket.pages.rendering import NOSNIFF
+from gradmarket.pages import NOSNIFF
 from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, build_protocol_class
 from requester.settings import RequesterSettings
 

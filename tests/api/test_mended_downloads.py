@@ -18,7 +18,7 @@ from gradmarket.compute import fetch
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.network import DownloadFailed, DownloadRefused
 from tests.api.api_service import Service
 
 PIECE = 1 << 10

@@ -26,12 +26,12 @@ from tests.attacks.scene import Scene
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import DEPLOYER, HOUR, with_money
 from tests.ops.signed_in import signed_in
+from worker import Untrusted
 from worker.features.discovery.announcements import Discovery
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView, choose_rpc
 from worker.money.redeemer import Redeemer
-from worker.problems import Untrusted
 
 HONEST = "https://honest.example"
 EVIL = "\x1b]52;c;aGFja2Vk\x07\u202egnp.exe"

@@ -11,7 +11,7 @@ from containers import engine as engines
 from containers.compose_project import ComposeProject
 from containers.container_run import play
 from containers.worker_containers import WorkerContainers
-from gradmarket.demo.spec import PRICE
+from gradmarket.demo.workers import PRICE
 from gradmarket.market.views.job_views import JobView
 from tests.lanes import FULL
 from tests.patience import TEST_S

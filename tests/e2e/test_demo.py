@@ -19,7 +19,7 @@ from gradmarket.demo import kept_demos
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.demo_run import run_demo
 from gradmarket.demo.service import start_service, stop_chain
-from gradmarket.demo.spec import PRICE
+from gradmarket.demo.workers import PRICE
 from tests.e2e.processes_left import wait_until_left
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S

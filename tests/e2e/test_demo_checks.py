@@ -8,7 +8,7 @@ import pytest
 
 from gradmarket.demo.cheat import draw_noise, sign_flip
 from gradmarket.demo.demo_outcome import DemoOutcome, Escrow, Pay, check_outcome
-from gradmarket.demo.spec import JOB, PRICE
+from gradmarket.demo.workers import JOB, PRICE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import Stats

@@ -12,7 +12,7 @@ from openapi_python_client import generate
 from openapi_python_client.config import Config, ConfigFile, MetaType
 
 from gradmarket.demo.service import Service
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 from tests.town import ALONE

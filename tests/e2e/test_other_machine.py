@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradmarket.demo.children import DemoProcesses
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 from tests.town import ALONE

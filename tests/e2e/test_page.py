@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
-from gradmarket.demo.spec import JOB
-from gradmarket.pages.rendering import format_bytes
+from gradmarket.demo.workers import JOB
+from gradmarket.pages import format_bytes
 from tests.chromium import chromium, needs_chromium
 from tests.lanes import FULL
 from tests.patience import wait_until

@@ -18,7 +18,7 @@ from contracts.local import development_key
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from tests.chromium import chromium, needs_chromium

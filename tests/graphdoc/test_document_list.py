@@ -14,9 +14,9 @@ BEGIN, END = "<!-- operators: begin -->\n", "<!-- operators: end -->\n"
 def listed() -> str:
     """A line for each family; a key without its overload where that says nothing."""
     lines = ["| family | operators |", "|---|---|"]
-    for family in FAMILIES:
-        keys = ", ".join(f"`{key.removesuffix('.default')}`" for key in family.ENTRIES)
-        lines.append(f"| {family.__name__.rpartition('.')[2]} | {keys} |")
+    for family, entries in FAMILIES.items():
+        keys = ", ".join(f"`{key.removesuffix('.default')}`" for key in entries)
+        lines.append(f"| {family} | {keys} |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,10 +5,10 @@ import math
 import pytest
 from pydantic import ValidationError
 
+from gradmarket.market.admissible import list_differences
 from gradmarket.market.fields import Labels
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.metric_names import find_best_round
-from gradmarket.market.spec_diff import list_differences
 
 JOB = {
     "name": "n",

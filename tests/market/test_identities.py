@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.workers import JOB
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, identities, reputation, voting
 from gradmarket.market.rules.assignment import Party

@@ -10,8 +10,8 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
+from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.addresses import DATA_SERVERS, REACH, STORES, check_link_target
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from tests.network.servers import serving
 from worker.settings import WorkerSettings
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+from contracts import GROUP, private_folder
 from contracts.local import LocalChain
-from contracts.private_files import GROUP, private_folder
 from requester.settings import RequesterSettings
 from tests.ops.served import served
 from worker import durable

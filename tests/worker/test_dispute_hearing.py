@@ -25,11 +25,11 @@ from gradmarket.market.terms import Address, Hash
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
+from worker import Untrusted
 from worker.features.disputes import dispute_commands
 from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, SignedRuling
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
-from worker.problems import Untrusted
 from worker.protocol.thread_server import serve_in_thread
 
 REFEREE = PrivateKey(b"\3" * 32)

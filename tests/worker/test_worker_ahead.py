@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.compute.prefetch import Prefetch
-from gradmarket.network.download_errors import DownloadFailed
+from gradmarket.network import DownloadFailed
 from tests.patience import wait_for, wait_until
 
 

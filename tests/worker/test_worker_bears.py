@@ -9,7 +9,7 @@ from blake3 import blake3
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Amount, Digest
-from gradmarket.network.download_errors import DownloadRefused
+from gradmarket.network import DownloadRefused
 from gradmarket.runner import Runner
 from graphdoc.figures import Bound
 from tests.handmade import encoded, node, value, with_nodes

@@ -10,7 +10,7 @@ from fastapi import HTTPException
 
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.poll import PollRequest
-from gradmarket.network.download_errors import DownloadFailed
+from gradmarket.network import DownloadFailed
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
 from worker.markets import leasing

@@ -26,11 +26,11 @@ from gradmarket.market.views.job_views import JobView, ListedJob
 from gradmarket.market.wire.framing import PIECE
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import SignInNonce
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.network import DownloadFailed, DownloadRefused
 from tests.patience import dawdle
 from tests.shown import shown_job
 from tests.worker.fake_market import Server
-from worker.problems import Untrusted
+from worker import Untrusted
 from worker.protocol.client import MarketClient
 from worker.protocol.outgoing import Payload
 from worker.protocol.signin import Credentials, sign_in

@@ -13,8 +13,8 @@ from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import ChainFacts
 from tests.onchain import DEPLOYER
 from tests.worker.fake_market import FakeMarket, other
+from worker import Untrusted
 from worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, connect_to_deployment
-from worker.problems import Untrusted
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
 from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.step_fault import FaultKind
-from gradmarket.network.download_errors import DownloadRefused, PartitionUnfit
+from gradmarket.network import DownloadRefused, PartitionUnfit
 from graphdoc.figures import Range
 from graphdoc.values import Outside
 from worker.markets.step_faults import fault_of

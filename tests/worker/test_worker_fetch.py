@@ -20,8 +20,8 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import Digest
+from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.addresses import check_link_target, is_public
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 

@@ -25,7 +25,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
-from gradmarket.network.download_errors import DownloadRefused
+from gradmarket.network import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, unpack_tensors
 

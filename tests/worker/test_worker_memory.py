@@ -9,14 +9,14 @@ import pytest
 PACKS = """
 import resource
 import numpy as np
-from gradmarket.compute import kept_memory
+from gradmarket.compute import machine
 
 def packs():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     parts = [np.ones(900_000, np.float32) for _ in range(5)]
     return len(parts) and resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-kept_memory.keep_freed()
+machine.keep_freed()
 print([packs() for _ in range(4)][-1])
 """
 

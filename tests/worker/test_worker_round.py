@@ -30,14 +30,13 @@ from gradmarket.network.addresses import PublicOnly
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
-from worker import durable, wallet
+from worker import Untrusted, durable, wallet
 from worker import run as session
 from worker.features.discovery import announced_markets, announcements
 from worker.features.discovery.announcements import Discovery, check_announcement_matches
 from worker.journal import Journal
 from worker.markets import market_session
 from worker.markets import scheduler as rounds
-from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 from worker.settings import WorkerSettings
 from worker.signals import Signals

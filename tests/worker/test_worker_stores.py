@@ -19,7 +19,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.market.wire.framing import PartAddress
 from gradmarket.market.wire.poll import Lease, PayloadPart, PollRequest, UploadRequest
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.network import DownloadFailed, DownloadRefused
 from worker.journal import Journal
 from worker.markets.leasing import Leasing
 from worker.markets.sending import Sending

@@ -22,6 +22,7 @@ from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
+from worker import Untrusted
 from worker.journal import Journal
 from worker.markets.background import LeaseComputation
 from worker.markets.expected_pay import estimate_best_prospect
@@ -32,7 +33,6 @@ from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ChainView, choose_rpc, connect_to_deployment
 from worker.money.redeemer import GasCeiling, Redeemer
-from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.object_stores import ObjectStores

@@ -13,10 +13,10 @@ from typing import Final
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError
 from gradmarket.market.wire.sign_in import ChainFacts
+from worker import Untrusted
 from worker.markets.leasing import UNFIT
 from worker.markets.loop import BUSY_WAIT_S
 from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, open_market_session
-from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 from worker.protocol.worth import rank_markets
 

@@ -14,7 +14,7 @@ from gradmarket.market.errors import (
 from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused, PartitionUnfit
+from gradmarket.network import DownloadFailed, DownloadRefused, PartitionUnfit
 from worker.markets.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (

@@ -18,7 +18,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.network.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount

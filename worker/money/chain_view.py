@@ -22,7 +22,7 @@ from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ForeignChain
 from gradmarket.network.environment import is_loopback
-from worker.problems import Untrusted
+from worker import Untrusted
 from worker.protocol.policy import OnChain
 
 LONGEST_WINDOW_S: Final = 90 * 86_400

@@ -6,9 +6,9 @@ import hashlib
 import httpx
 
 from gradmarket.market.wire.poll import ANSWER_WITHIN
+from gradmarket.network import DownloadFailed
 from gradmarket.network.addresses import Resolve, check_link_target, resolve_host
 from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
-from gradmarket.network.download_errors import DownloadFailed
 from worker.protocol.outgoing import CHUNK, Payload
 
 PUT_S = 600.0

@@ -11,7 +11,7 @@ from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
 from gradmarket.network.environment import is_loopback
-from worker.problems import Untrusted
+from worker import Untrusted
 from worker.wallet import Wallet
 
 

@@ -4,10 +4,10 @@ from typing import Annotated, Final
 
 from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
-from gradmarket.market.data.inputs import InputName, Inputs
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import Count, DigestField, Part
 from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import InputName, Inputs
 from graphdoc import formats
 from graphdoc.tensors import Expected
 

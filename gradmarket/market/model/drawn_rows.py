@@ -1,7 +1,7 @@
-"""How many rows each step drew by chance, among the arrays that a task is given (rules.row_privacy). No torch.
+"""What a private task is given among its arrays: counts of drawn rows, and corrections (control_variates). No torch.
 
-The rows of a step that come after them fill its batch and count as zeros, so that no batch tells by its size what was
-drawn.
+A step draws rows by chance (rules.row_privacy). The rows of a step that come after them fill its batch and count as
+zeros, so that no batch tells by its size what was drawn. A correction is added to each of its inner gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,3 +27,17 @@ def read_drawn_count(state: Arrays, place: int) -> int:
     if counts is None or counts.ndim != 1 or not 0 <= place < len(counts):
         raise Refused("a step over rows that are drawn by chance needs how many it drew")
     return int(counts[place])
+
+
+CORRECTION: Final = "correction:"
+"""Precedes their names. A colon is in no name of a document."""
+
+
+def prefix_corrections(correction: Arrays) -> dict[str, np.ndarray]:
+    """Returns corrections of parameters by the names under which a step takes them."""
+    return {CORRECTION + name: array for name, array in correction.items()}
+
+
+def select_corrections(state: Arrays) -> dict[str, np.ndarray]:
+    """Returns the corrections among a step's arrays, by parameter; none where there are none."""
+    return {name.removeprefix(CORRECTION): array for name, array in state.items() if name.startswith(CORRECTION)}

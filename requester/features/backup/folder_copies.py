@@ -21,7 +21,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from contracts import local_copy
+from contracts import local
 from gradmarket.market.errors import Refused
 from requester.features.backup.restored_logs import admit_restore
 
@@ -65,7 +65,7 @@ def create_backup(data: Path, to: Path) -> BackupEntry:
                 reader.backup(copy)
         shutil.copytree(links, to / BLOBS)
     _copy_keys(data, to)
-    local_copy.copy_state(data / CHAIN, to / CHAIN)
+    local.copy_state(data / CHAIN, to / CHAIN)
     return check_backup(to)
 
 
@@ -77,13 +77,13 @@ def restore_backup(kept_in: Path, data: Path, clock: Callable[[], float] = time.
     admit_restore(data / DATABASE, int(clock()))
     shutil.copytree(kept_in / BLOBS, data / BLOBS)
     _copy_keys(kept_in, data)
-    local_copy.copy_state(kept_in / CHAIN, data / CHAIN)
+    local.copy_state(kept_in / CHAIN, data / CHAIN)
     return entry
 
 
 def describe_missing_chain(kept_in: Path) -> str:
     """Returns what a restore of this backup does not bring back; empty if it brings everything."""
-    if not (kept_in / DEPLOYMENT).is_file() or local_copy.is_chain_resumable(kept_in / CHAIN):
+    if not (kept_in / DEPLOYMENT).is_file() or local.is_chain_resumable(kept_in / CHAIN):
         return ""
     return (
         f"The backup has no chain. The money of its jobs is on the one that {kept_in / DEPLOYMENT} names: "
@@ -99,7 +99,7 @@ def check_backup(folder: Path) -> BackupEntry:
     _check_database(database)
     sizes = [_check_blob_file(path) for path in _list_blob_files(folder / BLOBS)]
     keys = len(list((folder / KEYS).glob("*")))
-    chain = local_copy.is_chain_resumable(folder / CHAIN)
+    chain = local.is_chain_resumable(folder / CHAIN)
     return BackupEntry(len(sizes), sum(sizes), keys, database.stat().st_size, chain)
 
 

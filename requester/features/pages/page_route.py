@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from gradmarket.market.errors import NotFound
 from gradmarket.network.environment import path_of
-from gradmarket.pages.rendering import Templates, build_html_response
+from gradmarket.pages import Templates, build_html_response
 from requester.context import Context
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

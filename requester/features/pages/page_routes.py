@@ -19,7 +19,7 @@ from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount, JobState
 from gradmarket.network.environment import path_of
-from gradmarket.pages.rendering import build_html_response
+from gradmarket.pages import build_html_response
 from requester.api import problem_kinds
 from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Submitter
 from requester.api.callers import parse_bearer_token

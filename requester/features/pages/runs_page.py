@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, field_validator
 
+from gradmarket.market.admissible import list_differences
 from gradmarket.market.fields import TAG_OR_NONE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.metric_names import choose_metric
-from gradmarket.market.spec_diff import list_differences
 from requester.context import Context
 from requester.features.pages import overview
 from requester.store import jobs

@@ -13,9 +13,9 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, Units
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
+from worker import Untrusted
 from worker.features.discovery import announcements
 from worker.features.discovery.announcements import Discovery, origin_of
-from worker.problems import Untrusted
 
 HONEST = "https://honest.example"
 

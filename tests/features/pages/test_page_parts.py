@@ -19,7 +19,7 @@ from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import RowPrivacyView
-from gradmarket.pages.rendering import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
+from gradmarket.pages import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
 from requester.api.views.job_views import read_standing, row_privacy_view
 from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures

@@ -12,7 +12,7 @@ from torch import nn
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.corrections import prefix_corrections
+from gradmarket.market.model.drawn_rows import prefix_corrections
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import LocalStep
 from graphdoc.document.interpret import Program

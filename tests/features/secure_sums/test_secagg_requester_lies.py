@@ -9,8 +9,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import collector, holder, key_agreement, masks, secret_sharing, signed
+from gradmarket.market.features.secure_sums import collector, holder, key_agreement, secret_sharing, signed
 from gradmarket.market.features.secure_sums.key_agreement import agree_secret, pair_mask
+from gradmarket.market.features.secure_sums.ring import add_masks
 from gradmarket.market.features.secure_sums.secret_sharing import PRIME
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (
@@ -178,11 +179,11 @@ def test_equivalents_of_honest_keys_cancel_no_mask(
     played.sharers, lists = collector.shares_for_holders(played.terms, played.shares)
     _, message, vector = holder.mask_integers(state, lists[0], play.integers[0])
     bare = play.aggregation.ring.read(vector, play.size).copy()
-    masks.add_masks(bare, [], [key_agreement.self_mask(play.seat(0).secrets.self_seed, play.aggregation.digest)])
+    add_masks(bare, [], [key_agreement.self_mask(play.seat(0).secrets.self_seed, play.aggregation.digest)])
     for colluder in colluders:  # what the service may take off: the masks of colluders, by their own secrets
         theirs = (colluder, lies.get(colluder, played.keys[colluder]).mask_key)
         key = pair_mask(play.seat(colluder).secrets.mask, theirs, (0, played.keys[0].mask_key), play.aggregation.digest)
-        masks.add_masks(bare, [], [key])
+        add_masks(bare, [], [key])
     assert (np.abs(play.aggregation.ring.integers(bare)) > 100).mean() > 0.9
     with pytest.raises(Refused, match="signed by"):  # nor does the requester get a sum of two views
         collector.admit_masked(played.terms, DOMAIN, played.key_list, played.sharers, message, vector)
@@ -420,10 +421,8 @@ def test_the_vector_of_one_called_dropped_stays_masked() -> None:
     mine = 2, played.keys[2].mask_key
     pairs = {other: pair_mask(private, mine, (other, played.keys[other].mask_key), played.terms.digest)
              for other in played.terms.points[2]}  # fmt: skip
-    masks.add_masks(
-        bare, [key for other, key in pairs.items() if other < 2], [k for other, k in pairs.items() if other > 2]
-    )
+    add_masks(bare, [key for other, key in pairs.items() if other < 2], [k for other, k in pairs.items() if other > 2])
     assert (np.abs(played.terms.ring.integers(bare)) > 100).mean() > 0.9
-    masks.add_masks(bare, [], [key_agreement.self_mask(PLAY.seat(2).secrets.self_seed, played.terms.digest)])
+    add_masks(bare, [], [key_agreement.self_mask(PLAY.seat(2).secrets.self_seed, played.terms.digest)])
     assert (played.terms.ring.integers(bare) == PLAY.integers[2]).all()
     assert not [share for answer in played.answers.values() for share in answer.self_shares if share.owner == 2]

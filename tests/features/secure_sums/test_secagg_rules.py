@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused, Refused
-from gradmarket.market.features.secure_sums import degree, masks, neighbours, secret_sharing
+from gradmarket.market.features.secure_sums import aggregation, degree, secret_sharing
 from gradmarket.market.features.secure_sums.degree import GroupPlan, plan_group
-from gradmarket.market.features.secure_sums.ring import Ring, fixed_point, ring_for
+from gradmarket.market.features.secure_sums.ring import Ring, add_masks, fixed_point, ring_for
 from gradmarket.market.features.secure_sums.secret_sharing import PRIME, combine_shares, split_secret
 from gradmarket.market.terms import Hash
 
@@ -72,7 +72,7 @@ def test_colluders_chosen_by_the_graph_have_no_secret_and_isolate_nobody(
     """Bribed after the graph is known: all of them neighbours of one holder, or its whole border with the drop-outs."""
     found = plan_group(holders, corrupt, dropped)
     assert found.threshold > corrupt
-    adjacent = neighbours.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
+    adjacent = aggregation.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
     for victim in range(0, holders, 37):
         border = np.flatnonzero(adjacent[victim])
         gone = border[: len(border) - found.threshold]
@@ -80,14 +80,14 @@ def test_colluders_chosen_by_the_graph_have_no_secret_and_isolate_nobody(
 
 
 def test_the_graph_is_symmetric_near_regular_and_everyones_own() -> None:
-    adjacent = neighbours.draw_adjacency(BEACON, 1, 2, 200, 10)
+    adjacent = aggregation.draw_adjacency(BEACON, 1, 2, 200, 10)
     assert (adjacent == adjacent.T).all()
     assert not adjacent.diagonal().any()
     counts = adjacent.sum(axis=1)
     assert counts.max() <= 20
     assert counts.mean() > 18
-    assert (adjacent == neighbours.draw_adjacency(BEACON, 1, 2, 200, 10)).all()
-    for other in (neighbours.draw_adjacency(BEACON, 1, 3, 200, 10), neighbours.draw_adjacency(BEACON, 2, 2, 200, 10)):
+    assert (adjacent == aggregation.draw_adjacency(BEACON, 1, 2, 200, 10)).all()
+    for other in (aggregation.draw_adjacency(BEACON, 1, 3, 200, 10), aggregation.draw_adjacency(BEACON, 2, 2, 200, 10)):
         assert (adjacent != other).any()
 
 
@@ -95,13 +95,13 @@ def test_no_graph_of_many_falls_apart_where_the_requester_chooses_who_dropped_ou
     """A greedy adversary calls dropped all neighbours of a few holders that it wants the sum of."""
     holders, dropped = 150, 30
     found = plan_group(holders, 15, dropped)
-    adjacent = neighbours.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
+    adjacent = aggregation.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
     for size in range(1, 20):
         wanted = np.zeros(holders, np.bool_)
         wanted[:size] = True
         border = adjacent[wanted].any(axis=0) & ~wanted
         stay = ~border
-        assert border.sum() > dropped or neighbours.count_fewest_neighbours(adjacent, stay) < found.threshold
+        assert border.sum() > dropped or aggregation.count_fewest_neighbours(adjacent, stay) < found.threshold
 
 
 @given(st.integers(1, 2000), st.integers(1, 2**50))
@@ -134,14 +134,14 @@ def test_units_are_refused_beyond_the_bound() -> None:
 def test_a_mask_is_aes_256_in_counter_mode_from_block_2_on(bits: int) -> None:
     ring, keys = Ring(bits), [bytes([number]) * 32 for number in range(5)]
     whole = np.zeros(200_001, ring.dtype)
-    masks.add_masks(whole, keys[:2], keys[2:])
+    add_masks(whole, keys[:2], keys[2:])
     expected = np.zeros_like(whole)
     for number, key in enumerate(keys):
         cipher = Cipher(algorithms.AES(key), modes.CTR((2).to_bytes(16, "big"))).encryptor()
         mask = np.frombuffer(cipher.update(bytes(whole.nbytes)), ring.dtype)
         expected = expected + mask if number < 2 else expected - mask
     assert (whole == expected).all()
-    masks.add_masks(whole, keys[2:], keys[:2])
+    add_masks(whole, keys[2:], keys[:2])
     assert not whole.any()
 
 

@@ -27,7 +27,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.environment import is_address
-from worker.problems import Untrusted
+from worker import Untrusted
 from worker.protocol.client import MarketClient
 
 LOOK_BACK: Final = 200_000

@@ -19,7 +19,7 @@ from gradmarket.market.signing import checksum_address, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.network.environment import is_address
-from gradmarket.output_files import check_writable
+from gradmarket.user_files import check_writable
 from worker import wallet
 from worker.features.disputes.dispute_messages import SignedRuling
 from worker.features.disputes.disputed_task import DisputedTask, fetch_disputed_task

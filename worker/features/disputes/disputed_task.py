@@ -15,8 +15,8 @@ from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.poll import hash_of
+from worker import Untrusted
 from worker.money.chain_view import ChainView
-from worker.problems import Untrusted
 from worker.protocol.client import MarketClient
 
 PUBLISHED: Final = "`GET /v1/jobs/JOB/tasks/TASK` of the market has the answers: name two different ones with --side"

@@ -8,6 +8,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.features.disputes.careful_side import CarefulSide
 from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import check_struct_signature
+from worker import Untrusted
 from worker.features.disputes.dispute_messages import (
     ANSWERS,
     PATH,
@@ -17,7 +18,6 @@ from worker.features.disputes.dispute_messages import (
     SaidHeaders,
     SignedRuling,
 )
-from worker.problems import Untrusted
 
 
 def connect_to_referee(url: str, keep_trying: Callable[[float], bool]) -> ServiceTransport:

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gradmarket.pages.rendering import ASSETS, NOSNIFF, Templates, build_html_response
+from gradmarket.pages import ASSETS, NOSNIFF, Templates, build_html_response
 from worker.features.owner_page.elsewhere import Outlook
 from worker.features.owner_page.own_facts import OwnFacts
 from worker.features.owner_page.sentences import list_own_tables, list_warnings

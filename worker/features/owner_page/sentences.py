@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gradmarket.pages.rendering import format_duration
+from gradmarket.pages import format_duration
 from graphdoc.runner.driver import CardLoad
 from worker.features.owner_page.elsewhere import Elsewhere, MarketRecord, Unredeemed
 from worker.features.owner_page.own_facts import InHand, OwnFacts

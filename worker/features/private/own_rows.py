@@ -13,7 +13,7 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.model import sampling
-from gradmarket.network.download_errors import PartitionUnfit
+from gradmarket.network import PartitionUnfit
 from gradmarket.runner import Runner
 from graphdoc.figures import Range
 from worker.features.private.control_rounds import ControlRound, RoundsInMemory, RoundStore, control_round

@@ -19,10 +19,10 @@ from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash, JobId
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
+from worker import Untrusted
 from worker.money import known_chains
 from worker.money.chain_view import ChainView, ledger_of
 from worker.money.redeemer import get_gas
-from worker.problems import Untrusted
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.settings import WorkerSettings
 

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from gradmarket.commands import printed
+from gradmarket import terminal
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.views.webhook_views import HAPPENINGS, USUAL, WebhookView
@@ -49,7 +49,7 @@ def listed(
     if as_json:
         say_json(webhooks)
         return
-    printed.print_table(build_table(webhooks))
+    terminal.print_table(build_table(webhooks))
 
 
 def build_table(webhooks: Iterable[WebhookView]) -> Table:

@@ -1,4 +1,8 @@
-"""What one aggregation is, as all who take part know it before it begins, and sets of its holders as bytes."""
+"""What one aggregation is, as all who take part know it before it begins, and sets of its holders as bytes.
+
+Holders mask along the union of random cycles through all of them, drawn from a block's hash. The hash must be of a
+block after the one by which the holders were fixed, so that nobody chooses holders by the graph.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,11 +14,33 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import degree, neighbours
+from gradmarket.market.features.secure_sums import degree
 from gradmarket.market.features.secure_sums.degree import GroupPlan
-from gradmarket.market.features.secure_sums.neighbours import Adjacency
 from gradmarket.market.features.secure_sums.ring import Ring, ring_for
 from gradmarket.market.terms import Address, Hash
+
+Adjacency = NDArray[np.bool_]
+"""bool[holders, holders], symmetric: who is whose neighbour. Nobody is its own."""
+
+
+def draw_adjacency(beacon: Hash, job: int, round_number: int, holders: int, cycles: int) -> Adjacency:
+    """Returns the graph of a round; the same for all who know the block's hash. 0 cycles join each to each."""
+    if cycles == 0:
+        return ~np.eye(holders, dtype=np.bool_)
+    adjacent = np.zeros((holders, holders), np.bool_)
+    name = beacon + job.to_bytes(32, "big") + round_number.to_bytes(8, "big")
+    stream = blake3(name, derive_key_context="gradmarket.secagg neighbours").digest(length=8 * holders * cycles)
+    for keys in np.frombuffer(stream, "<u8").reshape(cycles, holders):
+        order = np.argsort(keys, kind="stable")
+        adjacent[order, np.roll(order, 1)] = True
+    return adjacent | adjacent.T
+
+
+def count_fewest_neighbours(adjacent: Adjacency, members: Adjacency) -> int:
+    """Returns the least number of neighbours among the members, bool[holders], that one of the members has."""
+    counts = adjacent[members][:, members].sum(axis=1)
+    return int(counts.min()) if counts.size else 0
+
 
 Members = NDArray[np.bool_]
 """bool[holders]: a set of holders, by number."""
@@ -71,7 +97,7 @@ class Aggregation:
 
     @cached_property
     def adjacency(self) -> Adjacency:
-        return neighbours.draw_adjacency(self.beacon, self.job, self.round, len(self.holders), self.plan.cycles)
+        return draw_adjacency(self.beacon, self.job, self.round, len(self.holders), self.plan.cycles)
 
     @cached_property
     def ring(self) -> Ring:
@@ -104,7 +130,7 @@ class Aggregation:
             raise Refused("a survivor never shared its secrets")
         if count < plan.least:
             raise Refused(f"{count} holders stayed, and a sum is of at least {plan.least}", "do the round again")
-        fewest = neighbours.count_fewest_neighbours(self.adjacency, survivors)
+        fewest = count_fewest_neighbours(self.adjacency, survivors)
         if fewest < plan.threshold:
             raise Refused(
                 f"a survivor has {fewest} neighbours that stayed, and needs {plan.threshold}", "do the round again"

@@ -24,8 +24,7 @@ from gradmarket.market.features.secure_sums.key_agreement import (
     self_mask,
     share_channel,
 )
-from gradmarket.market.features.secure_sums.masks import add_masks
-from gradmarket.market.features.secure_sums.ring import Integers
+from gradmarket.market.features.secure_sums.ring import Integers, add_masks
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.sum_messages import (

@@ -15,9 +15,8 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._integers import blocks_of
 from gradmarket.market.gradient.codecs._loops import BLOCK, INVALID, pack_powers, unpack_powers
-from gradmarket.market.gradient.codecs._wire import join_nibbles, split_arrays, split_nibbles
+from gradmarket.market.gradient.codecs._wire import blocks_of, join_nibbles, split_arrays, split_nibbles
 
 GRADIENTS_ONLY: Final = True
 CODES: Final = 7

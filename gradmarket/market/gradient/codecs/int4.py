@@ -10,9 +10,15 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._integers import blocks_of, decode_integers, encode_integers
 from gradmarket.market.gradient.codecs._loops import BLOCK
-from gradmarket.market.gradient.codecs._wire import join_nibbles, split_arrays, split_nibbles
+from gradmarket.market.gradient.codecs._wire import (
+    blocks_of,
+    decode_integers,
+    encode_integers,
+    join_nibbles,
+    split_arrays,
+    split_nibbles,
+)
 
 GRADIENTS_ONLY: Final = True
 WIDTH: Final = 4

@@ -7,8 +7,7 @@ from typing import Final
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._integers import blocks_of, decode_integers, encode_integers
-from gradmarket.market.gradient.codecs._wire import split_arrays
+from gradmarket.market.gradient.codecs._wire import blocks_of, decode_integers, encode_integers, split_arrays
 
 GRADIENTS_ONLY: Final = True
 WIDTH: Final = 8

@@ -26,7 +26,7 @@ import torch
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.model import corrections, window_state
+from gradmarket.market.model import drawn_rows, window_state
 from gradmarket.market.model.device_arrays import clip_on_device, download_arrays, upload_arrays, wrap_tensors
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
@@ -73,7 +73,7 @@ def _run_inner_steps(
     first = {name: np.asarray(state[name]) for name in names}
     own = {name: np.asarray(before[name], order="C") for name in names}
     kind = _DeviceInner if runs_on_device(step, device) else _Inner
-    inner = kind(step, first, own, dict(memory), corrections.select_corrections(state), device)
+    inner = kind(step, first, own, dict(memory), drawn_rows.select_corrections(state), device)
     memory.clear()
     inputs, losses, weights = build_tensors({name: state[name] for name in program.document.state}, device), [], []
     for place, number in enumerate(part):

@@ -1,1 +1,11 @@
-"""A task traced operation by operation, in a confined child (market.features.disputes.traced)."""
+"""A task traced operation by operation, in a confined child (market.features.disputes.traced).
+
+Names of what goes to a tracing child beside a task's state. No torch.
+"""
+
+from typing import Final
+
+ROWS: Final = "dispute:rows"
+INPUT: Final = "dispute:input:"
+"""Before the number of a value that an operation reads."""
+HASH_BYTES: Final = 32

@@ -19,7 +19,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import GradientStep, LocalStep
-from gradmarket.runner.features.disputes.traced_fields import HASH_BYTES, INPUT, ROWS
+from gradmarket.runner.features.disputes import HASH_BYTES, INPUT, ROWS
 from gradmarket.runner.step_child import StepHandler, read_step
 from graphdoc.document.meter import Limits
 from graphdoc.errors import Refused

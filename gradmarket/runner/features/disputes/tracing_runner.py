@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from gradmarket.market.errors import RunnerCrashed
-from gradmarket.runner.features.disputes.traced_fields import HASH_BYTES, INPUT, ROWS
+from gradmarket.runner.features.disputes import HASH_BYTES, INPUT, ROWS
 from gradmarket.runner.market_runner import Runner, TaskInputs
 from graphdoc.encoding import Bytes
 from graphdoc.runner.document_runner import Arrays

@@ -1,4 +1,4 @@
-"""Reads JSON given by a user, validates it against a model, and reports errors in words."""
+"""Files that a user names: JSON is read, validated against a model and refused in words; others are to be written."""
 
 import json
 import sys
@@ -36,3 +36,13 @@ def check_input(kind: type[Model], given: Mapping[str, Any], name: str) -> Model
     except ValidationError as error:
         faults = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
         raise Refused("; ".join(f"{field or name}: {message}" for field, message in faults)) from None
+
+
+def check_writable(path: Path) -> Path:
+    """Returns the path if a file can be written there. Raises Refused, so that no work is done in vain."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise Refused(f"{path} cannot be written: there is no folder {folder}", "make the folder, or name another file")
+    if path.is_dir():
+        raise Refused(f"{path} is a folder", "name a file")
+    return path

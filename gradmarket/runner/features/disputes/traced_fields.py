@@ -1,8 +1,0 @@
-"""Names of what goes to a tracing child beside a task's state. No torch."""
-
-from typing import Final
-
-ROWS: Final = "dispute:rows"
-INPUT: Final = "dispute:input:"
-"""Before the number of a value that an operation reads."""
-HASH_BYTES: Final = 32
