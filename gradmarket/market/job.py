@@ -285,6 +285,12 @@ class JobSpec(JobFields):
         return Plan(votes, fixed.quorum(votes), votes) if self.plan(BEST).referred else None
 
     @property
+    def unaudited_plans(self) -> tuple[Plan, ...]:
+        """The same, then with a hidden seat in place of an audit; empty where audits settle nothing."""
+        plain = self.unaudited_plan
+        return (plain, proven.hide_seat(plain.first_wave)) if plain else ()
+
+    @property
     def relieved_plans(self) -> tuple[Plan, ...]:
         """How proven workers vote where auditing outgrows the auditor; empty where no policy has a seat for it."""
         votes = self.replication.replicas
@@ -363,5 +369,5 @@ class Publication(Part):
         spec = self.spec
         verifier, most = spec.verifier.name, spec.replication.max_replicas
         return JobChecks(
-            self.digest, verifier, most, spec.plan(), spec.plan(BEST), spec.unaudited_plan, spec.relieved_plans
+            self.digest, verifier, most, spec.plan(), spec.plan(BEST), spec.unaudited_plans, spec.relieved_plans
         )

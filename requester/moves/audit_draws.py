@@ -42,7 +42,7 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
     has cleared the operator.
     """
     task, job = hand.task, hand.job
-    if task.plan == jobs.load_spec(job).unaudited_plan:
+    if task.plan in jobs.load_spec(job).unaudited_plans:
         return
     if task.plan.referred and work.get(Audit, task.id) is not None:  # an audit had settled it before it was accepted
         return
@@ -72,7 +72,7 @@ def may_be_a_lie(job: Job, task: Task) -> bool:
     Scored jobs' are not, since a single score proves nothing, nor is what a plain vote decided for want of an auditor.
     """
     spec = jobs.load_spec(job)
-    return spec.audited and not spec.verifier.scored and task.plan != spec.unaudited_plan
+    return spec.audited and not spec.verifier.scored and task.plan not in spec.unaudited_plans
 
 
 def order_suspect_audit(work: Work, task: Task, now: float) -> None:

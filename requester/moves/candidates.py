@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment
+from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
-from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, Units
 from requester.feature import audit_kinds_of
@@ -112,6 +112,9 @@ class CandidatePool:
         self.mixable = mixable
         self.plan: Plan | None = None
         """Of each task that begins, where another than its own decides."""
+        self.hidden: Plan | None = None
+        """The same with a hidden seat, where these voters are enough for one."""
+        self._reader, self._job = reader, job
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
         self._known: list[Party] = []
         self._trials = len(asking)
@@ -135,6 +138,14 @@ class CandidatePool:
         known = newcomers.list_known_parties(reader, job, self.mixable, now)
         self._known = [party for party in known if party.operator in cleared]
         self._trials = clearance.count_trials(len(self._known))
+
+    def choose_plan(self, task: Task) -> Plan | None:
+        """Returns how a task that begins is checked, where another plan than its own decides."""
+        if self.hidden is None or not identities.is_seat_hidden(
+            Hash(task.secret), jobs.load_spec(self._job).plan(BEST).audit
+        ):
+            return self.plan
+        return self.hidden if jobs.pays_hidden_seat(self._reader, self._job, task.round) else self.plan
 
     def get_lead(self, candidate: Candidate) -> Lead:
         return self._leads.get(candidate.party.worker, STRANGER)

@@ -47,7 +47,9 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
     if unaudited:
         candidates = seats.list_plain_voters(work, job, candidates, mixable, now)
     pool = kind(work, job, candidates, mixable, now)
-    pool.plan = spec.unaudited_plan if unaudited else None
+    if unaudited:
+        pool.plan, hidden = spec.unaudited_plans
+        pool.hidden = hidden if seats.may_hide_seat(work, job, mixable, now) else None
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
         waiting = tasks.open_ones(work, job.id, most)
@@ -123,7 +125,7 @@ def _draw_for_task(
 ) -> Deal | float:
     """Draws workers for the task's open places, or returns in how many seconds to try again."""
     fresh = task.wave == 0 and not any(row.state in progress.HOLDS_A_PLACE for row in replicas)
-    plan = pool.plan if fresh else None
+    plan = pool.choose_plan(task) if fresh else None
     places = plan.first_wave if plan else progress.count_open_places(task, replicas)
     seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     able = pool.list_able_candidates(seed, opening, places)

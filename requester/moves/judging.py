@@ -11,7 +11,7 @@ from requester.context import Context
 from requester.moves import audit_draws, task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
-from requester.store import ballots, jobs, reputations
+from requester.store import ballots, jobs, reputations, tasks
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Replica, Task
@@ -101,7 +101,9 @@ def _accept_quorum(
 ) -> None:
     agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
-    _record_outvoted(work, rejected, now)
+    plans = jobs.load_spec(hand.job).unaudited_plans
+    overruled = [] if rejected else tasks.list_overruled(work, hand.task, agreeing[0].root or "", plans)
+    _record_outvoted(work, [*rejected, *overruled], now)
     reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
     accept_answer(context, work, hand, agreeing, rejected, reason, now)
 

@@ -52,7 +52,7 @@ class SeatPool(CandidatePool):
         seed: Hash,
     ) -> Seating:
         """Draws for the task's open places; nobody where too few are there."""
-        if task.plan == self._spec.unaudited_plan and any(row.state in seats.SEATED for row in replicas):
+        if task.plan in self._spec.unaudited_plans and any(row.state in seats.SEATED for row in replicas):
             return assignment.draw_candidates(seed, able, opening, places), None
         fresh = task.wave == 0 and not any(row.state in seats.SEATED for row in replicas)
         by_class, votes = self._count_proven(), self._spec.replication.replicas
@@ -129,10 +129,7 @@ class SeatPool(CandidatePool):
         plain, hidden = self._spec.relieved_plans
         if not identities.is_seat_hidden(Hash(task.secret), plan.audit):
             return plain
-        sizes = self._spec.sizes
-        places = (sizes.all - sizes.before(task.round)) * plain.first_wave + 1
-        left = self._job.deposited - jobs.sum_earned_units(self._reader, self._job.id)
-        may = proven >= hidden.first_wave and left >= places * jobs.compute_reserve_per_gradient(self._job)
+        may = proven >= hidden.first_wave and jobs.pays_hidden_seat(self._reader, self._job, task.round)
         return hidden if may else replace(plan, audit=1.0)
 
     @cached_property

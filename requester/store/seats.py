@@ -76,6 +76,12 @@ def list_plain_voters(
     return [one for one in candidates if identities.is_proven(standings[one.party.worker], spec.proof or 0)]
 
 
+def may_hide_seat(reader: RowReader, job: Job, mixable: Mixable, now: float) -> bool:
+    """Returns whether proven ones alone vote for want of an auditor, and are enough for a hidden seat besides."""
+    seats_ = jobs.load_spec(job).replication.replicas + 1
+    return count_proven(reader, job, mixable, now, seats_) >= seats_
+
+
 _RECORDED: Final = exists().where(Reputation.operator == Worker.operator, Reputation.determinism_class == workers.CLASS)
 _JUST_OVER: Final = exists().where(
     Replica.worker == Worker.address,

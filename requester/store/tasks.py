@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, 
 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
@@ -161,3 +162,31 @@ def waves_of(reader: RowReader, task_id: str) -> Sequence[Wave]:
 def replicas_by_id(reader: RowReader, task_id: str) -> Sequence[Replica]:
     """Returns the task's replicas in the order of their ids."""
     return reader.session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
+
+
+def list_overruled(reader: RowReader, task: Task, root: str, plans: Collection[Plan]) -> list[Replica]:
+    """Returns the answers to earlier attempts at a task, from the same parameters, that a vote of one voice refutes.
+
+    Both of these `plans`: proven ones split, where no auditor exists that would settle it.
+    """
+    if task.attempt == 0 or task.plan not in plans:
+        return []
+    earlier = (
+        select(Replica, Task)
+        .join(Task, Task.id == Replica.task_id)
+        .where(
+            Task.job_id == task.job_id,
+            Task.round == task.round,
+            Task.index == task.index,
+            Task.state == TaskState.FAILED,
+            Replica.state == ReplicaState.INCONCLUSIVE,
+            Replica.root.is_not(None),
+            Replica.root != root,
+            Replica.determinism_class == task.determinism_class,
+        )
+    )
+    return [
+        replica
+        for replica, other in reader.session.execute(earlier)
+        if other.plan in plans and other.offer.parameters == task.offer.parameters
+    ]

@@ -54,7 +54,7 @@ def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replic
         assert len(agreeing) >= plan.quorum
     assert len(committed) <= plan.maximum
     spec = jobs.load_spec(market.the_job())
-    assert plan in (spec.unaudited_plan, *spec.relieved_plans) or lies_between(plan, spec.plan(), spec.plan(BEST))
+    assert plan in (*spec.unaudited_plans, *spec.relieved_plans) or lies_between(plan, spec.plan(), spec.plan(BEST))
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
     closed = {wave.number: wave.closed_at for wave in market.all(Wave, Wave.task_id == task.id)}
     assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)

@@ -13,7 +13,9 @@ from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.test_audits import clean_parameters
-from tests.requester.test_proven import failed, open_job, prove
+from tests.requester.test_proven import evidence, failed, open_job, prove
+from tests.requester.test_verdicts_replayed import found, shown
+from tests.requester.test_without_auditor import wait_for_an_auditor
 
 NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
@@ -121,3 +123,64 @@ def test_a_panel_of_another_job_that_nobody_completes_makes_no_auditor_late(new_
 def test_seats_are_hidden_as_often_as_audits_were_drawn(rate: float) -> None:
     drawn = [identities.is_seat_hidden(Hash(number.to_bytes(32, "big")), rate) for number in range(2000)]
     assert sum(drawn) / 2000 == pytest.approx(rate, abs=0.03)
+
+
+def vote_without_auditor(new_floor: NewFloor, honest: int, liars: int, **spec: object) -> MarketFixture:
+    """Proven workers of a class for which no auditor ever asked; each task but the last rounds' has a hidden seat."""
+    market = new_floor(audited_classes=(), replication={"name": "proven", "audit": CERTAIN}, **{"rounds": 3} | spec)
+    known = [*(market.worker() for _ in range(honest)), *(market.worker(LIE) for _ in range(liars))]
+    prove(market, *known)
+    wait_for_an_auditor(market)
+    return market
+
+
+def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_floor: NewFloor) -> None:
+    market = vote_without_auditor(new_floor, honest=5, liars=0)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    plans = [(task.plan.first_wave, task.plan.quorum, task.plan.maximum) for task in market.tasks()]
+    assert plans == [(4, 4, 6), (4, 4, 6), (3, 2, 3)], "the deposit pays for two"
+    assert sum(market.earned().values()) == 11 * PRICE
+    assert audits_of(market) == []
+    for task in market.tasks():
+        assert found(market, shown(market, task)) == set()
+    check_books(market)
+
+
+def test_two_liars_that_would_win_a_vote_of_three_are_outvoted_by_the_hidden_seat(new_floor: NewFloor) -> None:
+    market = vote_without_auditor(new_floor, honest=4, liars=2, rounds=1)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    liars = [worker for worker in market.workers if worker.behaviour is LIE]
+    assert not set(market.earned()) & {liar.address for liar in liars}
+    assert all(evidence(market, liar) <= 8.0 for liar in liars if market.replicas(liar)), "proven no more"
+    check_books(market)
+
+
+def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_floor: NewFloor) -> None:
+    """Three of four hold no quorum; once others agree with one voice, their equal answers count as outvoted."""
+    market = vote_without_auditor(new_floor, honest=1, liars=3, rounds=1)
+    liars = [worker for worker in market.workers if worker.behaviour is LIE]
+    market.until(lambda: market.task().plan.first_wave == 4 and market.task().state != TaskState.OPEN)
+    for liar in liars:
+        liar.turn()
+    more = [market.worker() for _ in range(5)]
+    prove(market, *more)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.tasks()[0].state == TaskState.FAILED
+    assert {round(evidence(market, liar)) for liar in liars} == {8}
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    check_books(market)
+
+
+def test_where_the_voters_or_the_deposit_are_too_few_no_seat_is_added(new_floor: NewFloor) -> None:
+    market = vote_without_auditor(new_floor, honest=3, liars=0)
+    market.play()
+    assert {task.plan.first_wave for task in market.tasks()} == {3}
+    market = vote_without_auditor(new_floor, honest=4, liars=0)
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).deposited = 3 * 3 * PRICE
+    market.play()
+    assert {task.plan.first_wave for task in market.tasks() if task.round > 0} == {3}

@@ -15,6 +15,8 @@
    Where auditing outgrows the auditor, a hidden seat more takes the place of these audits in as many tasks: R + 1
    proven ones have to agree there, and the auditor looks at splits alone. The offer does not tell them from others. A
    ring that is a share f of the crew, and lies where it knows of R seats of its own, is found in p (1 - f) of its lies.
+   Where no auditor exists, the same seat joins the plain vote of proven ones; up to 2 R of them vote on a split, and a
+   later attempt that is answered with one voice halves the evidence of whoever answered otherwise before.
 5. Equal wrong answers of two, or a wrong accepted answer, convict. A lone wrong answer costs its pay and the standing:
    a machine may err, two do not err alike.
 6. The voted seats of a round go to a *crew*: as many proven operators present as it has seats, with the lowest numbers.

@@ -92,14 +92,14 @@ class JobChecks:
     """Of a task whose first worker is a stranger."""
     lightest: Plan
     """Of one whose first worker is the best."""
-    unaudited: Plan | None = None
+    unaudited: tuple[Plan, ...] = ()
     """Of one in a class without auditor, where the others need one."""
     relieved: tuple[Plan, ...] = ()
     """Of those whose audits a hidden seat replaces."""
 
     def allow(self, plan: Plan) -> bool:
         """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
-        return plan in (self.unaudited, *self.relieved) or lies_between(plan, self.strictest, self.lightest)
+        return plan in (*self.unaudited, *self.relieved) or lies_between(plan, self.strictest, self.lightest)
 
 
 class ReplicationPolicy(Protocol):

@@ -50,3 +50,11 @@ def relieve_auditor(votes: int, hidden: bool) -> Plan:
     """
     seats = votes + hidden
     return Plan(first_wave=seats, quorum=seats, maximum=seats, referred=True)
+
+
+def hide_seat(votes: int) -> Plan:
+    """Returns how proven ones vote where no auditor exists, in as many tasks as it would audit.
+
+    One seat more has to agree, and a split is voted on by further ones, within the waves that the offer's secret has.
+    """
+    return Plan(first_wave=votes + 1, quorum=votes + 1, maximum=2 * votes)
