@@ -13,7 +13,6 @@ from gradmarket.market.views.job_views import Stats
 from gradmarket.network.environment import path_of
 from gradmarket.pages import ASSETS
 from requester.api import (
-    audit_routes,
     batching,
     blob_routes,
     chain_routes,
@@ -47,6 +46,7 @@ from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
 from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
+from requester.features.audits import audit_routes
 from requester.store.worker_figures import History
 
 ROUTERS: Final = tuple(

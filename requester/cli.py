@@ -14,12 +14,13 @@ import uvicorn
 
 from gradmarket.market.fields import settings_from
 from gradmarket.terminal import echo_text
-from requester import logs, own_auditor
+from requester import logs
 from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, build_server_config, open_listener, own_url
 from requester.engine import StageEngine, stages_with
 from requester.feature import audit_kinds_of, features_of
+from requester.features.audits import own_auditor
 from requester.folder_lock import lock_data_folder
 from requester.join_command import build_join_command
 from requester.settings import RequesterSettings

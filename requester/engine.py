@@ -13,18 +13,17 @@ import structlog
 from requester import logs
 from requester.context import Context
 from requester.feature import Feature
+from requester.features.audits import audit, rollback
 from requester.moves.probing import look_after
 from requester.stages import (
     aggregate,
     assign,
-    audit,
     close,
     collect,
     expire,
     judge,
     plan,
     publish,
-    rollback,
     settle,
     sweep,
 )

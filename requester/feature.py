@@ -19,7 +19,7 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Amount, Units
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
-from requester.moves.audit_kind import AuditKind
+from requester.features.audits.audit_kind import AuditKind
 from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay

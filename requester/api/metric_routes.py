@@ -11,7 +11,8 @@ from requester.api.response_cache import CachedAnswers, Source
 from requester.api.state import Here
 from requester.context import Context
 from requester.feature import features_of
-from requester.stages import audit, collect, plan, rollback
+from requester.features.audits import audit, rollback
+from requester.stages import collect, plan
 from requester.store.ready_rows import MOST
 from requester.store.work import RowReader
 from requester.tallies import collect_metrics

@@ -13,7 +13,8 @@ from gradmarket.market.terms import Address, AuditState, Digest, JobState, Repli
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
-from requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
+from requester.features.audits import audit_draws
+from requester.moves import blob_cleanup, judging, resume, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
 from requester.store import earned_rows, jobs, merges, reputations
 from requester.store.event_log import record_event

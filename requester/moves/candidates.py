@@ -13,7 +13,7 @@ from gradmarket.market.rules.replication import BEST, STRANGER, Lead
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, Units
 from requester.feature import audit_kinds_of
-from requester.moves.audit_kind import Clearance
+from requester.features.audits.audit_kind import Clearance
 from requester.store import audited_classes, jobs, lead_candidates, newcomers, tasks, workers
 from requester.store.tables import Job, Task, Worker
 from requester.store.work import RowReader, Work

@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
+from requester.features.audits import audit_rows
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
-from requester.store import accounts, audits, earned_rows, in_hand, jobs, reputations, strikes, tasks
+from requester.store import (
+    accounts,
+    earned_rows,
+    in_hand,
+    jobs,
+    reputations,
+    strikes,
+    tasks,
+)
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
@@ -42,7 +51,7 @@ def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: i
     No auditor brings a payload any more, which nobody is paid for.
     """
     for hand in in_hand.of_tasks(work, tasks.lock_gathering_tasks(work, job_id, round_number)).values():
-        if audits.awaits_auditor(hand.task):
+        if audit_rows.awaits_auditor(hand.task):
             hand.task.due_at = 0.0
             continue
         if not jobs.load_spec(hand.job).answered_at_once:

@@ -8,7 +8,8 @@ from gradmarket.market.rules import faults, operators, stragglers, voting
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
-from requester.moves import audit_draws, task_attempts, verdicts
+from requester.features.audits import audit_draws
+from requester.moves import task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
 from requester.store import ballots, jobs, reputations, tasks

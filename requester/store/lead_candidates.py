@@ -13,8 +13,8 @@ from gradmarket.market.rules.assignment import Candidate
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.terms import Address, ReplicaState
+from requester.features.audits.audit_rows import OPEN
 from requester.store import jobs, reputations
-from requester.store.audits import OPEN
 from requester.store.tables import Account, Audit, Job, Replica, Reputation
 from requester.store.work import RowReader
 

@@ -16,7 +16,16 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.store import audited_classes, audits, ballots, jobs, seats, strikes, tasks, workers
+from requester.features.audits import audit_rows
+from requester.store import (
+    audited_classes,
+    ballots,
+    jobs,
+    seats,
+    strikes,
+    tasks,
+    workers,
+)
 from requester.store.among import is_in_bound_list
 from requester.store.answer_kind import answer_kind_of
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
@@ -164,7 +173,7 @@ def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:
 
 def _describe_disagreement(reader: RowReader, job: Job) -> str:
     """Returns a text where the auditor found several separate workers' answers wrong and none right."""
-    found = audits.count_refusals(reader, job)
+    found = audit_rows.count_refusals(reader, job)
     if found is None or found.workers < classes.OPERATORS:
         return ""
     return NO_AGREEMENT.format(found.determinism_class, found.answers, found.workers)
@@ -193,7 +202,7 @@ def describe_checks(reader: RowReader, job: Job, now: float) -> str:
 
 def _describe_unaudited(reader: RowReader, job: Job, now: float) -> str:
     """Returns a text about what the audits of a round wait for; their number would reveal which tasks were drawn."""
-    waiting = [] if jobs.has_open_round(reader, job.id) else audits.describe_waiting_audits(reader, job.id, now)
+    waiting = [] if jobs.has_open_round(reader, job.id) else audit_rows.describe_waiting_audits(reader, job.id, now)
     return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
 
 

@@ -10,13 +10,13 @@ from gradmarket.market.wire.audits import AuditAnswer, SketchAnswer
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import OfferFields
 from gradmarket.sealing import SealingKey
-from requester.exchange import auditor_claims, auditor_payloads
-from requester.exchange.auditor_claims import Claimed
 from requester.exchange.payload_upload import build_incoming_upload
 from requester.features.auditors import panel_exchange
+from requester.features.audits import auditor_claims, auditor_payloads
+from requester.features.audits.audit_kind import Asker
+from requester.features.audits.auditor_claims import Claimed
 from requester.features.planted import planting
 from requester.features.tolerance import calibrating
-from requester.moves.audit_kind import Asker
 from requester.store.tables import Audit
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture

@@ -33,13 +33,22 @@ from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
 from requester.features import FEATURES
+from requester.features.audits import audit, rollback
 from requester.model_runner import ModelRunner
 from requester.moves import continuing
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
-from requester.stages import aggregate, assign, audit, close, collect, expire, judge, plan, rollback
+from requester.stages import (
+    aggregate,
+    assign,
+    close,
+    collect,
+    expire,
+    judge,
+    plan,
+)
 from requester.stages.stage import Stage
 from requester.store import earned_rows, identities, progress, strikes
 from requester.store.facts import Facts, as_json, layout_facts

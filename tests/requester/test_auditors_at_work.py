@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.rules import auditing, classes
 from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import AuditState, JobState, TaskState
-from requester.exchange import auditor_claims
+from requester.features.audits import auditor_claims
 from requester.store import audited_classes
 from tests.kit.behaviour import NOISE
 from tests.requester.books import check_books

@@ -10,7 +10,7 @@ from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
-from requester.moves.audit_draws import UNPROVEN
+from requester.features.audits.audit_draws import UNPROVEN
 from requester.store.tables import Job, Worker
 from tests.kit.behaviour import IDLE, scaled
 from tests.requester.market_auditor import SimAuditor, audits_of

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from gradmarket.market.wire.poll import CommitmentRequest, OfferFields
-from requester.moves.copies import ALIKE
+from requester.features.audits.copies import ALIKE
 from requester.store.tables import Earned, Reputation, Task
 from requester.store.worker_figures import read_history
 from tests.requester.books import check_books

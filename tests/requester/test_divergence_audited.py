@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from requester.moves.audit_draws import SUSPECT
+from requester.features.audits.audit_draws import SUSPECT
 from requester.store import reputations
 from requester.store.tables import Job, Reputation
 from tests.kit.behaviour import Behaviour, filled, scaled

@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket.market.rules import identities
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
-from requester.store import audits
+from requester.features.audits import audit_rows
 from requester.store.tables import Audit, Job, Replica, Task
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
@@ -113,10 +113,10 @@ def test_a_panel_of_another_job_that_nobody_completes_makes_no_auditor_late(new_
         audit = work.get_one(Audit, own.task_id)
         audit.job_id, audit.created_at = other, now - LATE_S
         work.flush()
-        assert audits.compute_longest_wait(work, job, 0, now) == 0.0
+        assert audit_rows.compute_longest_wait(work, job, 0, now) == 0.0
         work.get_one(Job, other).spec = work.get_one(Job, market.job).spec
         work.flush()
-        assert audits.compute_longest_wait(work, job, 0, now) == LATE_S, "one that an auditor leaves waits for it"
+        assert audit_rows.compute_longest_wait(work, job, 0, now) == LATE_S, "one that an auditor leaves waits for it"
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])

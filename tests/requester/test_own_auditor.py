@@ -11,8 +11,9 @@ from sqlalchemy import delete
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, TaskState
 from requester.context import Context
-from requester.own_auditor import NAME, OwnAuditor, build_command, describe_own_auditor
-from requester.store import audits, identities, leader_leases, tokens
+from requester.features.audits import audit_rows
+from requester.features.audits.own_auditor import NAME, OwnAuditor, build_command, describe_own_auditor
+from requester.store import identities, leader_leases, tokens
 from requester.store.tables import ApiToken
 from tests.patience import wait_until
 from tests.processes import is_running
@@ -73,7 +74,7 @@ def test_what_it_had_in_hand_is_free_at_its_next_start(new_floor: NewFloor) -> N
     assert before.claim() is not None
     assert SimAuditor(market).claim() is None
     with market.context.begin() as work:
-        audits.release_claims(work, NAME)
+        audit_rows.release_claims(work, NAME)
     SimAuditor(market).work()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 

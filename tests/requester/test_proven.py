@@ -11,7 +11,7 @@ from gradmarket.market.rules import identities
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from requester.exchange.auditor_claims import Claimed
+from requester.features.audits.auditor_claims import Claimed
 from requester.store import jobs, reputations
 from requester.store.tables import Job, Replica, Reputation
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled

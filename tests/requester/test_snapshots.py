@@ -10,9 +10,10 @@ import pytest
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.blobs.disk import DiskBlobs
 from requester.engine import run_once
-from requester.moves import audit_draws, blob_cleanup, replay, snapshots
+from requester.features.audits import audit_draws, rollback
+from requester.moves import blob_cleanup, replay, snapshots
 from requester.moves.ending import end_job
-from requester.stages import aggregate, collect, rollback
+from requester.stages import aggregate, collect
 from requester.store import unneeded
 from requester.store.tables import Job, JobBlob, Task, UnneededBlob
 from tests.kit.behaviour import scaled

@@ -13,9 +13,9 @@ from benchmarks.trust.run import Setting
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address, Digest, JobState, TaskState
-from requester.exchange.auditor_claims import Claimed
-from requester.moves.audit_draws import DRAWN, SUSPECT
-from requester.stages.rollback import IN_FLIGHT
+from requester.features.audits.audit_draws import DRAWN, SUSPECT
+from requester.features.audits.auditor_claims import Claimed
+from requester.features.audits.rollback import IN_FLIGHT
 from requester.store.tables import Reputation
 from requester.store.tables import Task as TaskRow
 from tests.kit.behaviour import Arrays as Answered

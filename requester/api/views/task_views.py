@@ -19,7 +19,7 @@ from gradmarket.market.views.task_views import (
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.views.formats import format_hex, format_time, sketch_view
 from requester.api.views.trust_views import audit_view
-from requester.moves.audit_draws import REFERRED
+from requester.features.audits.audit_draws import REFERRED
 from requester.store.ballots import UNSKETCHED, RevealedBallot
 from requester.store.tables import Audit, Replica, Task, Wave
 

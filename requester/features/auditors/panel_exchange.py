@@ -14,8 +14,9 @@ from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.context import Context
 from requester.features.auditors import panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
-from requester.moves.audit_kind import Asker, AuditKind, OtherWork
-from requester.store import audits, jobs
+from requester.features.audits import audit_rows
+from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
+from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task
@@ -69,7 +70,7 @@ class PanelAudits(AuditKind):
 def _list_joinable_panels(reader: RowReader, asker: Asker, now: float) -> Iterator[Audit]:
     """Yields the audits that have something for this machine to compute, in turn over jobs and their requesters."""
     waiting = panel_rows.list_waiting_panels(reader, asker.determinism_class, asker.operator)
-    for job in audits.order_jobs(reader, waiting, now):
+    for job in audit_rows.order_jobs(reader, waiting, now):
         for audit in panel_rows.list_due_panels(reader, job, asker.determinism_class, asker.operator):
             if _find_turn(reader, audit, asker, now) != "wait":
                 yield audit

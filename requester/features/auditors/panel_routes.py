@@ -4,11 +4,11 @@ from fastapi import APIRouter
 
 from gradmarket.market.wire.audits import AuditReceipt
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
-from requester.api.audit_routes import TaskPath
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.features.auditors import panel_exchange
+from requester.features.audits.audit_routes import TaskPath
 from requester.store import tokens
 from requester.store.retries import retry_on_conflict
 

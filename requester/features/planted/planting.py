@@ -6,9 +6,9 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import classes
 from gradmarket.market.wire.audits import AuditAnswer
 from requester.context import Context
+from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
 from requester.features.planted import planted_rows
 from requester.features.planted.planted_rows import PlantedAnswer
-from requester.moves.audit_kind import Asker, AuditKind, OtherWork
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row

@@ -9,8 +9,8 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.market.views.trust_views import KnownAnswers, TrustView
 from requester.feature import features_of
+from requester.features.audits.audit_draws import DRAWN, UNPROVEN
 from requester.features.planted.planted_rows import PlantedAnswer
-from requester.moves.audit_draws import DRAWN, UNPROVEN
 from requester.store import jobs
 from requester.store.tables import Audit, Job, Replica, Task
 from requester.store.work import RowReader

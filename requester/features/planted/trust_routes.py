@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request
 
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audits import AuditAnswer, AuditReceipt
-from requester.api.audit_routes import TaskPath
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
+from requester.features.audits.audit_routes import TaskPath
 from requester.features.planted import planting, trust_figures
 from requester.store.retries import retry_on_conflict
 

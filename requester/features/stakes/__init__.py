@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from gradmarket.market.views.trust_views import AccusationView
 from requester.api.views.formats import format_hex, format_time
 from requester.feature import Feature
+from requester.features.audits.audit_kind import AuditKind
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.features.stakes.accusing import advance_accusations
-from requester.moves.audit_kind import AuditKind
 from requester.store.tables import Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 

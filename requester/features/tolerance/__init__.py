@@ -3,10 +3,10 @@
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.feature import Feature
+from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
 from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
 from requester.features.tolerance.trusted_runs import TrustedRun
 from requester.moves import blob_cleanup
-from requester.moves.audit_kind import Asker, AuditKind, OtherWork
 from requester.moves.replay import MergedRound
 from requester.store import jobs
 from requester.store.tables import Audit, Job, Round

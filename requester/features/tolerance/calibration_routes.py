@@ -8,12 +8,12 @@ from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.calibration_views import CalibrationView, ComparedView, PairView, TensorView
 from gradmarket.market.wire.audits import AuditReceipt, SketchAnswer
-from requester.api.audit_routes import TaskPath
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.views.formats import format_time
+from requester.features.audits.audit_routes import TaskPath
 from requester.features.tolerance import calibrating, calibrations, trusted_runs
 from requester.features.tolerance.calibrations import Calibration
 from requester.store import jobs

@@ -11,9 +11,9 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.audits import WindowTask
 from gradmarket.market.wire.poll import digest_of, hash_of
 from requester.context import Context
+from requester.features.audits.audit_kind import AuditKind
 from requester.features.windows import window_states
 from requester.moves import blob_cleanup
-from requester.moves.audit_kind import AuditKind
 from requester.moves.ending import strike_replicas
 from requester.store import unneeded
 from requester.store.in_hand import TaskInHand

@@ -5,8 +5,8 @@ import pytest
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, PanelSeatState
 from requester import cli
-from requester.exchange import auditor_claims
 from requester.features.auditors import panel_rows
+from requester.features.audits import auditor_claims
 from tests.features.auditors.test_panels import LEASE_S, TWO, NewFloor, claimed, due, panel, seats, sit
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture

@@ -24,10 +24,10 @@ from gradmarket.market.wire.evidence import PublishedAudit
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 from requester.app import create_app
-from requester.exchange import auditor_claims
-from requester.exchange.auditor_claims import Claimed
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
+from requester.features.audits import auditor_claims
+from requester.features.audits.auditor_claims import Claimed
 from requester.store import identities, stored_times
 from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import HONEST, Behaviour, scaled

@@ -6,8 +6,8 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.rules.loss_change_test import BLIND
 from gradmarket.market.wire.audits import OTHER_DRAWS, AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.wire.poll import OfferFields
-from requester.exchange import auditor_claims
-from requester.exchange.auditor_claims import Claimed
+from requester.features.audits import auditor_claims
+from requester.features.audits.auditor_claims import Claimed
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, MarketFixture
 

@@ -16,12 +16,11 @@ from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, Ta
 from gradmarket.market.views.trust_views import ScoreView
 from gradmarket.market.wire.audits import LARGEST_FALL, AuditAnswer, LossFall
 from requester import dataset
-from requester.api.audit_routes import audits as audits_told
-from requester.exchange import auditor_claims
+from requester.features.audits import audit_draws, auditor_claims
+from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.loss_change.scores import Score
 from requester.features.loss_change.scoring import UNCLEARED
 from requester.model_runner import ModelRunner
-from requester.moves import audit_draws
 from requester.store.tables import Reputation
 from tests.features.loss_change.market_scorer import Scorer
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour

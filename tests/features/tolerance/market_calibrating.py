@@ -9,7 +9,7 @@ import numpy as np
 from gradmarket.market.rules import calibration
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
-from requester.exchange.auditor_claims import Claimed
+from requester.features.audits.auditor_claims import Claimed
 from requester.features.tolerance import calibrations
 from requester.features.tolerance.calibrations import Calibration
 from requester.store.tables import Job

@@ -9,12 +9,12 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
 from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
-from requester.exchange import auditor_claims
-from requester.exchange.auditor_claims import Claimed
+from requester.features.audits import auditor_claims
+from requester.features.audits.audit_kind import Asker
+from requester.features.audits.auditor_claims import Claimed
 from requester.features.tolerance import calibrating
 from requester.features.tolerance.calibration_routes import calibration as told
 from requester.features.tolerance.trusted_runs import TrustedRun
-from requester.moves.audit_kind import Asker
 from tests.features.tolerance.market_calibrating import (
     GPU,
     NAMES,

@@ -5,7 +5,7 @@ from typing import Final
 
 from gradmarket.market.rules import copying
 from gradmarket.market.terms import TaskState
-from requester.store import answers
+from requester.features.audits import equal_answers
 from requester.store.event_log import record_event
 from requester.store.tables import Task
 from requester.store.tasks import lock_unaudited_tasks
@@ -16,7 +16,7 @@ ALIKE: Final = "another task has the same answer"
 
 def has_equal_answer(reader: RowReader, task: Task) -> bool:
     """Returns whether the task that was just accepted is audited for certain."""
-    own, others = answers.load_equal_answers(reader, task, ALIKE)
+    own, others = equal_answers.load_equal_answers(reader, task, ALIKE)
     return bool(copying.to_audit(own, others))
 
 
@@ -27,13 +27,13 @@ def lock_equal_unaudited_tasks(work: Work, task: Task) -> Sequence[Task]:
     """
     if task.state == TaskState.DIVERGED:
         return ()
-    own, others = answers.load_equal_answers(work, task, ALIKE)
+    own, others = equal_answers.load_equal_answers(work, task, ALIKE)
     return lock_unaudited_tasks(work, [answer.task for answer in copying.to_audit(own, others)])
 
 
 def record_copied_answer(work: Work, task: Task, workers: Sequence[str], now: float) -> None:
     """Logs which workers were paid for a copy; does nothing if the wrong answer is not a copy."""
-    own, others = answers.load_equal_answers(work, task, ALIKE)
+    own, others = equal_answers.load_equal_answers(work, task, ALIKE)
     same = [answer.task for answer in copying.list_possible_originals(own, others)]
     if same:
         record_event(work, task.job_id, "copied", now, task=task.id, round=task.round, same_as=same, workers=workers)

@@ -9,9 +9,10 @@ from typing import Final
 from gradmarket.market.rules import identities, operators
 from gradmarket.market.terms import AuditState, Digest, ReplicaState
 from requester.context import Context
+from requester.features.audits import audit_rows
+from requester.features.audits.audit_draws import reopen_audit
 from requester.moves import ending, judging
-from requester.moves.audit_draws import reopen_audit
-from requester.store import audits, jobs, reputations
+from requester.store import jobs, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Replica
@@ -34,7 +35,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     wrong = [replica for replica in revealed if replica.root != audit.root]
     convicted = identities.list_convicted({replica.id: replica.root or "" for replica in wrong})
     guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
-    others = audits.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
+    others = audit_rows.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
     ending.record_refused_answers(work, wrong, now)
     work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
     reputations.record_lone_error(work, alone, audit.determinism_class, now)
@@ -46,7 +47,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     record_event(work, task.job_id, "referral_settled", now, task=task.id, round=task.round, barred=barred, **told)
     if right:
         judging.accept_answer(context, work, hand, right, wrong, REASON, now)
-    elif jobs.is_task_wanted(work, hand.job, task) and audits.has_agreed(work, hand.job, audit.determinism_class):
+    elif jobs.is_task_wanted(work, hand.job, task) and audit_rows.has_agreed(work, hand.job, audit.determinism_class):
         judging.request_auditors_payload(work, task, Digest(audit.root or ""), now)
     else:
         judging.fail_task(context, work, hand, "an audit found none of its answers", now)
@@ -57,7 +58,7 @@ def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit,
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
     details = {"task": hand.task.id, "round": hand.task.round, "determinism_class": audit.determinism_class}
     record_event(work, hand.task.job_id, "audit_lapsed", now, **details)
-    judging.fail_task(context, work, hand, audits.describe_lapse(audit), now)
+    judging.fail_task(context, work, hand, audit_rows.describe_lapse(audit), now)
 
 
 def _list_keys(replicas: Sequence[Replica], among: set[str]) -> set[str]:

@@ -8,7 +8,7 @@ from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
 from requester.feature import audit_kinds_of
-from requester.moves import copies
+from requester.features.audits import copies
 from requester.store import jobs, reputations
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Job, Task

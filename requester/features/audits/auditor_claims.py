@@ -14,8 +14,9 @@ from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
 from requester.feature import audit_kinds_of
-from requester.moves.audit_kind import Asker, OtherWork
-from requester.store import answers, audited_classes, audits, ballots
+from requester.features.audits import audit_rows, equal_answers
+from requester.features.audits.audit_kind import Asker, OtherWork
+from requester.store import audited_classes, ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
 from requester.store.work import RowReader, Work
@@ -51,7 +52,7 @@ def renew_held_audit(context: Context, asker: Asker, task_id: str) -> None:
     now = context.clock()
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, asker.determinism_class, now)
-        audits.renew_claim(work, task_id, asker.auditor, now)
+        audit_rows.renew_claim(work, task_id, asker.auditor, now)
         for kind in audit_kinds_of(work):
             kind.renew_claim(work, task_id, asker, now)
 
@@ -68,13 +69,13 @@ def claim_next_audit(context: Context, asker: Asker) -> Claimed | None:
         kinds = audit_kinds_of(work)
         if (other := next(filter(None, (kind.find_owed_work(work, asker) for kind in kinds)), None)) is not None:
             return _build_other(work, other)
-        owed = audits.next_owed(work, determinism_class, now)
+        owed = audit_rows.next_owed(work, determinism_class, now)
         rivals = list(filter(None, (kind.find_turn(work, asker, now) for kind in kinds)))
-        audit = owed or audits.next_due(work, determinism_class, now, rivals)
+        audit = owed or audit_rows.next_due(work, determinism_class, now, rivals)
         if audit is None:
             if (other := next(filter(None, (kind.take_turn(work, asker, now) for kind in kinds)), None)) is not None:
                 return _build_other(work, other)
-            audit = audits.next_due(work, determinism_class, now) if rivals else None
+            audit = audit_rows.next_due(work, determinism_class, now) if rivals else None
         if audit is None:
             others = (kind.find_other_work(work, asker, now) for kind in kinds)
             other = next(filter(None, others), None)
@@ -128,7 +129,7 @@ def record_audit_answer(context: Context, task_id: str, said: AuditAnswer) -> bo
 def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
     passes: bool | None
     if task.state == TaskState.REFERRED:
-        passes = auditing.judge_referral(answers.list_revealed_roots(work, task.id), said.root, audit.root)
+        passes = auditing.judge_referral(equal_answers.list_revealed_roots(work, task.id), said.root, audit.root)
     else:
         passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
     kinds = audit_kinds_of(work)

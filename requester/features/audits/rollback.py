@@ -14,8 +14,9 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from requester.context import Context
 from requester.feature import features_of
+from requester.features.audits import audit_rows
 from requester.moves import best_round, blob_cleanup, snapshots, task_attempts
-from requester.store import audits, in_hand, jobs, merges, unneeded
+from requester.store import in_hand, jobs, merges, unneeded
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row, locked_tasks
 from requester.store.ready_rows import limited
@@ -62,7 +63,7 @@ def run(context: Context, job_id: str) -> None:
 
 def _may_rewind(reader: RowReader, job: Job) -> bool:
     """Returns whether a round is to be taken back and no later task, no audit and no merge is in flight."""
-    if job.rewind_to is None or audits.find_earliest_audited_round(reader, job.id) is not None:
+    if job.rewind_to is None or audit_rows.find_earliest_audited_round(reader, job.id) is not None:
         return False
     later = exists().where(
         Task.job_id == job.id, Task.round > _compute_last_unharmed(job, job.rewind_to), Task.state.in_(IN_FLIGHT)

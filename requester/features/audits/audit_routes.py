@@ -24,10 +24,10 @@ from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.streams import consume_stream
 from requester.api.views.trust_views import audit_view
-from requester.exchange import auditor_claims, auditor_payloads
 from requester.exchange.payload_upload import build_incoming_upload
 from requester.feature import features_of
-from requester.moves.audit_kind import Asker
+from requester.features.audits import auditor_claims, auditor_payloads
+from requester.features.audits.audit_kind import Asker
 from requester.store import disclosure, listings, tokens
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import Audit

@@ -20,8 +20,9 @@ from contracts.processes import own_name
 from gradmarket.market.terms import Role
 from requester import keys
 from requester.context import Context
+from requester.features.audits import audit_rows
 from requester.settings import RequesterSettings
-from requester.store import audits, leader_leases, tokens
+from requester.store import leader_leases, tokens
 from requester.store.retries import retry_on_conflict
 
 NAME: Final = "this service"
@@ -107,7 +108,7 @@ class OwnAuditor:
         context = self._context
         secret = keys.load_or_create_secret(None, token_path(context.settings))
         with context.begin() as work:
-            audits.release_claims(work, NAME)
+            audit_rows.release_claims(work, NAME)
             tokens.keep_own(work, secret, context.clock(), Role.AUDIT, tokens.AUDITOR)
 
     def end(self) -> None:

@@ -10,8 +10,9 @@ from requester.exchange.acceptance import accept_auditors_payload
 from requester.exchange.incoming_upload import IncomingUpload
 from requester.exchange.payload_upload import inspect_and_store_payload
 from requester.exchange.upload_grant import UploadGrant, length_of
+from requester.features.audits import audit_rows
 from requester.moves import blob_cleanup
-from requester.store import audits, in_hand, jobs
+from requester.store import in_hand, jobs
 from requester.store.facts import layout_of
 from requester.store.locks import lock_row
 from requester.store.retries import retry_on_conflict
@@ -22,7 +23,7 @@ def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:
     """Returns which payload an auditor is to bring for the task; raises NotFound where none is asked for."""
     with context.reading() as reader:
         task = reader.get(Task, task_id)
-        if task is None or not audits.awaits_auditor(task):
+        if task is None or not audit_rows.awaits_auditor(task):
             raise NotFound(f"no auditor's payload is asked for task {task_id[:80]}")
         job = reader.get_one(Job, task.job_id)
         spec, layout = jobs.load_spec(job), layout_of(job)
@@ -54,7 +55,7 @@ def accept_delivery(context: Context, want: UploadGrant, arrival: IncomingUpload
     def accept_task() -> bool:
         with context.begin() as work:
             job, task = lock_row(work, Job, want.job), lock_row(work, Task, want.task)
-            if not audits.awaits_auditor(task) or task.root != want.root:
+            if not audit_rows.awaits_auditor(task) or task.root != want.root:
                 return False
             restore = partial(context.blobs.keep, delivery.incoming)
             blob_cleanup.lock_and_restore_blobs(context, work, {delivery.digest: restore})

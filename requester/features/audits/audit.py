@@ -15,10 +15,11 @@ from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, 
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.feature import audit_kinds_of
-from requester.moves import blob_cleanup, copies, referrals, resume, task_attempts, verdicts
-from requester.moves.audit_draws import create_audit, reopen_audit
+from requester.features.audits import audit_rows, copies, referrals
+from requester.features.audits.audit_draws import create_audit, reopen_audit
+from requester.moves import blob_cleanup, resume, task_attempts, verdicts
 from requester.moves.ending import cancel_open_tasks
-from requester.store import audits, ballots, earned_rows, in_hand, jobs, reputations
+from requester.store import ballots, earned_rows, in_hand, jobs, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
@@ -30,7 +31,7 @@ TOPIC = "audit"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return [*audits.list_answered_audits(reader), *audits.list_lapsed_audits(reader, now)]
+    return [*audit_rows.list_answered_audits(reader), *audit_rows.list_lapsed_audits(reader, now)]
 
 
 def run(context: Context, task_id: str) -> float | None:
@@ -44,7 +45,7 @@ def run(context: Context, task_id: str) -> float | None:
         its_job = work.get_one(Task, task_id).job_id
         job, task = lock_row(work, Job, its_job), lock_row(work, Task, task_id)
         audit, row = work.get_one(Audit, task_id), work.get(Round, (job.id, task.merge_round))
-        lapsed = audit.state == AuditState.DUE and task_id in audits.list_lapsed_audits(work, now)
+        lapsed = audit.state == AuditState.DUE and task_id in audit_rows.list_lapsed_audits(work, now)
         if audit.state != AuditState.ANSWERED and not lapsed:
             return None
         if row is not None and row.state == RoundState.MERGING and job.ended_at is None:
@@ -133,7 +134,9 @@ def _record_confirmed(work: Work, job: Job, task: Task, audit: Audit, replicas: 
 def _prove_class(work: Work, job: Job, audit: Audit, now: float) -> None:
     """Marks the job's class as proven once the audits confirmed answers of enough operators."""
     own = audit.determinism_class == job.determinism_class
-    confirmed = audits.list_confirmed_parties(work, audit) if own and job.proven_class != job.determinism_class else ()
+    confirmed = (
+        audit_rows.list_confirmed_parties(work, audit) if own and job.proven_class != job.determinism_class else ()
+    )
     if classes.is_class_proven(confirmed):
         job.proven_class = audit.determinism_class
         proof = {"determinism_class": job.proven_class, "operators": sorted({party.operator for party in confirmed})}
@@ -147,7 +150,7 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     work.move(task, TaskState.REVOKED, reason=reason)
     keys = sorted(operators.list_answerable_keys(map(build_party, wrong)))
-    others = audits.lock_spared_tasks(work, keys)  # tasks are locked before accounts and records
+    others = audit_rows.lock_spared_tasks(work, keys)  # tasks are locked before accounts and records
     reputations.record_failed_audit(work, keys, audit.determinism_class, now)
     lost = earned_rows.revoke_earnings(work, task, wrong)
     for kind in audit_kinds_of(work):
@@ -172,7 +175,7 @@ def _lapse_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, r
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
     if audit.scored:
         return
-    work.move(task, TaskState.REVOKED, reason=audits.describe_lapse(audit))
+    work.move(task, TaskState.REVOKED, reason=audit_rows.describe_lapse(audit))
     details = {"task": task.id, "round": task.round, "determinism_class": audit.determinism_class}
     record_event(work, job.id, "audit_lapsed", now, **details)
     _apply_consequences(context, work, hand, row, now)
