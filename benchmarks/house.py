@@ -6,6 +6,7 @@ the market, plug-ins other than the defaults are not counted: each is one deleta
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -63,14 +64,15 @@ def count_words(text: str) -> int:
 
 def _imports(modules: list[Module]) -> Iterator[Figure]:
     """Yields imports of features by the kernel, and by features that do not declare that they need them."""
-    needs = {feature.name: feature.needs for feature in FEATURES}
-    needs |= {feature.name: feature.needs for feature in WORKER_FEATURES}
+    needs: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+    for feature in (*FEATURES, *WORKER_FEATURES):
+        needs[feature.name] += feature.needs
     from_kernel = undeclared = 0
     for module in modules:
         own = feature_of(module.name)
         targets = [other for target in ours(module) if (other := feature_of(target)) not in (None, own)]
         if own is not None:
-            undeclared += sum(other not in needs.get(own, ()) for other in targets)
+            undeclared += sum(other not in needs[own] for other in targets)
         elif module.name not in ROOTS and not module.name.startswith(OUTSIDE):
             from_kernel += len(targets)
     yield Figure(f"{PREFIX}kernel_to_feature", from_kernel, "imports", target="<= 0")

@@ -46,13 +46,12 @@ from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
 from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
-from requester.features.audits import audit_routes
 from requester.store.worker_figures import History
 
 ROUTERS: Final = tuple(
     routes.router
     for routes in (
-        *(worker_routes, payload_pieces, blob_routes, health_routes, audit_routes, sign_in_routes),
+        *(worker_routes, payload_pieces, blob_routes, health_routes, sign_in_routes),
         *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
         *(token_routes, chain_routes, metric_routes),
     )

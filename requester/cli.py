@@ -19,13 +19,10 @@ from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, build_server_config, open_listener, own_url
 from requester.engine import StageEngine, stages_with
-from requester.feature import audit_kinds_of, features_of
-from requester.features.audits import own_auditor
+from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
 from requester.join_command import build_join_command
 from requester.settings import RequesterSettings
-from requester.store import audited_classes
-from requester.store.retries import retry_on_conflict
 from requester.wiring import open_context, open_relay
 
 COLLECT: Final = (20_000, 20, 100)
@@ -86,23 +83,13 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def _run_beside(context: Context, here: str) -> Iterator[None]:
-    """Runs the stages, unless Celery does, and the service's own auditor; `here` is its address on this machine."""
-    _await_auditors(context)
+    """Runs the stages, unless Celery does, and what features run beside; `here` is its address on this machine."""
     with ExitStack() as stack:
+        for feature in features_of(context):
+            stack.enter_context(feature.serve_beside(context, here))
         if context.settings.stages == "embedded":
             stack.enter_context(StageEngine(context, tuple(stages_with(features_of(context)).values())))
-        if command := own_auditor.build_command(context, here):
-            stack.enter_context(own_auditor.OwnAuditor(context, command, context.settings.data / "auditor.log"))
         yield
-
-
-@retry_on_conflict
-def _await_auditors(context: Context) -> None:
-    """Keeps a class from counting as one without auditor because no auditor could ask while the service was away."""
-    with context.begin() as work:
-        audited_classes.renew_classes(work, now := context.clock())
-        for kind in audit_kinds_of(work):
-            kind.renew_waits(work, now)
 
 
 def write_address(path: Path, url: str) -> None:
@@ -119,7 +106,9 @@ def _print_addresses(settings: RequesterSettings, url: str, context: Context) ->
     echo_text(f"gradmarket serves {url} (docs at {url}/docs)")
     echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
     echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
-    echo_text(f"  audit  {own_auditor.describe_own_auditor(settings.auditor)}")
+    for feature in features_of(context):
+        for word, text in feature.describe_start(settings).items():
+            echo_text(f"  {word:<6} {text}")
     echo_text(f"  join   {build_join_command(url, facts)}")
     if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
         echo_text("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")

@@ -13,7 +13,6 @@ import structlog
 from requester import logs
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.audits import audit, rollback
 from requester.moves.probing import look_after
 from requester.stages import (
     aggregate,
@@ -35,7 +34,7 @@ STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
     for stage in (
         *(publish, plan, assign, close, judge, expire, aggregate),
-        *(audit, rollback, collect, settle, sweep),
+        *(collect, settle, sweep),
     )
 }
 

@@ -6,6 +6,7 @@ travels with the sessions, so a transaction and a context both lead to it (`feat
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import ClassVar, cast
 
@@ -19,16 +20,16 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Amount, Units
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
-from requester.features.audits.audit_kind import AuditKind
 from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
 from requester.store.answer_kind import AnswerKind
 from requester.store.in_hand import TaskInHand
+from requester.store.review import Review
 from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
-from requester.store.tables import Audit, Base, Job, JobEvent, Round, Task
+from requester.store.tables import Base, Job, JobEvent, Round, Task
 from requester.store.work import RowReader, Work
 
 
@@ -76,7 +77,7 @@ class Feature:
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
     answer_kind: ClassVar[AnswerKind | None] = None
-    audit_kind: ClassVar[AuditKind | None] = None
+    review: ClassVar[Review | None] = None
     lateness: ClassVar[Lateness | None] = None
     elsewhere: ClassVar[OwnerElsewhere | None] = None
     chain_steps: ClassVar[tuple[Callable[[ChainContext], bool], ...]] = ()
@@ -96,6 +97,17 @@ class Feature:
         Returns how many rows had a time that is further ahead than its rule gives.
         """
         return 0
+
+    def serve_beside(self, context: Context, here: str) -> AbstractContextManager[object]:
+        """Called when the service starts, before its stages do; what it returns is entered until the service ends.
+
+        `here` is the service's address on its own machine. May change rows, in transactions of its own.
+        """
+        return nullcontext()
+
+    def describe_start(self, settings: RequesterSettings) -> Mapping[str, str]:
+        """Called when the service starts; returns what it prints of the feature, by a word."""
+        return {}
 
     def open_relay(self, settings: RequesterSettings) -> Relay | None:
         """Called where other processes run the stages, before the context is made; returns what notifies them."""
@@ -140,10 +152,6 @@ class Feature:
         """Called once for all features; returns the condition under which no worker reads the blob."""
         return None
 
-    def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
-        """Called while an audit is read by the API; returns optional fields of its AuditView."""
-        return {}
-
     def describe_round(self, row: Round) -> Mapping[str, object]:
         """Called while a round is read by the API; returns optional fields of its RoundView."""
         return {}
@@ -183,11 +191,6 @@ class Feature:
 
         `state.strangers_share` is the time that all strangers together have for computations (api.response_cache).
         """
-
-
-def audit_kinds_of(reader: RowReader) -> tuple[AuditKind, ...]:
-    """Returns the kinds of audits, in the order in which they are asked."""
-    return tuple(feature.audit_kind for feature in features_of(reader) if feature.audit_kind is not None)
 
 
 def lateness_in(reader: RowReader) -> Lateness:

@@ -69,7 +69,7 @@ REQUESTER: Final = {
     "folder_lock": 0,
     "context": 1,
     **dict.fromkeys(("moves", "feature"), 2),
-    **dict.fromkeys(("stages", "exchange", "tallies", "own_auditor"), 3),
+    **dict.fromkeys(("stages", "exchange", "tallies"), 3),
     "api": 5,
     "features": 6,
     **dict.fromkeys(("app", "edge", "wiring"), 8),
@@ -126,7 +126,6 @@ QUERIES: Final = (
     f"{REQUESTER_PACKAGE}.chain",
     f"{REQUESTER_PACKAGE}.tallies",
     f"{STAGES}.aggregate",
-    f"{STAGES}.rollback",
     f"{REQUESTER_PACKAGE}.features",
 )
 """Where queries are built. Only the store is meant to; the others have theirs still."""
@@ -144,7 +143,10 @@ FEATURE_ROOTS: Final = (
     "worker.cli.worker_commands",
 )
 """The tuple of the features, and the composition roots, which alone import it."""
-NEEDS: Final = {feature.name: feature.needs for feature in (*FEATURES, *WORKER_FEATURES)}
+NEEDS: Final[defaultdict[str, tuple[str, ...]]] = defaultdict(tuple)
+for _feature in (*FEATURES, *WORKER_FEATURES):
+    NEEDS[_feature.name] += _feature.needs
+"""Of both sides: a feature has one name on each that has a part."""
 
 PLUGINS: Final = (
     "graphdoc.formats",

@@ -1,7 +1,7 @@
 """A run as the service plays an audited job: votes, audits drawn after acceptance, merged lies taken back.
 
 The rules are the market's own: who is drawn, how they vote, what is audited, what is usable, how it is merged. What
-follows a failed audit is that of requester.features.audits.audit and .aftermath: the answer is revoked and its workers barred;
+follows a failed audit is that of requester.features.audits: the answer is revoked and its workers barred;
 all that is not final and has one of them behind it is audited, as is the same answer given again. Once no audit is left
 the first wrong round opens again with its other answers, and what came after it is done anew.
 tests/requester/test_trust_replay.py holds the two side by side.

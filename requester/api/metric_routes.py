@@ -11,7 +11,6 @@ from requester.api.response_cache import CachedAnswers, Source
 from requester.api.state import Here
 from requester.context import Context
 from requester.feature import features_of
-from requester.features.audits import audit, rollback
 from requester.stages import collect, plan
 from requester.store.ready_rows import MOST
 from requester.store.work import RowReader
@@ -28,7 +27,7 @@ class StageWaits:
 
     def __init__(self, context: Context) -> None:
         own = (stage for feature in features_of(context) for stage in feature.stages)
-        self._stages = {stage.TOPIC: stage for stage in (audit, collect, plan, rollback, *own)}
+        self._stages = {stage.TOPIC: stage for stage in (collect, plan, *own)}
         self._since: dict[str, dict[str, float]] = {topic: {} for topic in self._stages}
 
     def lags(self, reader: RowReader, now: float) -> dict[str, float]:

@@ -22,7 +22,8 @@ from requester.api.views.task_views import build_task_evidence, task_view, verdi
 from requester.moves import blob_cleanup
 from requester.store import ballots, disclosure, jobs, listings, progress, published_updates
 from requester.store import tasks as task_rows
-from requester.store.tables import Account, Audit, Job, Replica, Round, Task
+from requester.store.review import review_of
+from requester.store.tables import Account, Job, Replica, Round, Task
 from requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -100,9 +101,9 @@ def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
     job = reader.get_one(Job, row.job_id)
     link = secrets.of_task(row.secret, jobs.load_spec(job).replication.max_replicas)[-1]
     published = disclosure.of_job(reader, job).of(row)
-    audit = reader.get(Audit, row.id)
-    made = ballots.load_shown_sketches(reader, row, audit)
-    return build_task_evidence(row, list(waves), list(replicas), published, link, audit, made)
+    sketches = {} if row.allowed is None else ballots.sketches_of(reader, row)
+    audit = review_of(reader).view_audit(reader, row, published)
+    return build_task_evidence(row, list(waves), list(replicas), published, link, audit, sketches)
 
 
 @router.get("/{job_id}/verdicts", operation_id="list_verdicts", responses=NO_JOB)

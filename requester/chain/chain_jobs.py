@@ -7,8 +7,8 @@ from sqlalchemy import exists, func, or_, select
 
 from gradmarket.market.terms import BatchState, JobState, Units
 from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
-from requester.features.audits import audit_rows
 from requester.store.event_log import record_event
+from requester.store.review import review_of
 from requester.store.tables import Account, Batch, Earned, Job, JobEvent, Transaction
 from requester.store.work import RowReader
 
@@ -47,7 +47,7 @@ def compute_kept_back(chain: ChainContext, job: Job) -> Units:
     """Returns how much of the job's free money stays in the escrow: what open audits can award, or audits awarded."""
     uncovered = select(func.coalesce(func.sum(Account.earned - Account.reserved), 0))
     with chain.reading() as reader:
-        kept = audit_rows.sum_awardable_units(reader, job.id)
+        kept = review_of(reader).sum_awardable_units(reader, job.id)
         if not is_job_expired(job, chain.clock()):
             owed = uncovered.where(Account.job_id == job.id, Account.earned > Account.reserved)
             kept += int(reader.session.scalar(owed) or 0)

@@ -8,18 +8,18 @@ from typing import Final
 from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules.lifecycle import DIVERGED, PAID
-from gradmarket.market.terms import Address, AuditState, Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.rules.lifecycle import DIVERGED
+from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.exchange.payload_upload import Delivery, Unlike
-from requester.features.audits import audit_draws
 from requester.moves import blob_cleanup, judging, resume, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
-from requester.store import earned_rows, jobs, merges, reputations
+from requester.store import earned_rows, jobs, merges
 from requester.store.event_log import record_event
 from requester.store.in_hand import ReplicaInHand, TaskInHand
-from requester.store.tables import Account, Audit, Replica, Task
+from requester.store.review import review_of
+from requester.store.tables import Account, Replica, Task
 from requester.store.work import Work
 
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
@@ -78,23 +78,12 @@ def record_deliveries(
     }
     for replica in outvoted:  # its rejection waited for the payload (outbox)
         verdicts.notify_worker(work, replica)
-    _record_settled_answers(work, [hand for hand in asked if hand.task.state in DELIVERED], context.clock())
+    settled = [hand for hand in asked if hand.task.state in DELIVERED]
+    review_of(work).record_settled_answers(work, settled, context.clock())
     for hand in hands.values():
         if hand.task.state in DELIVERED:
             work.gather(_notify_nearly_complete_merges, hand)
     return refused
-
-
-def _record_settled_answers(work: Work, hands: Iterable[TaskInHand], now: float) -> None:
-    """Records the evidence of answers that an audit had found right before their payload came."""
-    passed: set[tuple[str, reputations.Passed]] = set()
-    for hand in hands:
-        audit = work.get(Audit, hand.task.id) if hand.task.plan.referred else None
-        if audit is not None and audit.state == AuditState.PASSED:
-            cost = jobs.compute_cost(hand.job, hand.task.offer.price)
-            paid = hand.in_state(*PAID)
-            passed |= {(hand.task.id, (row.operator, audit.determinism_class, cost)) for row in paid}
-    reputations.record_passed_audits(work, [one for _task, one in passed], now)
 
 
 def list_unused_payloads(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
@@ -127,7 +116,7 @@ def _record_delivery(
         _reject_one(context, work, hand, replica, finding.reason, now)
     else:
         reason = str(finding) if isinstance(finding, Diverged) else ""
-        _accept_task(context, work, hand, accounts, delivery, reason, now)
+        accept_task(context, work, hand, accounts, delivery, reason, now)
     return None
 
 
@@ -139,7 +128,7 @@ def _notify_nearly_complete_merges(work: Work, hands: Sequence[TaskInHand]) -> N
             work.notify("aggregate")
 
 
-def _accept_task(
+def accept_task(
     context: Context,
     work: Work,
     hand: TaskInHand,
@@ -161,31 +150,16 @@ def _accept_task(
         record_accepted_answers(theirs, now)
     paid = [replica.worker for replica in agreeing]
     record_event(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
-    if diverged and audit_draws.may_be_a_lie(job, task):
-        audit_draws.order_suspect_audit(work, task, now)
-    elif not diverged and jobs.load_spec(job).audited:
-        audit_draws.draw_audit(work, hand, delivery.leaves(), now)
+    review = review_of(work)
+    suspected = bool(diverged) and review.suspect_divergence(work, job, task, now)
+    if not diverged and jobs.load_spec(job).audited:
+        review.order_audit(work, hand, delivery.leaves(), now)
     elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
-    asked = diverged and not audit_draws.may_be_a_lie(job, task) and resume.ask_others(context, work, hand, now)
+    asked = diverged and not suspected and resume.ask_others(context, work, hand, now)
     if diverged and not asked and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"{DIVERGED} in round {task.round}: {diverged}")
         record_event(work, job.id, "paused", now, reason=job.reason)
-
-
-def accept_auditors_payload(context: Context, work: Work, hand: TaskInHand, delivery: Delivery, diverged: str) -> None:
-    """Accepts the task with the auditor's own payload, which none of its answers had: they are rejected, unpaid.
-
-    The caller has locked the job and the task.
-    """
-    now = context.clock()
-    _accept_task(context, work, hand, {}, delivery, diverged, now)
-    for replica in hand.in_state(ReplicaState.REVEALED):
-        root, reason = hand.task.root, "an audit found another root than it did"
-        verdicts.sign_verdict(context, work, hand.task, replica, ReplicaState.REJECTED, Outcome.REJECTED, root, reason)
-        details = {"task": hand.task.id, "replica": replica.id, "worker": replica.worker, "reason": reason}
-        record_event(work, hand.job.id, "rejected", now, **details)
-    work.notify("aggregate")
 
 
 def _pay_replica(

@@ -4,6 +4,7 @@ from typing import Final
 
 from requester.feature import Feature
 from requester.features.auditors import AuditorsFeature
+from requester.features.audits import AuditsFeature
 from requester.features.backup import BackupFeature
 from requester.features.claims import ClaimsFeature
 from requester.features.consents import ConsentsFeature
@@ -29,6 +30,7 @@ from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
+    AuditsFeature(),
     PrivateFeature(),
     DriftFeature(),
     PartMergesFeature(),

@@ -54,6 +54,7 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
     """Refuses a field that only a feature serves which this service is built without."""
     windowed = isinstance(spec.step, LocalStep) and spec.step.window is not None
     needs = {
+        "audits": ("audit" if spec.audit is not None else "replication", spec.audited),
         "windows": ("step.window", windowed),
         "loss_change": ("verifier", spec.verifier.scored),
         "tolerance": ("verifier", spec.verifier.sketched),

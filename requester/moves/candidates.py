@@ -12,9 +12,8 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Part
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, Units
-from requester.feature import audit_kinds_of
-from requester.features.audits.audit_kind import Clearance
 from requester.store import audited_classes, jobs, lead_candidates, newcomers, tasks, workers
+from requester.store.review import Clearance, review_of
 from requester.store.tables import Job, Task, Worker
 from requester.store.work import RowReader, Work
 
@@ -121,9 +120,8 @@ class CandidatePool:
         if not all(candidate.known for candidate in asking):
             self._known = newcomers.list_known_parties(reader, job, mixable, now)
             self._trials = rules.at_once(newcomers.count_tried(reader, job, now)) - newcomers.in_flight(reader, job)
-        for kind in audit_kinds_of(reader):
-            if (clearance := kind.find_clearance(reader, job)) is not None:
-                self._separate_uncleared(reader, job, clearance, now)
+        if (clearance := review_of(reader).find_clearance(reader, job)) is not None:
+            self._separate_uncleared(reader, job, clearance, now)
         self._gain, self._once = jobs.load_spec(job).gain, not jobs.load_spec(job).repeatable
         self._given: set[Address] = set()
         self._leads: dict[Address, Lead] = {}

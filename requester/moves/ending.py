@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
-from requester.features.audits import audit_rows
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
 from requester.store import (
@@ -51,7 +50,7 @@ def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: i
     No auditor brings a payload any more, which nobody is paid for.
     """
     for hand in in_hand.of_tasks(work, tasks.lock_gathering_tasks(work, job_id, round_number)).values():
-        if audit_rows.awaits_auditor(hand.task):
+        if tasks.awaits_auditor(hand.task):
             hand.task.due_at = 0.0
             continue
         if not jobs.load_spec(hand.job).answered_at_once:
@@ -128,7 +127,7 @@ def _apply_blames(work: Work, blames: Sequence[_Blame]) -> None:
     now, silent = context.clock(), [blame.silent for blame in blames if blame.silent is not None]
     accounts = earned_rows.lock_accounts(work, silent)
     for account in (accounts[key] for key in silent if key in accounts):
-        _set_rest(work, account, now)
+        set_rest(work, account, now)
     changes = [change for blame in blames for change in blame.changes]
     repeated = strikes.list_struck(work, [change for change in changes if change.more], now)
     left = [key for blame in blames for key in blame.records if (blame.changes[0].job_id, key[0]) in repeated]
@@ -136,22 +135,12 @@ def _apply_blames(work: Work, blames: Sequence[_Blame]) -> None:
     strikes.change_strikes(work, changes, now, context.settings.max_strikes)
 
 
-def _set_rest(work: Work, account: Account, now: float) -> None:
+def set_rest(work: Work, account: Account, now: float) -> None:
     """Makes a worker that left a place of the job unanswered rest before its next one there, longer each time."""
     account.stalls += 1
     account.stalled_at = now
     known = work.get_one(Worker, account.worker).accepted_at is not None
     account.rests_until = now + newcomers.rest_s(account.stalls, known)
-
-
-def record_refused_answers(work: Work, replicas: Iterable[Replica], now: float) -> None:
-    """Makes workers whose answers an audit refused rest as those that left a place, since a lie costs two runs.
-
-    The caller has locked the tasks.
-    """
-    accounts = earned_rows.lock_accounts(work, [(replica.job_id, replica.worker) for replica in replicas])
-    for account in accounts.values():
-        _set_rest(work, account, now)
 
 
 def record_accepted_answers(known: Iterable[tuple[Worker, Account]], now: float) -> None:

@@ -5,16 +5,16 @@ from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, stragglers, voting
-from gradmarket.market.terms import Digest, ReplicaId, ReplicaState, TaskState
+from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
-from requester.features.audits import audit_draws
 from requester.moves import task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
 from requester.store import ballots, jobs, reputations, tasks
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
+from requester.store.review import review_of
 from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
@@ -78,7 +78,7 @@ def _carry_out(
         record_event(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         work.notify("assign")
     elif isinstance(judgement, voting.Referral):
-        audit_draws.create_audit(work, task, 1.0, audit_draws.REFERRED, now)
+        review_of(work).refer_task(work, task, now)
         work.move(task, TaskState.REFERRED, due_at=None)
     else:
         fail_task(context, work, hand, "no quorum among those that the job may ask", now)
@@ -158,15 +158,6 @@ def _request_payload(work: Work, task: Task, uploader: Replica, now: float) -> N
     for name, value in request.items():
         setattr(task, name, value)
     work.notify(worker_topic(uploader.worker))
-
-
-def request_auditors_payload(work: Work, task: Task, root: Digest, now: float) -> None:
-    """Asks the auditors of the task's class for the payload with this root, which no worker's answer has.
-
-    There is time for two of them to compute it. Where none brings it, the attempt fails and nobody heard the root.
-    """
-    due = now + 2 * task.offer.lease_seconds + task.offer.upload_seconds
-    work.move(task, TaskState.UPLOADING, uploader=None, root=root, due_at=due, due_most=due)
 
 
 def request_next_payload(

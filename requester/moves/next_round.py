@@ -9,7 +9,6 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, ESCROW_SHORT
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from requester.context import Context
-from requester.features.audits import audit_rows
 from requester.moves import drawing, left_tasks
 from requester.moves.ending import end_job
 from requester.moves.task_attempts import build_task
@@ -17,6 +16,7 @@ from requester.store import jobs, merges
 from requester.store.event_log import record_event
 from requester.store.jobs import RoundsNow
 from requester.store.prices import price_of
+from requester.store.review import review_of
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
 
@@ -89,7 +89,7 @@ def _waits(reader: RowReader, job: Job, rounds: RoundsNow, reason: str) -> bool:
 
 def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
     """Returns whether a round is to be taken back or an audit of a round up to `through` is not over."""
-    first = audit_rows.find_earliest_audited_round(reader, job.id)
+    first = review_of(reader).find_first_open_round(reader, job.id)
     return job.rewind_to is not None or (first is not None and first <= through)
 
 

@@ -5,11 +5,11 @@ from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, DIVERGED, ESCROW_SH
 from gradmarket.market.rules.newcomers import may_fill_places
 from gradmarket.market.terms import JobState, TaskState
 from requester.context import Context
-from requester.features.audits import audit_rows
 from requester.moves import task_attempts
 from requester.store import in_hand, jobs, progress, set_aside, tasks, workers
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
+from requester.store.review import review_of
 from requester.store.tables import Job
 from requester.store.work import RowReader, Work
 
@@ -21,7 +21,7 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     if job.budget == job.deposited and not can_pay_task(work, job):
         raise Conflict("the deposit is spent: nothing could be paid", f"`gradmarket job fund {job.id} AMOUNT` first")
     diverged = tasks.list_diverged_tasks(work, job.id)
-    if audit_rows.under_way(work, [task.id for task in diverged]):
+    if review_of(work).is_under_way(work, [task.id for task in diverged]):
         raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
     now = context.clock()
     work.set_state_now(job, JobState.RUNNING, reason="", fault=None)

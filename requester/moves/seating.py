@@ -13,9 +13,9 @@ from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash
-from requester.features.audits import audit_rows
 from requester.moves.candidates import CandidatePool
 from requester.store import jobs, joining, seats, workers
+from requester.store.review import review_of
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
@@ -137,7 +137,9 @@ class SeatPool(CandidatePool):
     def _is_auditor_outgrown(self) -> bool:
         newest = jobs.latest_round(self._reader, self._job.id)
         number = newest.number if newest else 0
-        waited_s = audit_rows.compute_longest_wait(self._reader, self._job, number - identities.LAST, self._now)
+        waited_s = review_of(self._reader).compute_longest_wait(
+            self._reader, self._job, number - identities.LAST, self._now
+        )
         return identities.is_auditor_outgrown(waited_s, seats.compute_round_s(self._reader, self._job, number - 1))
 
     def _count_alone(self, number: int) -> int:

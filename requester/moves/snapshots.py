@@ -11,11 +11,11 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.context import Context
 from requester.feature import features_of
-from requester.features.audits import audit_rows
 from requester.live_states import LiveState, Version
 from requester.moves import blob_cleanup, replay
-from requester.store import jobs, merges, unneeded
+from requester.store import jobs, merges, tasks, unneeded
 from requester.store.locks import lock_row
+from requester.store.review import review_of
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
@@ -130,7 +130,7 @@ def _list_unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Rou
 def _replayed_from(reader: RowReader, job: Job, since: int) -> int:
     """Returns the first round that may have to be merged again: final tasks alone are beyond every audit."""
     bound = find_first_revocable_round(reader, job)
-    first = audit_rows.first_revocable(reader, job.id, since) if jobs.load_spec(job).audited else None
+    first = tasks.find_first_accepted_round(reader, job.id, since) if jobs.load_spec(job).audited else None
     return bound if first is None else min(bound, first)
 
 
@@ -141,7 +141,7 @@ def find_first_revocable_round(reader: RowReader, job: Job) -> int:
         return 0
     if not jobs.load_spec(job).audited:
         return latest.number + 1
-    first = audit_rows.find_earliest_audited_round(reader, job.id)
+    first = review_of(reader).find_first_open_round(reader, job.id)
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
     over = latest.number + 1  # a late answer may be for a round that never opened

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.context import Context
 from requester.feature import lateness_in
-from requester.features.audits import audit_rows
 from requester.moves import faults, judging
 from requester.moves.ending import strike_replicas
 from requester.moves.faults import reopen_task
 from requester.notifier import worker_topic
-from requester.store import ready_rows
+from requester.store import ready_rows, tasks
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand, lock_task_if_free
 from requester.store.work import RowReader, Work
@@ -64,7 +63,7 @@ def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -
 
 def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
-    task, owed = hand.task, audit_rows.awaits_auditor(hand.task)
+    task, owed = hand.task, tasks.awaits_auditor(hand.task)
     for replica in hand.in_state(ReplicaState.AGREE):
         if replica.id == task.uploader:
             work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")

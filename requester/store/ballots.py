@@ -1,9 +1,8 @@
 """What replicas revealed, as the job's verifier compares it, and the thresholds by which sketches were judged."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import combinations, combinations_with_replacement
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import select
 
@@ -16,7 +15,7 @@ from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from requester.store import audited_classes, jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 
@@ -57,45 +56,6 @@ def _load_allowed_pairs(reader: RowReader, job: Job, replicas: Iterable[Replica]
     known = _load_thresholds(reader, job)
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
-
-
-@dataclass(frozen=True)
-class RevealedBallot:
-    """The sketches of a task's replicas, by their ids, and the sketch of its audit's answer."""
-
-    replicas: Mapping[str, Sketch]
-    audit: Sketch | None
-
-
-UNSKETCHED: Final = RevealedBallot({}, None)
-"""For a task whose roots were compared."""
-
-
-def load_shown_sketches(reader: RowReader, task: Task, audit: Audit | None) -> RevealedBallot:
-    """Returns the sketches of the task and its audit, as far as they exist by now."""
-    if task.allowed is None:
-        return UNSKETCHED
-    return RevealedBallot(sketches_of(reader, task), None if audit is None else _load_audit_sketch(reader, task, audit))
-
-
-def _load_audit_sketch(reader: RowReader, task: Task, audit: Audit) -> Sketch | None:
-    tensors = list_tensor_names(reader.get_one(Job, task.job_id))
-    return None if audit.sketch is None else sketch_packing.unpack_sketch(audit.sketch, tensors)
-
-
-def near_audit(reader: RowReader, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
-    """Returns the replicas whose sketches are within the thresholds of the audit's; none where roots were compared."""
-    known = load_shown_sketches(reader, task, audit) if replicas else UNSKETCHED
-    if task.allowed is None or known.audit is None:
-        return set()
-    sketches, allowed = known.replicas, tolerance.parse_thresholds(task.allowed)
-    trusted = tolerance.SketchBallot(audit.determinism_class, known.audit)
-    ballots = {
-        row.id: tolerance.SketchBallot(row.determinism_class, sketches[row.id])
-        for row in replicas
-        if row.id in sketches
-    }
-    return {id_ for id_, ballot in ballots.items() if tolerance.is_ballot_near(ballot, trusted, allowed)}
 
 
 def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable:

@@ -10,10 +10,9 @@ from sqlalchemy import exists, func, or_, select
 
 from gradmarket.market.rules import exposure
 from gradmarket.market.rules.assignment import Candidate
-from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.rules.lifecycle import AUDIT_OPEN, IN_FLIGHT
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.terms import Address, ReplicaState
-from requester.features.audits.audit_rows import OPEN
 from requester.store import jobs, reputations
 from requester.store.tables import Account, Audit, Job, Replica, Reputation
 from requester.store.work import RowReader
@@ -42,7 +41,7 @@ def _load_stakes(reader: RowReader, job: Job) -> Mapping[str, int]:
 
 def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
     """Returns by worker how many tasks hold some of its stake."""
-    waiting = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(OPEN))
+    waiting = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(AUDIT_OPEN))
     held = or_(Replica.state.in_(IN_FLIGHT), (Replica.state == ReplicaState.PAYABLE) & waiting)
     counted = select(Replica.worker, func.count()).where(Replica.job_id == job.id, held)
     return dict(reader.session.execute(counted.group_by(Replica.worker)).all())

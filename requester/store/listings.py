@@ -6,10 +6,9 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, defer
 
-from gradmarket.market.terms import AuditState, JobState, RoundState
+from gradmarket.market.terms import JobState, RoundState
 from requester.store.tables import (
     Account,
-    Audit,
     Batch,
     Earned,
     Job,
@@ -90,10 +89,6 @@ def select_payments(job_id: str) -> Select[*tuple[Any, ...]]:
         .outerjoin(Transaction, Transaction.id == Batch.transaction_id)
         .where(Earned.job_id == job_id)
     )
-
-
-def ended_audits(job_id: str) -> Select[Audit]:
-    return select(Audit).where(Audit.job_id == job_id, Audit.state.in_((AuditState.PASSED, AuditState.FAILED)))
 
 
 def select_accounts(worker: str) -> Select[Account]:

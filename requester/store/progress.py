@@ -16,7 +16,6 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
 from gradmarket.market.terms import Address, JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.market.wire.step_fault import StepFault
-from requester.features.audits import audit_rows
 from requester.store import (
     audited_classes,
     ballots,
@@ -28,6 +27,7 @@ from requester.store import (
 )
 from requester.store.among import is_in_bound_list
 from requester.store.answer_kind import answer_kind_of
+from requester.store.review import review_of
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
 
@@ -41,10 +41,6 @@ VOTED: Final = "; in {:.0f} s a plain majority of {} decides"
 FAILING: Final = (
     "auditors of class {} left an audit of the job unanswered {} times, and {} of {} proven workers are here to vote "
     "instead: run one with more memory or time (gradmarket auditor run)"
-)
-NO_AGREEMENT: Final = (
-    "the auditor of class {} found none of the {} answers of {} workers: its machine or theirs err; compare them by "
-    "`gradmarket worker check`, and run an auditor elsewhere (gradmarket auditor run; here: serve --auditor none)"
 )
 UNHEARD: Final = "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
 FIRST: Final = itemgetter(0)
@@ -79,11 +75,12 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return trouble
     if job.state != JobState.RUNNING:
         return job.reason
-    if trouble := _describe_disagreement(reader, job) or _describe_bounded_vote(reader, job, now):
+    if trouble := review_of(reader).describe_disagreement(reader, job) or _describe_bounded_vote(reader, job, now):
         return trouble
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        return job.reason or _describe_unaudited(reader, job, now)
+        waits = "" if jobs.has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
+        return job.reason or waits
     mixable = ballots.list_mixable_classes(reader, job, now)
     if lack := describe_lack(reader, job, open_task, mixable, now):
         return lack
@@ -171,14 +168,6 @@ def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:
     return min(spec.plan().first_wave, spec.plan(BEST).first_wave) if settled else spec.plan().first_wave
 
 
-def _describe_disagreement(reader: RowReader, job: Job) -> str:
-    """Returns a text where the auditor found several separate workers' answers wrong and none right."""
-    found = audit_rows.count_refusals(reader, job)
-    if found is None or found.workers < classes.OPERATORS:
-        return ""
-    return NO_AGREEMENT.format(found.determinism_class, found.answers, found.workers)
-
-
 def describe_checks(reader: RowReader, job: Job, now: float) -> str:
     """Returns in one sentence who decides about the job's answers just now, where that depends on an auditor."""
     spec = jobs.load_spec(job)
@@ -198,12 +187,6 @@ def describe_checks(reader: RowReader, job: Job, now: float) -> str:
         f"No auditor of its class, {name}, is there: a plain majority of {plain.first_wave} decides until one is "
         "(gradmarket auditor run)."
     )
-
-
-def _describe_unaudited(reader: RowReader, job: Job, now: float) -> str:
-    """Returns a text about what the audits of a round wait for; their number would reveal which tasks were drawn."""
-    waiting = [] if jobs.has_open_round(reader, job.id) else audit_rows.describe_waiting_audits(reader, job.id, now)
-    return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
 
 
 def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) -> str:

@@ -12,7 +12,7 @@ from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
 from requester.store.merges import UNACCEPTED, merged_in
-from requester.store.tables import Audit, Replica, Task, Wave
+from requester.store.tables import Replica, Task, Wave
 from requester.store.work import RowReader, Work
 
 
@@ -84,6 +84,17 @@ def lock_gathering_tasks(work: Work, job_id: str, round_number: int | None) -> S
     return locked_tasks(work, rows if round_number is None else rows.where(Task.round == round_number))
 
 
+def awaits_auditor(task: Task) -> bool:
+    """Returns whether an auditor is to bring the task's payload, since it found none of its answers."""
+    return task.state == TaskState.UPLOADING and task.uploader is None
+
+
+def find_first_accepted_round(reader: RowReader, job_id: str, since: int) -> int | None:
+    """Returns the first round from `since` on with an accepted task: an audit may still take it back."""
+    accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.merge_round >= since)
+    return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
+
+
 def lock_unaccepted_tasks(work: Work, job_id: str, number: int) -> Sequence[Task]:
     """Locks and returns the tasks that the merge of a round is to take and that are neither accepted nor over."""
     return locked_tasks(work, select(Task).where(*merged_in(job_id, number), Task.state.in_(UNACCEPTED)))
@@ -131,13 +142,6 @@ def offer_declined_again(work: Work, now: float) -> None:
     for task in held_tasks(work, waiting):
         task.patience_until = now
     work.notify("expire")
-
-
-def lock_unaudited_tasks(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
-    """Returns those of the tasks that are accepted and that nobody has audited yet; locks them, and their jobs."""
-    audited = exists().where(Audit.task_id == Task.id)
-    rows = select(Task).where(Task.id.in_(tasks), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
-    return held_tasks(work, rows.where(~audited)) if tasks else ()
 
 
 def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[str]]:

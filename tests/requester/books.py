@@ -8,8 +8,8 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.rules.replication import BEST, lies_between
 from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
 from gradmarket.market.wire.poll import hash_of
-from requester.features.audits.audit_draws import REFERRED
 from requester.store import jobs
+from requester.store.review import REFERRED
 from requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
 from tests.requester.market_fixture import MarketFixture
 

@@ -33,7 +33,6 @@ from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
 from requester.features import FEATURES
-from requester.features.audits import audit, rollback
 from requester.model_runner import ModelRunner
 from requester.moves import continuing
 from requester.moves.ending import end_job
@@ -67,8 +66,10 @@ LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradie
 COUNTER = "n"
 PRICE = 10
 STAGES: tuple[Stage, ...] = (
-    *(plan, assign, close, judge, aggregate, expire, audit, rollback, collect),
-    *(stage for feature in FEATURES if feature.merger is None for stage in feature.stages),
+    *(plan, assign, close, judge, aggregate, expire),
+    *(stage for feature in FEATURES if feature.review is not None for stage in feature.stages),
+    collect,
+    *(stage for one in FEATURES if one.review is None and one.merger is None for stage in one.stages),
 )
 CLASS = "cpu"
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}

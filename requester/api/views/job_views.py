@@ -18,9 +18,9 @@ from gradmarket.market.views.job_views import (
 )
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
-from requester.features.audits import audit_rows
 from requester.store import jobs, progress, tasks
 from requester.store.listings import unpack_tags
+from requester.store.review import review_of
 from requester.store.round_sum import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
@@ -81,7 +81,7 @@ def choose_remedy(reader: RowReader, job: Job) -> str:
     unit = int(job.unit)
     round_costs = spec.most_expensive // spec.rounds // unit * unit
     missing = Amount(max(spec.most_expensive - job.deposited * unit, round_costs))
-    audited_now = bool(audit_rows.under_way(reader, diverged))
+    audited_now = review_of(reader).is_under_way(reader, diverged)
     return choose_mending_command(job.id, job.reason, job.fault is not None, audited_now, missing)
 
 

@@ -1,5 +1,6 @@
 """Views of a task, its waves and replicas, and the verdicts on them."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -16,12 +17,10 @@ from gradmarket.market.views.task_views import (
     VerdictView,
     WaveView,
 )
+from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.views.formats import format_hex, format_time, sketch_view
-from requester.api.views.trust_views import audit_view
-from requester.features.audits.audit_draws import REFERRED
-from requester.store.ballots import UNSKETCHED, RevealedBallot
-from requester.store.tables import Audit, Replica, Task, Wave
+from requester.store.tables import Replica, Task, Wave
 
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
@@ -93,11 +92,15 @@ def build_task_evidence(
     replicas: list[Replica],
     published: bool,
     link: Hash,
-    audit: Audit | None,
-    made: RevealedBallot = UNSKETCHED,
+    audit: tuple[AuditView | None, bool],
+    sketches: Mapping[str, Sketch],
 ) -> TaskEvidence:
-    """Returns all that a verdict is based on. `published`: the task's answer may be shown (store.disclosure)."""
-    over = row.state in STANDING or (published and audit is not None and audit.reason == REFERRED)
+    """Returns all that a verdict is based on. `published`: the task's answer may be shown (store.disclosure).
+
+    `audit` is a Review's view of it; `sketches` are the replicas', by their ids.
+    """
+    audited, settled = audit
+    over = row.state in STANDING or settled
     return TaskEvidence(
         **_task_fields(row, published),
         offer=OfferFields.of(row.offer).model_dump(mode="json"),
@@ -105,14 +108,14 @@ def build_task_evidence(
         offer_signature=format_hex(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[
-            replica_view(replica, published, made.replicas.get(replica.id))
+            replica_view(replica, published, sketches.get(replica.id))
             for replica in replicas
             if published or not _at_work(row, replica)
         ],
         allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
         plan=PlanView(**asdict(row.plan)) if over else None,
         audit_link=format_hex(link) if over else None,
-        audit=audit_view(audit, published, audit_sketch=made.audit) if audit is not None and over else None,
+        audit=audited if over else None,
     )
 
 

@@ -1,40 +1,9 @@
-"""Views of finished audits, and of an operator's record in a class."""
+"""View of an operator's record in a class."""
 
-from collections.abc import Mapping
-from typing import Any, Final
-
-from gradmarket.market.gradient.projection import Sketch
-from gradmarket.market.views.trust_views import AuditView, ReputationView
-from requester.api.views.formats import format_time, sketch_view
+from gradmarket.market.views.trust_views import ReputationView
+from requester.api.views.formats import format_time
 from requester.store import reputations
-from requester.store.tables import Audit, Reputation
-
-NOTHING: Final[Mapping[str, object]] = {}
-
-
-def audit_view(
-    row: Audit, published: bool, audit_sketch: Sketch | None = None, more: Mapping[str, object] = NOTHING
-) -> AuditView:
-    """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure).
-
-    `more`: what the features describe of it.
-    """
-    told: dict[str, Any] = {"accusations": [], "score": None, **more}
-    return AuditView(
-        task=row.task_id,
-        round=row.round,
-        state=row.state,
-        rate=row.rate,
-        reason=row.reason,
-        determinism_class=row.determinism_class,
-        root=row.root if published else None,
-        sketch=sketch_view(audit_sketch) if published else None,
-        window=row.window,
-        runs=row.runs,
-        seconds=row.seconds,
-        ended_at=format_time(row.ended_at),
-        **told,
-    )
+from requester.store.tables import Reputation
 
 
 def reputation_view(row: Reputation, now: float) -> ReputationView:

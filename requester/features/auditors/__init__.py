@@ -4,17 +4,18 @@ from collections.abc import Mapping
 
 from gradmarket.market.terms import AuditState
 from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
-from requester.feature import Feature
 from requester.features.auditors import panel_routes, panel_rows, panels
 from requester.features.auditors.panel_exchange import PanelAudits
 from requester.features.auditors.panel_rows import PanelSeat
+from requester.features.audits.audit_kind import AuditingFeature
 from requester.store import disclosure, jobs
 from requester.store.tables import Audit, Job
 from requester.store.work import RowReader, Work
 
 
-class AuditorsFeature(Feature):
+class AuditorsFeature(AuditingFeature):
     name = "auditors"
+    needs = ("audits",)
     stages = (panels,)
     routers = (panel_routes.router,)
     audit_kind = PanelAudits()

@@ -2,21 +2,23 @@
 
 If an audit revokes a diverged task, the job that it had paused goes on by itself.
 
-A revoked gradient is not merged; if it was merged already, the merge is taken back (stages.rollback). The workers that
+A revoked gradient is not merged; if it was merged already, the merge is taken back (rollback). The workers that
 were paid for it keep what a voucher promised, but lose their reputation and get no further work. Workers that were
 rejected with the right answer are paid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes, operators, overlap
+from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
-from requester.feature import audit_kinds_of
 from requester.features.audits import audit_rows, copies, referrals
 from requester.features.audits.audit_draws import create_audit, reopen_audit
+from requester.features.audits.audit_kind import audit_kinds_of
+from requester.features.audits.audit_views import load_audit_sketch
 from requester.moves import blob_cleanup, resume, task_attempts, verdicts
 from requester.moves.ending import cancel_open_tasks
 from requester.store import ballots, earned_rows, in_hand, jobs, reputations
@@ -99,7 +101,7 @@ def _list_vindicated(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[
     Replicas whose salt did not open their seal are left out: they did not commit to that answer.
     """
     judged = list(filter(verdicts.is_outvoted, hand.replicas))
-    near = ballots.near_audit(reader, hand.task, audit, judged)
+    near = _list_near(reader, hand.task, audit, judged)
     return [replica for replica in judged if replica.root == audit.root or replica.id in near]
 
 
@@ -109,8 +111,24 @@ def _list_wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]
     Leaves out replicas whose sketch is near the auditor's, unless their root is the task's: they were right, and a
     wrong answer was near theirs.
     """
-    near = ballots.near_audit(reader, task, audit, paid)
+    near = _list_near(reader, task, audit, paid)
     return [replica for replica in paid if replica.root == task.root or replica.id not in near]
+
+
+def _list_near(reader: RowReader, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
+    """Returns the replicas whose sketches are within the thresholds of the audit's; none where roots were compared."""
+    if task.allowed is None or not replicas:
+        return set()
+    sketches, own = ballots.sketches_of(reader, task), load_audit_sketch(reader, task, audit)
+    if own is None:
+        return set()
+    trusted, allowed = tolerance.SketchBallot(audit.determinism_class, own), tolerance.parse_thresholds(task.allowed)
+    theirs = {
+        row.id: tolerance.SketchBallot(row.determinism_class, sketches[row.id])
+        for row in replicas
+        if row.id in sketches
+    }
+    return {id_ for id_, ballot in theirs.items() if tolerance.is_ballot_near(ballot, trusted, allowed)}
 
 
 def _pass_audit(work: Work, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:

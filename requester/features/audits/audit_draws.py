@@ -7,8 +7,8 @@ from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
-from requester.feature import audit_kinds_of
 from requester.features.audits import copies
+from requester.features.audits.audit_kind import audit_kinds_of
 from requester.store import jobs, reputations
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Job, Task
@@ -16,17 +16,8 @@ from requester.store.work import Work
 from requester.store.workers import build_party
 
 DRAWN: Final = "drawn"
-
-
 UNPROVEN: Final = "its determinism class is not proven in this job yet"
-
-
 SUSPECT: Final = "its answer diverged"
-
-
-REFERRED: Final = "it was to be settled before anything is accepted"
-
-
 REOPENED: Final = "another audit of the same operator failed"
 
 

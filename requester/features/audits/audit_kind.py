@@ -1,7 +1,8 @@
 """What an audit may do otherwise than to repeat a whole task and to compare roots: features have kinds of audits."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from sqlalchemy import ColumnElement
 
@@ -9,17 +10,11 @@ from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.audits import AuditAnswer
 from requester.context import Context
+from requester.feature import Feature, features_of
 from requester.store.in_hand import TaskInHand
+from requester.store.review import Clearance
 from requester.store.tables import Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
-
-
-@dataclass(frozen=True)
-class Clearance:
-    """The operators that audits have cleared in a job, and how many places others may get beside so many known ones."""
-
-    operators: Collection[str]
-    count_trials: Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -107,3 +102,22 @@ class AuditKind:
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
         """Called when candidates of a job are gathered; returns whom alone the job's audits have cleared."""
         return None
+
+
+class AuditingFeature(Feature):
+    """A feature that has a kind of audits."""
+
+    audit_kind: ClassVar[AuditKind]
+
+    def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
+        """Called while an audit is read by the API; returns optional fields of its AuditView."""
+        return {}
+
+
+def list_auditing_features(reader: RowReader) -> list[AuditingFeature]:
+    """Returns the features that have kinds of audits, in the order in which they are asked."""
+    return [feature for feature in features_of(reader) if isinstance(feature, AuditingFeature)]
+
+
+def audit_kinds_of(reader: RowReader) -> list[AuditKind]:
+    return [feature.audit_kind for feature in list_auditing_features(reader)]

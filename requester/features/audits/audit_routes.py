@@ -23,12 +23,11 @@ from requester.api.paging import CostlyLimit, Cursor, load_list_page
 from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.streams import consume_stream
-from requester.api.views.trust_views import audit_view
 from requester.exchange.payload_upload import build_incoming_upload
-from requester.feature import features_of
-from requester.features.audits import auditor_claims, auditor_payloads
-from requester.features.audits.audit_kind import Asker
-from requester.store import disclosure, listings, tokens
+from requester.features.audits import audit_rows, auditor_claims, auditor_payloads
+from requester.features.audits.audit_kind import Asker, list_auditing_features
+from requester.features.audits.audit_views import view_audit
+from requester.store import disclosure, tokens
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import Audit
 
@@ -107,12 +106,12 @@ def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = 
     with context.reading() as reader:
         job = job_or_404(reader, job_id)
         disclosed = disclosure.of_job(reader, job)
-        rows = listings.ended_audits(job.id)
+        rows = audit_rows.select_ended_audits(job.id)
 
         def line(row: Audit) -> AuditView:
             more: dict[str, object] = {}
-            for feature in features_of(reader):
+            for feature in list_auditing_features(reader):
                 more |= feature.describe_audit(reader, row)
-            return audit_view(row, disclosed.is_round_final(row.round), more=more)
+            return view_audit(row, disclosed.is_round_final(row.round), more=more)
 
         return load_list_page(reader, rows, [Audit.task_id], line, cursor, limit)

@@ -1,23 +1,23 @@
 """Queries about audits: what waits for one, and from which round on an open audit may take something back."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, or_, select, true, update
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import auditing, classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.auditing import Turn
+from gradmarket.market.rules.lifecycle import AUDIT_OPEN
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
+from requester.features.audits.audit_kind import audit_kinds_of
 from requester.store import audited_classes
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
-
-OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 
 
 def find_earliest_audited_round(reader: RowReader, job_id: str) -> int | None:
@@ -25,37 +25,32 @@ def find_earliest_audited_round(reader: RowReader, job_id: str) -> int | None:
     return reader.session.scalar(_EARLIEST, {"job": job_id})
 
 
-_EARLIEST: Final = select(func.min(Audit.round)).where(Audit.job_id == bindparam("job"), Audit.state.in_(OPEN))
-
-
-def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:
-    """Returns the first round from `since` on with an accepted task: an audit of one may still be ordered."""
-    accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.merge_round >= since)
-    return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
+_EARLIEST: Final = select(func.min(Audit.round)).where(Audit.job_id == bindparam("job"), Audit.state.in_(AUDIT_OPEN))
 
 
 def sum_awardable_units(reader: RowReader, job_id: str) -> int:
     """Returns what the job's open audits can award at most: the prices of outvoted answers to the audited tasks."""
     rejected = (Replica.state == ReplicaState.REJECTED, Replica.outcome == int(Outcome.REJECTED))
     judged = select(Task).join(Audit, Audit.task_id == Task.id).join(Replica, Replica.task_id == Task.id)
-    theirs = judged.where(Audit.job_id == job_id, Audit.state.in_(OPEN), *rejected)
+    theirs = judged.where(Audit.job_id == job_id, Audit.state.in_(AUDIT_OPEN), *rejected)
     return sum(task.offer.price for task in reader.session.scalars(theirs.where(Replica.verdict_root != Replica.root)))
 
 
-def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> Sequence[str]:
-    """Returns what the audits wait for that nobody has run yet, in words."""
+def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> str:
+    """Returns what the audits wait for that nobody has run yet; their number would reveal which tasks were drawn."""
     any_cpu = Audit.determinism_class == REPRODUCIBLE
     able = case((Audit.scored, "any class"), (any_cpu, "any x86 processor"), else_="class " + Audit.determinism_class)
     auditor = "an auditor of " + able + " (gradmarket auditor run)"
     awaited = [(condition, words) for words, condition in _list_awaited(reader, now)]
     for_what = case(*awaited, else_=auditor) if awaited else auditor
     due = select(for_what).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
-    return sorted(reader.session.scalars(due.distinct()))
+    waiting = sorted(reader.session.scalars(due.distinct()))
+    return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
 
 
 def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
     """Whether an audit of any of these tasks is not over."""
-    return bool(reader.session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(OPEN)))))
+    return bool(reader.session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(AUDIT_OPEN)))))
 
 
 def compute_longest_wait(reader: RowReader, job: Job, since: int, now: float) -> float:
@@ -125,20 +120,22 @@ def describe_lapse(audit: Audit) -> str:
 _ANY_DUE: Final = select(exists().where(Audit.state == AuditState.DUE))
 
 
-class RefusedAnswers(NamedTuple):
-    """Answers of a job that audits settled, none of them right."""
-
-    determinism_class: str
-    answers: int
-    workers: int
+NO_AGREEMENT: Final = (
+    "the auditor of class {} found none of the {} answers of {} workers: its machine or theirs err; compare them by "
+    "`gradmarket worker check`, and run an auditor elsewhere (gradmarket auditor run; here: serve --auditor none)"
+)
 
 
-def count_refusals(reader: RowReader, job: Job) -> RefusedAnswers | None:
-    """Counts the answers that audits refused before they were accepted; None where one found any answer right."""
+def describe_disagreement(reader: RowReader, job: Job) -> str:
+    """Returns a text where audits refused answers of several separate workers before they were accepted, and found
+    no answer of the job right."""
     if (row := reader.session.execute(_REFUSED, {"job": job.id}).one_or_none()) is None:
-        return None
+        return ""
     passed = exists().where(Audit.job_id == job.id, Audit.state == AuditState.PASSED)
-    return None if reader.session.scalar(select(passed)) else RefusedAnswers(*row)
+    determinism_class, answers, parties = row
+    if reader.session.scalar(select(passed)) or parties < classes.OPERATORS:
+        return ""
+    return NO_AGREEMENT.format(determinism_class, answers, parties)
 
 
 _REFUSED: Final = (
@@ -207,11 +204,6 @@ _HAS_AGREED: Final = select(
 )
 
 
-def awaits_auditor(task: Task) -> bool:
-    """Returns whether an auditor is to bring the task's payload, since it found none of its answers."""
-    return task.state == TaskState.UPLOADING and task.uploader is None
-
-
 def next_owed(work: Work, determinism_class: str, now: float) -> Audit | None:
     """Returns the oldest audit of the class after which an auditor is to bring its payload, and nobody is at it.
 
@@ -249,9 +241,8 @@ def renew_claim(work: Work, task_id: str, auditor: str, now: float) -> None:
 
 
 def _list_awaited(reader: RowReader, now: float) -> list[tuple[str, ColumnElement[bool]]]:
-    """Returns what audits may wait for, in words, each with the condition that one does (moves.audit_kind)."""
-    kinds = (feature.audit_kind for feature in reader.session.info["features"])
-    return [item for kind in kinds if kind is not None for item in kind.build_awaited(now).items()]
+    """Returns what audits may wait for, in words, each with the condition that one does (audit_kind)."""
+    return [item for kind in audit_kinds_of(reader) for item in kind.build_awaited(now).items()]
 
 
 def release_claims(work: Work, auditor: str) -> None:
@@ -270,3 +261,14 @@ def lock_spared_tasks(work: Work, keys: Sequence[str]) -> Sequence[Task]:
     audited = exists().where(Audit.task_id == Task.id, Audit.window.is_(None))
     tasks = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
     return held_tasks(work, tasks.where(Task.plan["audit"].as_float() > 0.0))
+
+
+def lock_unaudited_tasks(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
+    """Returns those of the tasks that are accepted and that nobody has audited yet; locks them, and their jobs."""
+    audited = exists().where(Audit.task_id == Task.id)
+    rows = select(Task).where(Task.id.in_(tasks), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
+    return held_tasks(work, rows.where(~audited)) if tasks else ()
+
+
+def select_ended_audits(job_id: str) -> Select[Audit]:
+    return select(Audit).where(Audit.job_id == job_id, Audit.state.in_((AuditState.PASSED, AuditState.FAILED)))

@@ -13,9 +13,8 @@ from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
-from requester.feature import audit_kinds_of
 from requester.features.audits import audit_rows, equal_answers
-from requester.features.audits.audit_kind import Asker, OtherWork
+from requester.features.audits.audit_kind import Asker, OtherWork, audit_kinds_of
 from requester.store import audited_classes, ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task, Wave
@@ -40,7 +39,7 @@ class Claimed:
     planted: bool = False
     score: ScoreTask | None = None
     brings: bool = False
-    """Whether its payload itself is asked for (exchange.auditor_payloads)."""
+    """Whether its payload itself is asked for (auditor_payloads)."""
     window: WindowTask | None = None
     """Two windows to repeat, in place of the whole task."""
     panel: Literal["seal", "open"] | None = None

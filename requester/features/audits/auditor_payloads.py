@@ -4,26 +4,30 @@ from functools import partial
 
 from gradmarket.market.errors import NotFound, PayloadRefused
 from gradmarket.market.gradient.inspection import Diverged
-from gradmarket.market.terms import Address, Digest
+from gradmarket.market.messages import Outcome
+from gradmarket.market.terms import Address, Digest, ReplicaState
 from requester.context import Context
-from requester.exchange.acceptance import accept_auditors_payload
+from requester.exchange.acceptance import accept_task
 from requester.exchange.incoming_upload import IncomingUpload
-from requester.exchange.payload_upload import inspect_and_store_payload
+from requester.exchange.payload_upload import Delivery, inspect_and_store_payload
 from requester.exchange.upload_grant import UploadGrant, length_of
-from requester.features.audits import audit_rows
-from requester.moves import blob_cleanup
-from requester.store import in_hand, jobs
+from requester.features.audits.referrals import REASON
+from requester.moves import blob_cleanup, verdicts
+from requester.store import in_hand, jobs, tasks
+from requester.store.event_log import record_event
 from requester.store.facts import layout_of
+from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import Job, Task
+from requester.store.work import Work
 
 
 def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:
     """Returns which payload an auditor is to bring for the task; raises NotFound where none is asked for."""
     with context.reading() as reader:
         task = reader.get(Task, task_id)
-        if task is None or not audit_rows.awaits_auditor(task):
+        if task is None or not tasks.awaits_auditor(task):
             raise NotFound(f"no auditor's payload is asked for task {task_id[:80]}")
         job = reader.get_one(Job, task.job_id)
         spec, layout = jobs.load_spec(job), layout_of(job)
@@ -55,14 +59,30 @@ def accept_delivery(context: Context, want: UploadGrant, arrival: IncomingUpload
     def accept_task() -> bool:
         with context.begin() as work:
             job, task = lock_row(work, Job, want.job), lock_row(work, Task, want.task)
-            if not audit_rows.awaits_auditor(task) or task.root != want.root:
+            if not tasks.awaits_auditor(task) or task.root != want.root:
                 return False
             restore = partial(context.blobs.keep, delivery.incoming)
             blob_cleanup.lock_and_restore_blobs(context, work, {delivery.digest: restore})
             reason = str(delivery.found) if isinstance(delivery.found, Diverged) else ""
-            accept_auditors_payload(context, work, in_hand.of_task(work, task, job), delivery, reason)
+            _accept_payload(context, work, in_hand.of_task(work, task, job), delivery, reason)
         return True
 
     if not accept_task():
         blob_cleanup.drop_payload_if_unneeded(context, delivery.digest)
         raise NotFound("the payload is asked for no longer")
+
+
+def _accept_payload(context: Context, work: Work, hand: TaskInHand, delivery: Delivery, diverged: str) -> None:
+    """Accepts the task with the auditor's own payload, which none of its answers had: they are rejected, unpaid.
+
+    The caller has locked the job and the task.
+    """
+    now = context.clock()
+    accept_task(context, work, hand, {}, delivery, diverged, now)
+    for replica in hand.in_state(ReplicaState.REVEALED):
+        verdicts.sign_verdict(
+            context, work, hand.task, replica, ReplicaState.REJECTED, Outcome.REJECTED, hand.task.root, REASON
+        )
+        details = {"task": hand.task.id, "replica": replica.id, "worker": replica.worker, "reason": REASON}
+        record_event(work, hand.job.id, "rejected", now, **details)
+    work.notify("aggregate")

@@ -5,10 +5,9 @@ from typing import Final
 
 from gradmarket.market.rules import copying
 from gradmarket.market.terms import TaskState
-from requester.features.audits import equal_answers
+from requester.features.audits import audit_rows, equal_answers
 from requester.store.event_log import record_event
 from requester.store.tables import Task
-from requester.store.tasks import lock_unaudited_tasks
 from requester.store.work import RowReader, Work
 
 ALIKE: Final = "another task has the same answer"
@@ -28,7 +27,7 @@ def lock_equal_unaudited_tasks(work: Work, task: Task) -> Sequence[Task]:
     if task.state == TaskState.DIVERGED:
         return ()
     own, others = equal_answers.load_equal_answers(work, task, ALIKE)
-    return lock_unaudited_tasks(work, [answer.task for answer in copying.to_audit(own, others)])
+    return audit_rows.lock_unaudited_tasks(work, [answer.task for answer in copying.to_audit(own, others)])
 
 
 def record_copied_answer(work: Work, task: Task, workers: Sequence[str], now: float) -> None:

@@ -3,19 +3,20 @@
 The rules are market.rules.identities and, for the auditor's runs, market.rules.auditing.judge_referral.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gradmarket.market.rules import identities, operators
-from gradmarket.market.terms import AuditState, Digest, ReplicaState
+from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from requester.context import Context
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_draws import reopen_audit
 from requester.moves import ending, judging
-from requester.store import jobs, reputations
+from requester.store import earned_rows, jobs, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Audit, Replica
+from requester.store.tables import Audit, Replica, Task
 from requester.store.work import Work
 from requester.store.workers import build_party
 
@@ -36,7 +37,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     convicted = identities.list_convicted({replica.id: replica.root or "" for replica in wrong})
     guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
     others = audit_rows.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
-    ending.record_refused_answers(work, wrong, now)
+    _record_refused_answers(work, wrong, now)
     work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
     reputations.record_lone_error(work, alone, audit.determinism_class, now)
     reputations.record_failed_audit(work, guilty, audit.determinism_class, now)
@@ -48,9 +49,28 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     if right:
         judging.accept_answer(context, work, hand, right, wrong, REASON, now)
     elif jobs.is_task_wanted(work, hand.job, task) and audit_rows.has_agreed(work, hand.job, audit.determinism_class):
-        judging.request_auditors_payload(work, task, Digest(audit.root or ""), now)
+        _request_auditors_payload(work, task, Digest(audit.root or ""), now)
     else:
         judging.fail_task(context, work, hand, "an audit found none of its answers", now)
+
+
+def _record_refused_answers(work: Work, replicas: Iterable[Replica], now: float) -> None:
+    """Makes workers whose answers an audit refused rest as those that left a place, since a lie costs two runs.
+
+    The caller has locked the tasks.
+    """
+    accounts = earned_rows.lock_accounts(work, [(replica.job_id, replica.worker) for replica in replicas])
+    for account in accounts.values():
+        ending.set_rest(work, account, now)
+
+
+def _request_auditors_payload(work: Work, task: Task, root: Digest, now: float) -> None:
+    """Asks the auditors of the task's class for the payload with this root, which no worker's answer has.
+
+    There is time for two of them to compute it. Where none brings it, the attempt fails and nobody heard the root.
+    """
+    due = now + 2 * task.offer.lease_seconds + task.offer.upload_seconds
+    work.move(task, TaskState.UPLOADING, uploader=None, root=root, due_at=due, due_most=due)
 
 
 def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
@@ -63,3 +83,15 @@ def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit,
 
 def _list_keys(replicas: Sequence[Replica], among: set[str]) -> set[str]:
     return operators.list_answerable_keys(build_party(row) for row in replicas if row.id in among)
+
+
+def record_settled_answers(work: Work, hands: Iterable[TaskInHand], now: float) -> None:
+    """Records the evidence of answers that an audit had found right before their payload came."""
+    passed: set[tuple[str, reputations.Passed]] = set()
+    for hand in hands:
+        audit = work.get(Audit, hand.task.id) if hand.task.plan.referred else None
+        if audit is not None and audit.state == AuditState.PASSED:
+            cost = jobs.compute_cost(hand.job, hand.task.offer.price)
+            paid = hand.in_state(*PAID)
+            passed |= {(hand.task.id, (row.operator, audit.determinism_class, cost)) for row in paid}
+    reputations.record_passed_audits(work, [one for _task, one in passed], now)

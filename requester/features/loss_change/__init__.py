@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.views.trust_views import ChangeView, ScoreView
-from requester.feature import Feature
+from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.features.loss_change.scoring import ScoredAudits
@@ -12,8 +12,9 @@ from requester.store.tables import Audit
 from requester.store.work import RowReader
 
 
-class LossChangeFeature(Feature):
+class LossChangeFeature(AuditingFeature):
     name = "loss_change"
+    needs = ("audits",)
     audit_kind = ScoredAudits()
 
     def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:

@@ -18,12 +18,13 @@ from gradmarket.market.rules.loss_change_test import (
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audits import AuditAnswer, ScoreRequest, ScoreTask
 from requester.context import Context
-from requester.features.audits.audit_kind import AuditKind, Clearance
+from requester.features.audits.audit_kind import AuditKind
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
+from requester.store.review import Clearance
 from requester.store.tables import Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 

@@ -7,7 +7,7 @@ from starlette.datastructures import State
 from gradmarket.market.views.trust_views import TrustView
 from requester.api.response_cache import Recent
 from requester.context import Context
-from requester.feature import Feature
+from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.planted import trust_figures, trust_routes
 from requester.features.planted.planted_rows import PlantedAnswer
 from requester.features.planted.planting import PlantingAudits
@@ -16,8 +16,9 @@ from requester.store.tables import Job
 from requester.store.work import RowReader
 
 
-class PlantedFeature(Feature):
+class PlantedFeature(AuditingFeature):
     name = "planted"
+    needs = ("audits",)
     routers = (trust_routes.router,)
     audit_kind = PlantingAudits()
     claimed_tables = (PlantedAnswer,)

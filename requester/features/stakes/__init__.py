@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gradmarket.market.views.trust_views import AccusationView
 from requester.api.views.formats import format_hex, format_time
-from requester.feature import Feature
-from requester.features.audits.audit_kind import AuditKind
+from requester.features.audits.audit_kind import AuditingFeature, AuditKind
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.features.stakes.accusing import advance_accusations
@@ -20,8 +19,9 @@ class AccusingAudits(AuditKind):
         accusations.create_accusations(work, job, task, wrong, audit.root or "", now)
 
 
-class StakesFeature(Feature):
+class StakesFeature(AuditingFeature):
     name = "stakes"
+    needs = ("audits",)
     audit_kind = AccusingAudits()
     chain_steps = (advance_accusations,)
 

@@ -2,8 +2,7 @@
 
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.verifiers.tolerance import Allowed
-from requester.feature import Feature
-from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
+from requester.features.audits.audit_kind import Asker, AuditingFeature, AuditKind, OtherWork
 from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
 from requester.features.tolerance.trusted_runs import TrustedRun
 from requester.moves import blob_cleanup
@@ -22,8 +21,9 @@ class CalibratingAudits(AuditKind):
         calibrating.record_trusted_run(work, job, audit, now)
 
 
-class ToleranceFeature(Feature):
+class ToleranceFeature(AuditingFeature):
     name = "tolerance"
+    needs = ("audits",)
     routers = (calibration_routes.router,)
     audit_kind = CalibratingAudits()
     claimed_tables = (TrustedRun,)

@@ -2,15 +2,16 @@
 
 from sqlalchemy import ColumnElement, exists
 
-from requester.feature import Feature
+from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.windows import state_routes, window_states
 from requester.features.windows.window_draws import STATE, WindowAudits, needs_state
 from requester.features.windows.window_states import WindowState
 from requester.store.work import Work
 
 
-class WindowsFeature(Feature):
+class WindowsFeature(AuditingFeature):
     name = "windows"
+    needs = ("audits",)
     routers = (state_routes.router,)
     audit_kind = WindowAudits()
     blob_kinds = {STATE: needs_state}

@@ -4,9 +4,8 @@ import pytest
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, PanelSeatState
-from requester import cli
 from requester.features.auditors import panel_rows
-from requester.features.audits import auditor_claims
+from requester.features.audits import auditor_claims, renew_waits
 from tests.features.auditors.test_panels import LEASE_S, TWO, NewFloor, claimed, due, panel, seats, sit
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
@@ -89,7 +88,7 @@ def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_flo
     for one in (ann, bea):
         one.sit(claimed(one))
     market.clock.now += 10 * LEASE_S
-    cli._await_auditors(market.context)
+    renew_waits(market.context)
     market.drive()
     sit(ann, bea)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]

@@ -54,7 +54,7 @@ class Court:
         )
 
     def audit_fails(self) -> None:
-        """As stages.audit does."""
+        """As audits.audit does."""
         worker = self.chain_fixture.joins(self.job, self.worker)
         self.chain_fixture.earns(self.job, worker)
         with self.chain_fixture.chain.begin() as work:

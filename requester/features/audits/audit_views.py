@@ -1,0 +1,46 @@
+"""Views of audits."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gradmarket.market.gradient.projection import Sketch
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.views.trust_views import AuditView
+from requester.api.views.formats import format_time, sketch_view
+from requester.store import ballots
+from requester.store.tables import Audit, Job, Task
+from requester.store.work import RowReader
+
+NOTHING: Final[Mapping[str, object]] = {}
+
+
+def view_audit(
+    row: Audit, published: bool, audit_sketch: Sketch | None = None, more: Mapping[str, object] = NOTHING
+) -> AuditView:
+    """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure).
+
+    `more`: what the features describe of it.
+    """
+    told: dict[str, Any] = {"accusations": [], "score": None, **more}
+    return AuditView(
+        task=row.task_id,
+        round=row.round,
+        state=row.state,
+        rate=row.rate,
+        reason=row.reason,
+        determinism_class=row.determinism_class,
+        root=row.root if published else None,
+        sketch=sketch_view(audit_sketch) if published else None,
+        window=row.window,
+        runs=row.runs,
+        seconds=row.seconds,
+        ended_at=format_time(row.ended_at),
+        **told,
+    )
+
+
+def load_audit_sketch(reader: RowReader, task: Task, audit: Audit) -> Sketch | None:
+    """Returns the sketch of the auditor's payload, as far as it exists by now; None where roots are compared."""
+    if task.allowed is None or audit.sketch is None:
+        return None
+    return sketch_packing.unpack_sketch(audit.sketch, ballots.list_tensor_names(reader.get_one(Job, task.job_id)))

@@ -1,0 +1,82 @@
+"""Whether what was accepted may be taken back: the questions that the kernel asks a feature, and what holds without.
+
+By default nobody computes an answer again, and what is accepted stands.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.market.terms import Hash
+from gradmarket.market.views.trust_views import AuditView
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Job, Task
+from requester.store.work import RowReader, Work
+
+REFERRED: Final = "it was to be settled before anything is accepted"
+"""Why a task is audited that its vote left open."""
+
+
+@dataclass(frozen=True)
+class Clearance:
+    """The operators that audits have cleared in a job, and how many places others may get beside so many known ones."""
+
+    operators: Collection[str]
+    count_trials: Callable[[int], int]
+
+
+class Review:
+    """What computes answers again. It is asked about audited jobs, which admission refuses where no feature has one."""
+
+    def refer_task(self, work: Work, task: Task, now: float) -> None:
+        """Called in the judging transaction, just before the task is REFERRED to an auditor."""
+
+    def order_audit(self, work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
+        """Called in the transaction that accepts the task; `leaves` are of the accepted answer."""
+
+    def suspect_divergence(self, work: Work, job: Job, task: Task, now: float) -> bool:
+        """Called in the transaction that finds an answer that is not finite; returns whether an audit checks it."""
+        return False
+
+    def record_settled_answers(self, work: Work, hands: Iterable[TaskInHand], now: float) -> None:
+        """Called in the transaction in which payloads came, with the tasks that these were asked for."""
+
+    def find_first_open_round(self, reader: RowReader, job_id: str) -> int | None:
+        """Returns the first round that an audit under way may take back; None where nothing is under way."""
+        return None
+
+    def is_under_way(self, reader: RowReader, tasks: Sequence[str]) -> bool:
+        """Returns whether one of these tasks is computed again just now."""
+        return False
+
+    def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
+        """Called when candidates of a job are gathered; returns whom alone the job's audits have cleared."""
+        return None
+
+    def compute_longest_wait(self, reader: RowReader, job: Job, since: int, now: float) -> float:
+        """Returns the seconds that the job's audits of rounds from `since` on wait for an auditor at most."""
+        return 0.0
+
+    def sum_awardable_units(self, reader: RowReader, job_id: str) -> int:
+        """Returns what the audits that are under way can award at most to answers that were rejected."""
+        return 0
+
+    def describe_waits(self, reader: RowReader, job_id: str, now: float) -> str:
+        """Called for a running job none of whose tasks is open; returns what its merge waits for, or nothing."""
+        return ""
+
+    def describe_disagreement(self, reader: RowReader, job: Job) -> str:
+        """Returns a text where audits found several separate workers' answers wrong and none right."""
+        return ""
+
+    def view_audit(self, reader: RowReader, task: Task, published: bool) -> tuple[AuditView | None, bool]:
+        """Called while a task is read by the API; returns the view of its audit, and whether that settled the task.
+
+        `published`: the task's answer may be shown (store.disclosure).
+        """
+        return None, False
+
+
+def review_of(reader: RowReader) -> Review:
+    reviews: list[Review | None] = [feature.review for feature in reader.session.info["features"]]
+    return next((review for review in reviews if review is not None), Review())
