@@ -22,8 +22,8 @@ from contracts.ledger import Ledger
 from contracts.local import CHAIN_ID, LocalChain
 from gradmarket.demo import service as demo_service
 from gradmarket.demo.service import Service
-from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
-from tests.lanes import file_of, record_lanes
+from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, plays_deep, postgres_server
+from tests.lanes import file_of, leave_later_cases, record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 from tests.patience import PATIENCE_S, TEST_S
 from tests.source_tree import PACKAGES
@@ -95,6 +95,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     With ORDER in the environment, a number, files and the tests of each come in an order of its own.
     """
     record_lanes(config, items)
+    if not plays_deep():
+        items[:], left = leave_later_cases(items)
+        config.hook.pytest_deselected(items=left)
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     strangers = {file_of(item.nodeid) for item in items if lives_in_town(item)} - set(NEIGHBOURS)

@@ -31,8 +31,13 @@ def databases_of(test: pytest.Function, config: pytest.Config) -> Sequence[objec
     """Those that its mark names; without a mark SQLite, and PostgreSQL where that is not left to a longer run."""
     if mark := test.get_closest_marker("databases"):
         return mark.args
-    longer = config.option.markexpr.startswith(FULL.name) or os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+    longer = config.option.markexpr.startswith(FULL.name) or plays_deep()
     return ("sqlite", pytest.param("postgresql", marks=FULL)) if longer else ("sqlite",)
+
+
+def plays_deep() -> bool:
+    """Whether this is `make test-deep`, which plays every case on either database."""
+    return os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
 
 def in_memory() -> str | None:

@@ -39,6 +39,19 @@ def on_postgres_by_rule(item: pytest.Item) -> bool:
     return on_postgres and item.get_closest_marker("databases") is None
 
 
+def leave_later_cases(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Returns the items without the later cases of a test on PostgreSQL by rule, and those: the first one shows what
+    the database does, and SQLite has all of them.
+    """
+    seen, kept, left = set[str](), list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        later = on_postgres_by_rule(item) and case_less(item.nodeid) in seen
+        (left if later else kept).append(item)
+        if on_postgres_by_rule(item):
+            seen.add(case_less(item.nodeid))
+    return kept, left
+
+
 def summarize_lane(collected: Mapping[str, bool]) -> list[str]:
     """Names each marked test once: by its file where all of that is marked, by its test where all of its cases are."""
     files: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))

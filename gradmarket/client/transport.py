@@ -64,6 +64,11 @@ def refuse_retry(_seconds: float) -> bool:
     return False
 
 
+def keep_trying_for(most_s: float) -> Callable[[float], bool]:
+    """Returns whether to go on after so many seconds: while they are fewer than `most_s`."""
+    return lambda seconds: seconds < most_s
+
+
 @dataclass(frozen=True)
 class Patience:
     """When a request that failed is sent again.

@@ -14,6 +14,7 @@ from gradmarket.archives.archive_index import INDEX, PublicRecords
 from gradmarket.archives.mirrors import NOWHERE, MirrorSet, open_mirror
 from gradmarket.auditor import Machine, OpenMachine, open_machine
 from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import AUTO, choose_named_threads
@@ -163,7 +164,7 @@ def _prove_start(job: OpenedJob, plan: AuditPlan) -> Sequence[ClauseResult]:
 
 
 def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:
-    client = MarketClient(place, lambda seconds: seconds < COMMAND_WAIT_S)
+    client = MarketClient(place, keep_trying_for(COMMAND_WAIT_S))
     stack.callback(client.close)
     me = Wallet(PrivateKey(os.urandom(32)), folder)
     client.identify(Credentials(me, me.address, client.facts().chain_id))

@@ -2,8 +2,8 @@
 
 import re
 import shutil
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from benchmarks.rig.wheel import tracked
 from requester.feature import Feature
 from requester.features import FEATURES
 from requester.store.tables import Base
+from tests.features.forked_play import play_tree
 from tests.lanes import FULL
 from tests.source_tree import PACKAGES, ROOT
 from worker.feature import WorkerFeature
@@ -30,20 +31,20 @@ SIDES = (
 )
 COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")
 PROGRAMS = ("requester.cli", "requester.features.many_machines.queue", "worker.cli.worker_commands", "gradmarket.cli")
-KERNEL = (
-    "tests/test_layers.py::test_every_module_keeps_the_rule",
-    "tests/requester/test_claims.py",
-    "tests/requester/test_honest_run.py::test_three_rounds[sqlite]",
-)
+KERNEL = "tests/requester/test_honest_run.py::test_three_rounds[sqlite]"
 ABSENT_TABLES = """
+from pathlib import Path
+
 import requester.features
 from requester.store import schema
 from requester.store.session import open_engine
 
+Path("migrated.db").unlink(missing_ok=True)
 database = open_engine("sqlite:///migrated.db")
 schema.upgrade_schema(database)
-for _kind, item in schema.list_schema_differences(database):
-    print(getattr(item, "table", item).name)
+with open("tables", "w") as tables:
+    for _kind, item in schema.list_schema_differences(database):
+        print(getattr(item, "table", item).name, file=tables)
 """
 
 
@@ -61,16 +62,41 @@ def tables_of(names: set[str]) -> set[str]:
     return {str(one.local_table.name) for one in mappers if ".".join(one.class_.__module__.split(".")[:3]) in places}
 
 
-def copy_without(names: set[str], target: Path) -> None:
-    """Copies what is tracked, but for these features' folders or files, and their lines in the registry."""
-    places = tuple(f"{side}/{name}{end}" for side in SIDES for name in names for end in ("/", ".py"))
-    for path in tracked():
-        if path.startswith(COPIED) and not path.startswith(places):
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is tracked, with what is compiled of it."""
+    target = tmp_path_factory.mktemp("tree")
+    for path in map(Path, tracked()):
+        if str(path).startswith(COPIED):
             (target / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, target / path)
+            shutil.copy2(ROOT / path, target / path)
+            for compiled in (ROOT / path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+                (target / path.parent / "__pycache__").mkdir(exist_ok=True)
+                shutil.copy2(compiled, target / path.parent / "__pycache__")
+    return target
+
+
+@contextmanager
+def without(names: set[str], tree: Path, aside: Path) -> Iterator[None]:
+    """The tree lacks these features' folders or files, and their lines in the registries, meanwhile."""
+    registries = {tree / side / "__init__.py" for side in SIDES}
+    before = {path: path.read_text() for path in registries if path.is_file()}
+    places = [tree / side / f"{name}{end}" for side in SIDES for name in names for end in ("", ".py")]
+    there = [place for place in places if place.exists()]
+    for number, place in enumerate(there):
+        place.rename(aside / str(number))
     for feature in (one for one in ALL if one.name in names):
-        remove_lines(target / type(feature).__module__.partition(".")[0] / "features/__init__.py", feature)
-    remove_faults(target / "gradmarket/market/features/__init__.py", names)
+        remove_lines(tree / type(feature).__module__.partition(".")[0] / "features/__init__.py", feature)
+    remove_faults(tree / "gradmarket/market/features/__init__.py", names)
+    for path in before:
+        shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)
+    try:
+        yield
+    finally:
+        for number, place in enumerate(there):
+            (aside / str(number)).rename(place)
+        for path, text in before.items():
+            path.write_text(text)
 
 
 def remove_lines(registry: Path, feature: Feature | WorkerFeature) -> None:
@@ -93,21 +119,13 @@ def remove_faults(registry: Path, names: set[str]) -> None:
     registry.write_text(text)
 
 
-def run(tree: Path, *arguments: str) -> str:
-    environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return done.stdout
-
-
 @pytest.mark.parametrize("name", dict.fromkeys(feature.name for feature in ALL))
-def test_a_tree_without_the_feature_plays_a_whole_job(name: str, tmp_path: Path) -> None:
+def test_a_tree_without_the_feature_plays_a_whole_job(name: str, tree: Path, tmp_path: Path) -> None:
     gone = with_dependents(name)
-    copy_without(gone, tmp_path)
-    left = (program for program in PROGRAMS if (tmp_path / f"{program.replace('.', '/')}.py").is_file())
-    run(tmp_path, "-c", f"import {', '.join(left)}")
-    different = set(run(tmp_path, "-c", ABSENT_TABLES).split())
+    with without(gone, tree, tmp_path):
+        left = [program for program in PROGRAMS if (tree / f"{program.replace('.', '/')}.py").is_file()]
+        words = ("-n", "0", "-p", "no:cacheprovider", "--disable-warnings", KERNEL)
+        code = play_tree(tree, left, ABSENT_TABLES, words, tmp_path / "output")
+    assert code == 0, (tmp_path / "output").read_text()[-8000:]
+    different = set((tree / "tables").read_text().split())
     assert different == tables_of(gone), "the migrations make these tables still, and all others are declared"
-    databases = ("-k", "not postgresql") if "many_machines" in gone else ()  # which several processes share by it
-    run(tmp_path, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--disable-warnings", *databases, *KERNEL)

@@ -1,5 +1,6 @@
 """Two sides and a referee over HTTP, each with its own connection: a lie is found at its operation; silence loses."""
 
+import json
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from worker.features.disputes import dispute_commands
 from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, SignedRuling
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
+from worker.journal import Journal
 from worker.protocol.thread_server import serve_in_thread
 
 REFEREE = PrivateKey(b"\3" * 32)
@@ -74,7 +76,9 @@ def stand(url: str, side: CarefulSide) -> SignedRuling:
 
 
 @pytest.mark.parametrize(("kind", "way"), PLACES)
-def test_a_hearing_ends_with_the_liar_named_at_its_operation(kind: str, way: str) -> None:
+def test_a_hearing_ends_with_the_liar_named_at_its_operation(
+    kind: str, way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     lie = lie_about(kind, way)
     room, _ = room_of(lie)
     sides = [
@@ -83,9 +87,11 @@ def test_a_hearing_ends_with_the_liar_named_at_its_operation(kind: str, way: str
     ]
     with serve_in_thread(room.app(), "127.0.0.1", 0) as url, ThreadPoolExecutor(2) as pool:
         fetched = [pool.submit(stand, url, side) for side in sides]
-        ruling = room.hold(redo)
+        ruling = dispute_commands.hold_hearing(room, redo, None, Journal(as_json=True))
         assert [each.result() for each in fetched] == [ruling, ruling]
         room.wait_until_told(0.0)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["event"], told["wrong"], told["leaf"]) == ("ruled", [address_of(LIAR)], lie.leaf)
     assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), lie.leaf)
     assert task().operations.plan[lie.leaf].name in ruling.why
 

@@ -343,3 +343,8 @@ def test_a_market_that_says_now_this_and_now_that_of_an_upload_holds_no_worker(
     with pytest.raises(ServiceUnreachable):
         client.poll(PollRequest(payloads=(part,)), [Payload(tmp_path / "payload", lambda: None, part)])
     assert next(tries) < 1000
+
+
+def test_a_command_waits_for_less_than_its_seconds() -> None:
+    going_on = transport.keep_trying_for(2.0)
+    assert (going_on(0.0), going_on(1.9), going_on(2.0)) == (True, True, False)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from gradmarket.client.transport import keep_trying_for
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import check_struct_signature, parse_typed_address
@@ -92,7 +93,7 @@ def _open_market_client(
     market: str | None, data: DataOption, passphrase_file: PassphraseOption
 ) -> Iterator[tuple[WorkerSettings, MarketClient]]:
     settings = add_wallet_passphrase(settings_of(market=market, data=data, passphrase_file=passphrase_file))
-    service = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
+    service = MarketClient(str(settings.market).rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
     try:
         yield settings, service
     finally:

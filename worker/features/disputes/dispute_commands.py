@@ -11,8 +11,10 @@ from typing import Annotated, Final
 import typer
 
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
+from gradmarket.client.transport import keep_trying_for
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.hearing import Judge, Redo
 from gradmarket.market.features.disputes.referee import Referee, Terms
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import checksum_address, signer_of
@@ -62,7 +64,7 @@ class _Opened:
 def _open_task(settings: WorkerSettings, job: str, task: str) -> Iterator[_Opened]:
     settings = add_wallet_passphrase(settings)
     key = wallet.load_wallet(settings.data, settings.secret)
-    market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
+    market = MarketClient(str(settings.market).rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
     try:
         facts = market.facts()
         market.identify(Credentials(key, key.address, facts.chain_id))
@@ -120,13 +122,19 @@ def judge_command(
                 f"Hearing {sides[0]} and {sides[1]} at {url}: `gradmarket wallet dispute answer {job} {task} --referee`"
             )
             journal.say("hearing", text, url=url, sides=list(sides), referee=opened.key.address)
-            ruling = room.hold(course.redo, course.judge)
+            ruling = hold_hearing(room, course.redo, course.judge, journal)
             if to is not None:
                 heard = room.tell().model_dump(mode="json")
                 to.write_text(json.dumps({"job": job, "task": task, **heard}, indent=2) + "\n")
-            _say_ruling(journal, ruling)
             room.wait_until_told(TOLD_S)
     raise typer.Exit(0 if ruling.wrong else 1)
+
+
+def hold_hearing(room: HearingRoom, redo: Redo, judge: Judge | None, journal: Journal) -> SignedRuling:
+    """Hears both sides to the end, and tells the referee's owner the ruling."""
+    ruling = room.hold(redo, judge)
+    _say_ruling(journal, ruling)
+    return ruling
 
 
 @app.command("answer")
@@ -157,7 +165,7 @@ def answer_command(
         if trace.root != root:
             here = f"here the task comes out as {digest_of(Hash(trace.root))}, and {disputed.root_of(me)} was answered"
             raise Refused(f"{here}: there is nothing to stand by", "answer on the machine that gave the answer")
-        transport = connect_to_referee(referee, lambda seconds: seconds < ANSWER_S)
+        transport = connect_to_referee(referee, keep_trying_for(ANSWER_S))
         try:
             own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show, course.results)
             side = CarefulSide(disputed.domain, disputed.name, root, own, course, named)
@@ -172,7 +180,7 @@ def _find_referee(url: str, key: str | None) -> Address:
     """Returns the referee's address on the chain, before the task is traced. Raises Refused where none answers."""
     if not is_address(url):
         raise Refused(f"{url[:200]!r} is not the address of a referee", "write it like http://192.0.2.1:8790")
-    transport = connect_to_referee(url, lambda seconds: seconds < COMMAND_WAIT_S)
+    transport = connect_to_referee(url, keep_trying_for(COMMAND_WAIT_S))
     try:
         heard = checksum_address(ask_referee(transport, wait_s=0.0).referee)
     except (ServiceUnreachable, ServiceProblem) as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from contracts import events, stakes
 from contracts.ledger import Ledger
 from contracts.stakes import CaseStage, OnChainCase
+from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -75,7 +76,7 @@ def examine_case(
     if case.stage is CaseStage.NONE or case.job != about.chain_job:
         raise Refused(f"{name} is no case of job {job}")
     with ExitStack() as stack:
-        market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
+        market = MarketClient(str(settings.market).rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
         stack.callback(market.close)
         market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
         shown = _fetch_examined_case(market, job, case.worker, cases.parse_case_name(name))

@@ -11,6 +11,7 @@ from contracts.ledger import Ledger
 from contracts.local import development_key
 from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import execute_call, require_receipt
+from gradmarket.client.transport import keep_trying_for
 from gradmarket.market.errors import Conflict, MarketError, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.money import TokenUnit
@@ -52,7 +53,7 @@ def fetch_stake_offer(origin: str, job: JobId) -> Offered:
 
     Raises Refused if it takes no stakes, Untrusted if it is another job.
     """
-    market = MarketClient(origin.rstrip("/"), lambda seconds: seconds < COMMAND_WAIT_S)
+    market = MarketClient(origin.rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
     try:
         facts, view = market.facts(), market.job(job)
     finally:

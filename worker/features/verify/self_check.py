@@ -14,6 +14,7 @@ from contracts import events
 from contracts.ledger import Ledger
 from contracts.log_heads import fetch_heads, parse_head
 from gradmarket.archives.mirrors import describe_trouble, open_mirror
+from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.verify import VerdictCase, of_rejection
@@ -144,7 +145,7 @@ class SelfCheck:
         """Compares the records with what the job's market publishes now, or else with what a mirror has of it."""
         if not self.ask or not kept:
             return
-        market = MarketClient(kept[-1].market, lambda seconds: seconds < MARKET_S)
+        market = MarketClient(kept[-1].market, keep_trying_for(MARKET_S))
         try:
             yield from held_against(market, account, me, seen, kept)
             yield from find_unlogged(market, account, me, seen, kept)
