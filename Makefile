@@ -26,7 +26,8 @@ CARD_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 CHAIN := contracts/node_modules/.package-lock.json
 
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
-PARALLEL := -n $(shell getconf _NPROCESSORS_ONLN) --dist loadfile --no-loadscope-reorder --disable-warnings
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PARALLEL := -n $(CORES) --dist loadfile --no-loadscope-reorder --disable-warnings
 
 .PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom release clean
 
@@ -121,9 +122,10 @@ types: $(DEVELOP)
 test: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json=$(DURATIONS))
 
+# A third of their time these tests wait for processes that start, and for rules that take seconds.
 test-all: develop
 	@export HYPOTHESIS_PROFILE=full
-	$(BIN)/pytest $(PARALLEL) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json=$(DURATIONS))
+	$(BIN)/pytest $(PARALLEL) -n $$(($(CORES) + 1)) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json=$(DURATIONS))
 
 test-unit: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(UNIT)

@@ -20,8 +20,9 @@ PREFIX = "jobs_at_once."
 JOBS: Final = sized(4, 2)
 ROUNDS: Final = sized(15, 1)
 RUNS: Final = sized(5, 1)
-WORKERS: Final = 3
+WORKERS: Final = sized(3, 1)
 """As many as decide about a task."""
+VOTES: Final = {"name": "fixed", "replicas": WORKERS, "max_replicas": WORKERS}
 
 
 def measure() -> Iterator[Figure]:
@@ -51,7 +52,7 @@ def _finish_jobs(here: Service, jobs: int, at_once: int) -> float:
 def _post_job(here: Service, number: int) -> str:
     """Posts a job whose model no other has."""
     model = {"architecture": "mlp", "arguments": {"hidden": [sized(64, 8) + number]}}
-    return here.post(model=model, rounds=ROUNDS)
+    return here.post(model=model, rounds=ROUNDS, replication=VOTES)
 
 
 def _await_end(client: httpx.Client, address: str) -> None:

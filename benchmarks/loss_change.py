@@ -7,6 +7,7 @@ An honest worker computes without oneDNN and over the rows in the opposite order
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -119,7 +120,7 @@ MODELS: Mapping[str, Callable[[], Bench]] = {
 
 def tables() -> Iterator[tuple[str, Passed]]:
     torch.set_num_threads(1)
-    for name, build in MODELS.items():
+    for name, build in islice(MODELS.items(), sized(None, 1)):
         torch.manual_seed(3)
         bench = build()
         yield name, scores(bench.trials(), partial(bench.answer, False), partial(bench.answer, True), bench.loss)

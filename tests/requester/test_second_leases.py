@@ -154,7 +154,7 @@ def act(market: MarketFixture, worker: SimWorker, deed: str, kind: FaultKind) ->
 
 
 @pytest.mark.hypothesis
-@settings(max_examples=settings().max_examples // 8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     replicas=st.integers(1, 3),
     deeds=st.lists(st.tuples(st.integers(0, 2), DEEDS, FAILS), max_size=15),
