@@ -33,6 +33,7 @@ from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId
 from gradmarket.market.wire.poll import OfferFields, digest_of
+from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
@@ -40,6 +41,7 @@ from graphdoc.encoding import canonical
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, Spoil
+from tests.kit.desk import OneChildRunner
 from tests.onchain import DEPLOYER, ETHER
 from tests.ops.served import Served, served
 from tests.patience import wait_until
@@ -61,7 +63,7 @@ OVER: Final = ("finished", "cancelled", "failed", "paused")
 class Scene:
     """`rows`, `document` and `parameters` are every job's."""
 
-    def __init__(self, market: Served, ledger: Ledger) -> None:
+    def __init__(self, market: Served, ledger: Ledger, runner: Runner | None = None) -> None:
         torch.set_num_threads(1)
         self.market, self.ledger, self.url = market, ledger, market.url
         self.requester = market.http(market.token)
@@ -74,6 +76,7 @@ class Scene:
         """Rows of the same law that nobody trains on, and their manifest."""
         self._clean: dict[int, str] = {}
         self._one = threading.Lock()
+        self._runner, self._lent = runner, threading.Lock()
 
     def _publish(self, data: bytes, *, unserved: bool = False) -> tuple[Partition, bytes]:
         link = f"/v1/blobs/{blob_digest(data)}"
@@ -84,6 +87,13 @@ class Scene:
         for blob in (manifest, self.document, self.parameters):
             self.put(blob)
         return partition, manifest
+
+    @contextmanager
+    def lend_runner(self) -> Iterator[Runner]:
+        """A real worker's, for one attack at a time: starting a child takes longer than most of them."""
+        assert self._runner is not None, "this scene has no real workers"
+        with self._lent:
+            yield self._runner
 
     def put(self, blob: bytes, *, unserved: bool = False) -> Digest:
         asked = self.requester.put(f"/v1/blobs/{blob_digest(blob)}", params={"unserved": unserved}, content=blob)
@@ -282,5 +292,9 @@ def funded(history: bool = False) -> Iterator[tuple[Path, LocalChain, Ledger]]:
 @contextmanager
 def staged() -> Iterator[Scene]:
     """`gradmarket serve` as a process on such a chain."""
-    with funded() as (data, chain, ledger), served(data, chain.url, QUICK) as market:
-        yield Scene(market, ledger)
+    with (
+        funded() as (data, chain, ledger),
+        served(data, chain.url, QUICK) as market,
+        OneChildRunner(RunnerSettings(seconds=60.0)) as runner,
+    ):
+        yield Scene(market, ledger, runner)

@@ -6,7 +6,6 @@ from typing import Any
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.scene import Scene
 from tests.kit.desk import fund_job, open_desk
 from tests.worker.fake_market import PRICE, FakeMarket
@@ -36,7 +35,7 @@ def market(scene: Scene, document: bytes | None = None, parameters: bytes | None
 def worked(scene: Scene, stranger: FakeMarket, turns: int = TURNS) -> tuple[WorkerContext, str]:
     """The worker's desk after so many turns for this market, and its journal."""
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
-    with TemporaryDirectory() as name, Runner(RunnerSettings(seconds=60.0)) as runner:
+    with TemporaryDirectory() as name, scene.lend_runner() as runner:
         folder = Path(name)
         with open_desk(stranger, rpc, runner, scene.rich(), folder) as desk:
             loop = Loop(desk, InFlightFolder(folder / "held"))

@@ -31,6 +31,13 @@ from worker.signals import Signals
 from worker.wallet import Wallet
 
 
+class OneChildRunner(Runner):
+    """Computes all jobs in one child. In a worker each job has its own (tests/graphdoc/test_runner_jobs.py)."""
+
+    def turn(self, job: str, publishes: bool = False) -> None:
+        super().turn("any job", publishes)
+
+
 def fund_job(ledger: Ledger, requester: PrivateKey, signer: PrivateKey, publication: Publication) -> OpenedJob:
     """A funded job whose specification on the chain is the publication's."""
     with_money(ledger, requester)

@@ -32,7 +32,7 @@ from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import canonical
 from graphdoc.figures import Published
 from graphdoc.tensors import pack_tensors
-from tests.kit.desk import fund_job, open_desk
+from tests.kit.desk import OneChildRunner, fund_job, open_desk
 from tests.onchain import NewKey, OpenedJob
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 from worker import durable, wallet
@@ -55,13 +55,6 @@ SPEC = {
     "tasks_per_round": 4,
     "price": "7",
 }
-
-
-class OneChildRunner(Runner):
-    """Computes all jobs in one child. In a worker each job has its own (tests/graphdoc/test_runner_jobs.py)."""
-
-    def turn(self, job: str, publishes: bool = False) -> None:
-        super().turn("any job", publishes)
 
 
 @pytest.fixture(scope="session")
