@@ -1,8 +1,12 @@
 """The contract's events, by the names of its ABI. Amounts are in the job's units."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from gradmarket.market.terms import Address, Amount, Hash, Units
+
+NOTHING: Final = Units(0)
+NOBODY: Final = Hash(bytes(32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,9 @@ class JobOpened:
     endpoint: str
     contract: Address
     block: int
+    vest: Units = NOTHING
+    vest_window: int = 0
+    vest_quorum: Hash = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,6 +261,7 @@ def _build_job_opened(log: Any) -> JobOpened:
         args["jobId"], args["requester"], args["deposited"], Hash(bytes(terms["specDigest"])),
         terms["expiry"], terms["claimUntil"], terms["unit"], terms["voucherSigner"], terms["slashWindow"],
         terms["endpoint"], log["address"], log["blockNumber"],
+        terms["vest"], terms["vestWindow"], Hash(bytes(terms["vestQuorum"])),
     )  # fmt: skip
 
 

@@ -36,9 +36,12 @@ class JobOnChain:
     unit: Amount
     bond: Units
     slash_window: int
+    vest_window: int
+    vest: Units
     contest_window: int
     decision_window: int
     sender: Address
+    vest_quorum: Hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,17 @@ class AccountOnChain:
     settled: Units
     vouchered: Units
     withdrawn: Units
+    """Paid out, or burnt after a ruling."""
+    credited_at: int = 0
+    """When the credit grew last."""
 
     @property
     def credited(self) -> Units:
         return min(max(self.settled, self.vouchered), self.reserved)
 
     @property
-    def due(self) -> Units:
+    def unpaid(self) -> Units:
+        """What is credited and not withdrawn; of a job that vests, its last part is locked for a time."""
         return Units(self.credited - self.withdrawn)
 
 
@@ -107,6 +114,11 @@ class Ledger:
         data = [_ACCOUNT + encode_word(job_id) + encode_word(worker) for worker in workers]
         answers = call_views(self.web3, self.deployment.contract, data, at)
         return {worker: _decode_account(words) for worker, words in zip(workers, answers, strict=True)}
+
+    def due(self, job_id: int, worker: Address) -> Units:
+        """Returns what `collect` would pay now: what is unpaid and not locked."""
+        with node_errors():
+            return Units(self._market.due(job_id, worker).call())
 
     def free(self, job_id: int) -> Units:
         """Returns what the requester can withdraw now."""
@@ -227,7 +239,7 @@ _WORD: Final = 32
 def _decode_account(words: bytes) -> AccountOnChain:
     """Decodes an account: one word for each member, in the contract's order, which is the same as ours."""
     if len(words) != _WORD * len(fields(AccountOnChain)):
-        raise ForeignChain("account", "four words", f"{len(words)} bytes")
+        raise ForeignChain("account", "five words", f"{len(words)} bytes")
     starts = range(0, len(words), _WORD)
     return AccountOnChain(*(Units(int.from_bytes(words[start : start + _WORD], "big")) for start in starts))
 

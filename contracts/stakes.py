@@ -16,6 +16,8 @@ class CaseStage(IntEnum):
     OPEN = 1
     CONTESTED = 2
     CLOSED = 3
+    VESTED = 4
+    """About locked pay: validators decide it, and what they leave undecided ends as an acquittal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from contracts.calls.escrow import (
 )
 from contracts.calls.justice import (
     accuse,
+    accuse_vested,
     burn,
     case_id,
     close_case,
@@ -35,6 +36,7 @@ from contracts.calls.justice import (
     quorum_of,
     stake,
     unstake,
+    vested_case_id,
 )
 from contracts.calls.settlement import (
     add_signer,
@@ -51,6 +53,7 @@ __all__ = [
     "Call",
     "OpenJob",
     "accuse",
+    "accuse_vested",
     "add_signer",
     "approve",
     "build_creation_call",
@@ -85,5 +88,6 @@ __all__ = [
     "top_up_with_permit",
     "transfer",
     "unstake",
+    "vested_case_id",
     "withdraw_free",
 ]

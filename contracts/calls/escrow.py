@@ -5,6 +5,7 @@ Beside them, those of the token that the market uses; `mint` exists only in the 
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from typing import Final
 
 from contracts.calls.encoding import Call, to_market, to_token
 from contracts.packing import pack_reservations
@@ -12,10 +13,15 @@ from contracts.permits import SignedPermit
 from gradmarket.market.messages import Release
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
+NOTHING: Final = Units(0)
+NOBODY: Final = Hash(bytes(32))
+
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """The contract's OpenParams, in its order. With slash terms of zero the job never slashes."""
+    """The contract's OpenParams, in its order. With slash terms of zero the job never slashes, and with a vest of zero
+    its pay never waits.
+    """
 
     amount: Units
     unit: Amount
@@ -27,6 +33,9 @@ class OpenJob:
     contest_window: int = 0
     decision_window: int = 0
     bond: int = 0
+    vest: Units = NOTHING
+    vest_window: int = 0
+    vest_quorum: Hash = NOBODY
     endpoint: str = ""
 
 

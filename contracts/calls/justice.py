@@ -9,12 +9,17 @@ from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
 from contracts.calls.encoding import Call, to_market
-from gradmarket.market.terms import Address, Amount, Hash
+from gradmarket.market.terms import Address, Amount, Hash, Units
 
 
 def accuse(market: Address, job: int, worker: Address, amount: Amount, event_digest: Hash) -> Call:
     """Opens a case, identified by `case_id`; sent by the requester, who pays the job's bond."""
     return to_market(market, "accuse", job, worker, amount, event_digest)
+
+
+def accuse_vested(market: Address, job: int, worker: Address, units: Units, event_digest: Hash) -> Call:
+    """Opens a case about locked pay, identified by `vested_case_id`; validators alone decide it, by `decide`."""
+    return to_market(market, "accuseVested", job, worker, units, event_digest)
 
 
 def contest(market: Address, case: Hash) -> Call:
@@ -50,6 +55,11 @@ def burn(market: Address) -> Call:
 
 def case_id(job: int, worker: Address, event_digest: Hash) -> Hash:
     return Hash(keccak(encode(["uint256", "address", "bytes32"], [job, worker, event_digest])))
+
+
+def vested_case_id(job: int, worker: Address, event_digest: Hash) -> Hash:
+    """Returns the id of a case about locked pay: an event may cost a stake and locked pay, each once."""
+    return case_id(job, worker, Hash(bytes(byte ^ 0xFF for byte in event_digest)))
 
 
 def stake(market: Address, amount: Amount) -> Call:

@@ -40,7 +40,7 @@ abstract contract Escrow is Ledger {
 
     function withdrawFree(uint256 jobId, uint64 amount) external override nonReentrant {
         Job storage j = _jobOfRequester(jobId);
-        uint64 available = j.deposited - j.reserved;
+        uint64 available = _unreserved(j);
         if (amount > available) revert Overdrawn(available);
         _giveBack(jobId, j, amount);
     }
@@ -67,6 +67,9 @@ abstract contract Escrow is Ledger {
         (j.unit, j.bond) = (params.unit, params.bond);
         (j.slashWindow, j.contestWindow, j.decisionWindow) =
         (params.slashWindow, params.contestWindow, params.decisionWindow);
+        if (params.vestWindow != 0) {
+            (j.vest, j.vestWindow, j.vestQuorum) = (params.vest, params.vestWindow, params.vestQuorum);
+        }
         _addSigner(jobId, params.voucherSigner);
         uint64 arrived = _deposit(j, params.amount);
         emit JobOpened(jobId, msg.sender, arrived, params);
@@ -87,10 +90,14 @@ abstract contract Escrow is Ledger {
         if (params.unit == 0) revert BadTerms();
         if (params.expiry <= block.timestamp) revert BadTerms();
         if (params.claimUntil < uint256(params.expiry) + minWindow) revert BadTerms();
-        if (params.slashWindow == 0) return;
-        if (params.contestWindow < minWindow || params.decisionWindow < minWindow || params.bond == 0) {
-            revert BadTerms();
+        bool vests = params.vestWindow != 0;
+        if (vests != (params.vest != 0) || vests != (params.vestQuorum != 0)) revert BadTerms();
+        if (params.slashWindow != 0) {
+            if (params.contestWindow < minWindow) revert BadTerms();
+        } else if (!vests) {
+            return;
         }
+        if (params.decisionWindow < minWindow || params.bond == 0) revert BadTerms();
     }
 
     function _deposit(Job storage j, uint64 amount) private returns (uint64 arrived) {

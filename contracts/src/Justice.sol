@@ -5,6 +5,7 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
 import {Stake} from "./Stake.sol";
+import {AccountWord} from "./libraries/AccountWord.sol";
 
 /// @title Accusations, rulings and slashes.
 abstract contract Justice is Stake {
@@ -27,11 +28,22 @@ abstract contract Justice is Stake {
         Job storage j = _jobOfRequester(jobId);
         uint128 bond = _pullBond(j);
         _addAccusation(_joined(jobId, worker), amount);
-        caseId = keccak256(abi.encode(jobId, worker, eventDigest));
-        if (_cases[caseId].stage != Stage.None) revert BadAccusation();
         uint48 until = uint48(block.timestamp + j.contestWindow);
-        _cases[caseId] = Case(jobId, worker, until, Stage.Open, amount, bond);
-        emit Accused(caseId, jobId, worker, amount, eventDigest, until);
+        return _openCase(Case(jobId, worker, until, Stage.Open, amount, bond), eventDigest, eventDigest);
+    }
+
+    function accuseVested(uint256 jobId, address worker, uint64 amount, bytes32 eventDigest)
+        external
+        override
+        nonReentrant
+        returns (bytes32 caseId)
+    {
+        Job storage j = _jobOfRequester(jobId);
+        uint128 bond = _pullBond(j);
+        _addVestAccusation(j, jobId, worker, amount);
+        uint48 until = uint48(block.timestamp + j.decisionWindow);
+        uint128 sum = uint128(amount) * j.unit;
+        return _openCase(Case(jobId, worker, until, Stage.Vested, sum, bond), eventDigest, ~eventDigest);
     }
 
     function contest(bytes32 caseId) external override {
@@ -54,20 +66,25 @@ abstract contract Justice is Stake {
         uint256 threshold,
         bytes[] calldata signatures
     ) external override {
-        Case storage c = _caseAt(caseId, Stage.Contested);
+        Case storage c = _cases[caseId];
+        bool vested = c.stage == Stage.Vested;
+        if (!vested && c.stage != Stage.Contested) revert WrongStage(c.stage);
         _until(c.until);
-        if (_exposures[c.jobId][c.worker].quorum != keccak256(abi.encode(validators, threshold))) revert NoQuorum();
+        bytes32 quorum = vested ? _jobs[c.jobId].vestQuorum : _exposures[c.jobId][c.worker].quorum;
+        if (quorum != keccak256(abi.encode(validators, threshold))) revert NoQuorum();
         if (threshold == 0 || signatures.length < threshold) revert NoQuorum();
-        _needEach(_hashTypedDataV4(_rulingHash(caseId, c.amount, guilty)), validators, signatures);
+        _needEach(_typedDigest(_rulingHash(caseId, c.amount, guilty)), validators, signatures);
         if (guilty) _slash(caseId, c);
         else _acquit(caseId, c);
     }
 
     function close(bytes32 caseId) external override {
         Case storage c = _cases[caseId];
-        if (c.stage != Stage.Open && c.stage != Stage.Contested) revert WrongStage(c.stage);
+        Stage stage = c.stage;
+        if (stage == Stage.None || stage == Stage.Closed) revert WrongStage(stage);
         _after(c.until);
-        if (c.stage == Stage.Open) _slash(caseId, c);
+        if (stage == Stage.Open) _slash(caseId, c);
+        else if (stage == Stage.Vested) _acquit(caseId, c);
         else _dismiss(caseId, c);
     }
 
@@ -82,21 +99,40 @@ abstract contract Justice is Stake {
         return _cases[caseId];
     }
 
-    function hashRuling(bytes32 caseId, uint128 amount, bool guilty) external view override returns (bytes32) {
-        return _hashTypedDataV4(_rulingHash(caseId, amount, guilty));
-    }
-
     function _pullBond(Job storage j) private returns (uint128 bond) {
         bond = uint128(j.bond) * j.unit;
         if (_pull(bond) != bond) revert NothingArrived();
     }
 
+    /// @param named by what the case goes besides job and worker
+    function _openCase(Case memory c, bytes32 eventDigest, bytes32 named) private returns (bytes32 caseId) {
+        caseId = keccak256(abi.encode(c.jobId, c.worker, named));
+        if (_cases[caseId].stage != Stage.None) revert BadAccusation();
+        _cases[caseId] = c;
+        emit Accused(caseId, c.jobId, c.worker, c.amount, eventDigest, c.until);
+    }
+
+    function _addVestAccusation(Job storage j, uint256 jobId, address worker, uint64 amount) private {
+        if (amount == 0) revert BadAccusation();
+        uint256 row = AccountWord.read(_accounts[jobId][worker]);
+        _until(AccountWord.creditedAt(row) + j.vestWindow);
+        uint64 accused = _vestAccused[jobId][worker];
+        unchecked {
+            // what is accused stays locked
+            uint64 available = _locked(j, jobId, worker, row) - accused;
+            if (amount > available) revert Overdrawn(available);
+            _vestAccused[jobId][worker] = accused + amount;
+        }
+    }
+
     function _addAccusation(Exposure storage e, uint128 amount) private {
         if (amount == 0) revert BadAccusation();
         if (e.lockedUntil != 0) _until(e.lockedUntil);
-        uint128 available = e.atRisk - e.accused;
-        if (amount > available) revert Overdrawn(available);
-        (e.accused, e.openCases) = (e.accused + amount, e.openCases + 1);
+        unchecked {
+            uint128 available = e.atRisk - e.accused; // accused <= atRisk
+            if (amount > available) revert Overdrawn(available);
+            (e.accused, e.openCases) = (e.accused + amount, e.openCases + 1);
+        }
     }
 
     function _contest(bytes32 caseId, Case storage c) private {
@@ -107,10 +143,20 @@ abstract contract Justice is Stake {
 
     function _slash(bytes32 caseId, Case storage c) private {
         uint128 amount = c.amount;
-        Exposure storage e = _endCase(c);
-        e.atRisk -= amount;
-        Staker storage s = _stakers[c.worker];
-        (s.amount, s.exposed) = (s.amount - amount, s.exposed - amount);
+        uint64 units = _endCase(c);
+        if (units != 0) {
+            unchecked {
+                _accounts[c.jobId][c.worker].withdrawn += uint56(units); // they were locked
+            }
+            emit VestBurnt(c.jobId, c.worker, units);
+        } else {
+            unchecked {
+                // what is accused is at risk, and what is at risk is staked
+                _exposures[c.jobId][c.worker].atRisk -= amount;
+                Staker storage s = _stakers[c.worker];
+                (s.amount, s.exposed) = (s.amount - amount, s.exposed - amount);
+            }
+        }
         toBurn += amount;
         _returnBond(c);
         emit Slashed(caseId, c.jobId, c.worker, amount);
@@ -128,10 +174,21 @@ abstract contract Justice is Stake {
         emit Dismissed(caseId);
     }
 
-    function _endCase(Case storage c) private returns (Exposure storage e) {
+    /// @return vested the units of locked pay that were accused; 0 if it was a stake
+    function _endCase(Case storage c) private returns (uint64 vested) {
+        bool isStake = c.stage != Stage.Vested;
         c.stage = Stage.Closed;
-        e = _exposures[c.jobId][c.worker];
-        (e.accused, e.openCases) = (e.accused - c.amount, e.openCases - 1);
+        if (!isStake) {
+            unchecked {
+                vested = uint64(c.amount / _jobs[c.jobId].unit);
+                _vestAccused[c.jobId][c.worker] -= vested;
+            }
+            return vested;
+        }
+        Exposure storage e = _exposures[c.jobId][c.worker];
+        unchecked {
+            (e.accused, e.openCases) = (e.accused - c.amount, e.openCases - 1);
+        }
     }
 
     /// @dev To the requester's stake rather than its wallet: no payee can block the end of a case.

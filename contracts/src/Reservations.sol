@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {Ledger} from "./Ledger.sol";
+import {AccountWord} from "./libraries/AccountWord.sol";
 import {Packed} from "./libraries/Packed.sol";
 
 /// @title Reservations, releases and the early close.
@@ -22,7 +23,7 @@ abstract contract Reservations is Ledger {
             credited += _reserve(jobId, worker, amount);
             added += amount;
         }
-        uint64 available = j.deposited - j.reserved;
+        uint64 available = _unreserved(j);
         if (added > available) revert Overdrawn(available);
         j.reserved += uint64(added);
         j.credited += credited;
@@ -53,17 +54,8 @@ abstract contract Reservations is Ledger {
         }
         if (j.expiry >= block.timestamp) j.expiry = uint48(block.timestamp - 1);
         emit JobClosed(jobId);
-        amount = j.deposited - j.reserved;
+        amount = _unreserved(j);
         _giveBack(jobId, j, amount);
-    }
-
-    function hashRelease(uint256 jobId, address worker, uint64 reserved, uint64 nonce)
-        external
-        view
-        override
-        returns (bytes32)
-    {
-        return _hashTypedDataV4(_releaseHash(jobId, worker, reserved, nonce));
     }
 
     function _releaseOrSkip(uint256 jobId, uint256 index, SignedRelease calldata row) private {
@@ -86,24 +78,26 @@ abstract contract Reservations is Ledger {
     /// @return newlyCredited what a batch or voucher beyond the old reservation gains by the new one
     function _reserve(uint256 jobId, address worker, uint64 amount) private returns (uint64 newlyCredited) {
         Account storage stored = _accounts[jobId][worker];
-        Account memory a = stored;
-        uint64 before = _credited(a);
-        a.reserved += amount;
-        stored.reserved = a.reserved;
-        emit Reserved(jobId, worker, amount, a.reserved);
-        return _credited(a) - before;
+        uint256 row = AccountWord.read(stored);
+        uint64 before = AccountWord.credited(row);
+        (row, newlyCredited) = AccountWord.stamped(AccountWord.add(row, amount, 0), before);
+        AccountWord.write(stored, row);
+        emit Reserved(jobId, worker, amount, AccountWord.reserved(row));
     }
 
     function _release(uint256 jobId, address worker, uint64 reserved) private {
         Job storage j = _job(jobId);
         _until(j.claimUntil);
         Account storage stored = _accounts[jobId][worker];
-        Account memory a = stored;
-        uint64 least = _credited(a);
+        uint256 row = AccountWord.read(stored);
+        uint64 least = AccountWord.credited(row);
+        uint64 most = AccountWord.reserved(row);
         if (reserved < least) reserved = least;
-        if (reserved > a.reserved) reserved = a.reserved;
-        stored.reserved = reserved;
-        j.reserved -= a.reserved - reserved;
+        if (reserved > most) reserved = most;
+        unchecked {
+            AccountWord.write(stored, row - (most - reserved));
+            j.reserved -= most - reserved; // the sum over the workers
+        }
         emit Released(jobId, worker, reserved, releaseNonce[jobId][worker]++);
     }
 

@@ -3,6 +3,7 @@ pragma solidity ^0.8.30;
 
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {Ledger} from "./Ledger.sol";
+import {AccountWord} from "./libraries/AccountWord.sol";
 import {MerkleRoot} from "./libraries/MerkleRoot.sol";
 import {Packed} from "./libraries/Packed.sol";
 
@@ -66,14 +67,10 @@ abstract contract Settlement is Ledger {
     /// @return newlyCredited by how much the worker's credit grew; less than `sum` where a voucher came first, or where
     /// the reservation ends
     function _credit(Account storage a, uint64 sum) private returns (uint64 newlyCredited) {
-        (uint64 reserved, uint64 settled, uint64 vouchered) = (a.reserved, a.settled, a.vouchered);
-        uint64 before = _credited(reserved, settled, vouchered);
-        settled += sum;
-        a.settled = settled;
-        unchecked {
-            // credit never falls as `settled` grows
-            return _credited(reserved, settled, vouchered) - before;
-        }
+        uint256 row = AccountWord.read(a);
+        uint64 before = AccountWord.credited(row);
+        (row, newlyCredited) = AccountWord.stamped(AccountWord.add(row, sum, AccountWord.SETTLED), before);
+        AccountWord.write(a, row);
     }
 
     function _creditGroups(uint256 jobId, uint64 batch, bytes calldata data) private returns (Tally memory tally) {

@@ -4,6 +4,7 @@ pragma solidity ^0.8.30;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {Ledger} from "./Ledger.sol";
+import {AccountWord} from "./libraries/AccountWord.sol";
 
 /// @title Vouchers and pay-out.
 abstract contract Vouchers is Ledger {
@@ -68,16 +69,7 @@ abstract contract Vouchers is Ledger {
     }
 
     function due(uint256 jobId, address worker) external view override returns (uint64) {
-        Account memory a = _accounts[jobId][worker];
-        return _credited(a) - a.withdrawn;
-    }
-
-    function hashVoucher(uint256 jobId, address worker, uint64 cumulative) external view override returns (bytes32) {
-        return _hashTypedDataV4(_voucherHash(jobId, worker, cumulative));
-    }
-
-    function hashPayout(address worker, address payout, uint64 nonce) external view override returns (bytes32) {
-        return _hashTypedDataV4(_payoutHash(worker, payout, nonce));
+        return _free(_jobs[jobId], jobId, worker, AccountWord.read(_accounts[jobId][worker]));
     }
 
     function _addSigner(uint256 jobId, address signer) internal override {
@@ -103,16 +95,28 @@ abstract contract Vouchers is Ledger {
         return _tryPay(j, row.jobId, row.worker, amount) ? bytes4(0) : PaymentFailed.selector;
     }
 
-    /// @dev Raises `vouchered` to `cumulative` and marks as withdrawn all that is due.
+    /// @dev Raises `vouchered` to `cumulative` and marks as withdrawn all that is due. A voucher beyond what any
+    /// reservation holds counts as the most that one does.
     function _take(Job storage j, uint256 jobId, address worker, uint64 cumulative) private returns (uint64 amount) {
-        Account memory a = _accounts[jobId][worker];
-        uint64 before = _credited(a);
-        if (cumulative > a.vouchered) a.vouchered = cumulative;
-        uint64 credited = _credited(a);
-        amount = credited - a.withdrawn;
-        a.withdrawn = credited;
-        _accounts[jobId][worker] = a;
-        if (credited != before) j.credited += credited - before;
+        Account storage stored = _accounts[jobId][worker];
+        uint256 row = AccountWord.read(stored);
+        if (cumulative > AccountWord.vouchered(row)) {
+            uint64 before = AccountWord.credited(row);
+            uint64 grown;
+            if (cumulative > AccountWord.MOST) cumulative = uint64(AccountWord.MOST);
+            uint64 more = cumulative - AccountWord.vouchered(row);
+            (row, grown) = AccountWord.stamped(AccountWord.add(row, more, AccountWord.VOUCHERED), before);
+            if (grown != 0) j.credited += grown;
+        }
+        amount = _free(j, jobId, worker, row);
+        AccountWord.write(stored, AccountWord.add(row, amount, AccountWord.WITHDRAWN));
+    }
+
+    /// @dev locked money is unpaid
+    function _free(Job storage j, uint256 jobId, address worker, uint256 row) private view returns (uint64) {
+        unchecked {
+            return AccountWord.unpaid(row) - _locked(j, jobId, worker, row);
+        }
     }
 
     function _pay(Job storage j, uint256 jobId, address worker, uint64 amount) private {
@@ -128,7 +132,7 @@ abstract contract Vouchers is Ledger {
         address to = payoutOf(worker);
         paid = token.trySafeTransfer(to, uint256(amount) * j.unit);
         if (paid) emit Paid(jobId, worker, to, amount);
-        else _accounts[jobId][worker].withdrawn -= amount;
+        else _accounts[jobId][worker].withdrawn -= uint56(amount);
     }
 
     function _isVoucher(uint256 jobId, address worker, uint64 cumulative, bytes calldata signature)

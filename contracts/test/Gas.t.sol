@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {IEscrow} from "../src/interfaces/IEscrow.sol";
+import {IVouchers} from "../src/interfaces/IVouchers.sol";
 import {Fixture} from "./Fixture.sol";
 import {vm} from "./Vm.sol";
 
@@ -89,6 +91,41 @@ contract GasTest is Fixture {
         reserve(jobId, ana, 10_000);
         bytes memory data = abi.encodeCall(market.redeem, (jobId, ana, 1000, voucher(jobId, ana, 1000)));
         vm.assertLe(measure("redeem", stranger, data) / 1000, 75);
+    }
+
+    /// forge-config: default.isolate = true
+    function test_RedeemBatch8() external {
+        IVouchers.SignedVoucher[] memory rows = new IVouchers.SignedVoucher[](8);
+        for (uint256 i; i < 8; ++i) {
+            reserve(jobId, worker(i), 10_000);
+            rows[i] = IVouchers.SignedVoucher(jobId, worker(i), 1000, voucher(jobId, worker(i), 1000));
+        }
+        measure("redeemBatch 8", stranger, abi.encodeCall(market.redeemBatch, (rows)));
+    }
+
+    /// @dev of pay that vests: one storage read, of what is accused, once the lock has passed; none while it holds
+    /// forge-config: default.isolate = true
+    function test_RedemptionOfVestedPayReadsOneWordMore() external {
+        uint256 plain = collected(0, "collect");
+        jobId = openWith(vesting());
+        vm.assertLe(collected(1, "collect vested") - plain, 2100 + 400);
+        jobId = openWith(vesting());
+        reserve(jobId, ana, 10_000);
+        bytes memory data = abi.encodeCall(market.redeem, (jobId, ana, 1000, voucher(jobId, ana, 1000)));
+        measure("redeem, the last 160 vest", stranger, data);
+    }
+
+    function collected(uint256 wait, string memory name) private returns (uint256) {
+        reserve(jobId, ana, 10_000);
+        settle(jobId, ana, 10, 100);
+        vm.warp(block.timestamp + wait * 5 hours + wait);
+        return measure(name, stranger, abi.encodeCall(market.collect, (jobId, ana)));
+    }
+
+    function vesting() private view returns (IEscrow.OpenParams memory params) {
+        params = terms();
+        (params.decisionWindow, params.bond) = (1 days, 50);
+        (params.vest, params.vestWindow, params.vestQuorum) = (160, 5 hours, keccak256("quorum"));
     }
 
     /// forge-config: default.isolate = true

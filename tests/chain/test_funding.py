@@ -197,7 +197,7 @@ def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(
     chain_fixture.clock.now -= 30 * 86_400  # the service's own clock decides nothing of this
     chain_fixture.settle_down()
     assert chain_fixture.job(job_id).refunded == BUDGET - PRICE
-    assert own_ledger.account(job.chain_job or 0, worker).due == PRICE
+    assert own_ledger.account(job.chain_job or 0, worker).unpaid == PRICE
     require_receipt(claims.collect(own_ledger, chain_fixture.key, job.chain_job or 0, worker))
     assert own_ledger.balance(worker) == PRICE
     assert own_ledger.balance(own_ledger.deployment.contract) == 0

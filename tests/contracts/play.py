@@ -1,6 +1,7 @@
 """Moves of the money, honest and hostile, played in the reference ledger and on the real contract at once."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
@@ -72,8 +73,8 @@ class Moves(RuleBasedStateMachine):
             yield ask("free", number), [job.free(self.replay.now - 1)]
             for worker in map(WHO.__getitem__, WORKERS):
                 a = job.account(worker)
-                yield ask("account", number, worker), [a.reserved, a.settled, a.vouchered, a.withdrawn]
-                yield ask("due", number, worker), [a.credited - a.withdrawn]
+                yield ask("account", number, worker), [a.reserved, a.settled, a.vouchered, a.withdrawn, a.credited_at]
+                yield ask("due", number, worker), [books.due(number, worker, self.replay.now - 1)]
         for holder in WHO.values():
             yield ask("staker", holder), [books.stakes.get(holder, 0), books.exposed(holder)]
 
@@ -94,19 +95,21 @@ class Play(Moves):
 
     @initialize()
     def first_job(self) -> None:
-        self.open_job("ana", 200, 300, 200, 3)
+        self.open_job("ana", 200, 300, 200, 3, 20)
         self.reserve("ana", 1, [("wim", 60), ("zoe", 40)])
 
     @rule(by=requesters, deposit=st.integers(1, 200), lasts=st.integers(0, 400), window=st.integers(58, 200),
-          bond=st.integers(0, 5))  # fmt: skip
-    def open_job(self, by: str, deposit: int, lasts: int, window: int, bond: int) -> None:
+          bond=st.integers(0, 5), vest=st.sampled_from([0, 5, 30]))  # fmt: skip
+    def open_job(self, by: str, deposit: int, lasts: int, window: int, bond: int, vest: int) -> None:
         expiry = self.replay.now + lasts
         windows = (2 * MIN_WINDOW_S, MIN_WINDOW_S, MIN_WINDOW_S) if bond else (0, 0, 0)
         terms = calls.OpenJob(
             Units(deposit), Amount(1), expiry, expiry + window, WHO["signer"], Hash(bytes(32)), *windows, bond
         )
+        if vest := vest if bond else 0:
+            terms = replace(terms, vest=Units(vest), vest_window=MIN_WINDOW_S, vest_quorum=calls.quorum_of(JURY, 2))
         call = calls.open_job(self.market, terms)
-        self.move(by, call, self.books.open_job, WHO[by], deposit, expiry, expiry + window, bond)
+        self.move(by, call, self.books.open_job, WHO[by], deposit, expiry, expiry + window, bond, vest)
 
     @rule(seconds=st.sampled_from([1, 30, 59, 60, 61, 150]))
     def time_passes(self, seconds: int) -> None:
@@ -143,7 +146,7 @@ class Play(Moves):
     @rule(by=workers, job=jobs, worker=workers)
     def collect(self, by: str, job: int, worker: str) -> None:
         call = calls.collect(self.market, job, WHO[worker])
-        self.move(by, call, self.books.collect, job, WHO[worker], timed=False)
+        self.move(by, call, self.books.collect, job, WHO[worker])
 
     @rule(by=workers, job=jobs, reserved=amounts)
     def release(self, by: str, job: int, reserved: int) -> None:

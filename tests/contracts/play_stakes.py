@@ -6,7 +6,7 @@ from hypothesis.stateful import initialize, rule
 
 from contracts import calls
 from gradmarket.market.messages import Ruling, WatchMandate
-from gradmarket.market.terms import Address, Amount, Hash
+from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.contracts.play import JURY, WHO, Play, amounts, jobs, mostly, requesters, workers
 from tests.contracts.reference_stakes import Key
 
@@ -46,6 +46,11 @@ class PlayWithStakes(Play):
     def accuse(self, by: str, job: int, worker: str, amount: int, event: int) -> None:
         call = calls.accuse(self.market, job, WHO[worker], Amount(amount), _event(event))
         self.move(by, call, self.books.accuse, WHO[by], job, WHO[worker], amount, event)
+
+    @rule(by=requesters, job=jobs, worker=workers, amount=st.integers(0, 20), event=st.integers(0, 2))
+    def accuse_vested(self, by: str, job: int, worker: str, amount: int, event: int) -> None:
+        call = calls.accuse_vested(self.market, job, WHO[worker], Units(amount), _event(event))
+        self.move(by, call, self.books.accuse_vested, WHO[by], job, WHO[worker], amount, event)
 
     @rule(by=workers, data=st.data())
     def contest(self, by: str, data: st.DataObject) -> None:
@@ -91,4 +96,6 @@ def _event(number: int) -> Hash:
 
 def _case(key: Key) -> Hash:
     job, worker, event = key
+    if event < 0:
+        return calls.vested_case_id(job, Address(worker), _event(~event))
     return calls.case_id(job, Address(worker), _event(event))

@@ -22,6 +22,7 @@ class Account:
     settled: int = 0
     vouchered: int = 0
     withdrawn: int = 0
+    credited_at: int = 0
 
     @property
     def credited(self) -> int:
@@ -38,6 +39,7 @@ class Job:
     slash_window: int
     window: int
     bond: int
+    vest: int = 0
     batches: int = 0
     refunded: bool = False
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -53,6 +55,14 @@ class Job:
     @property
     def credited(self) -> int:
         return sum(account.credited for account in self.accounts.values())
+
+    def is_locked(self, account: Account, now: int) -> bool:
+        """Pay waits as long as the shortest window of the contract, counted from what was credited last."""
+        return self.vest > 0 and now <= account.credited_at + self.window
+
+    def locked(self, account: Account, accused: int, now: int) -> int:
+        """Once the wait is over, what is accused stays."""
+        return min(self.vest, account.credited - account.withdrawn) if self.is_locked(account, now) else accused
 
     def free(self, now: int) -> int:
         """What the requester can take out."""
@@ -76,12 +86,12 @@ class Escrow:
 
     # --- escrow
 
-    def open_job(self, by: str, deposit: int, expiry: int, claim_until: int, bond: int, now: int) -> None:
+    def open_job(self, by: str, deposit: int, expiry: int, claim_until: int, bond: int, vest: int, now: int) -> None:
         need(expiry > now and claim_until >= expiry + self.min_window, "BadTerms")
         need(self.wallets[by] >= deposit, "ERC20InsufficientBalance")
         self.wallets[by] -= deposit
         slash_window = 2 * self.min_window if bond else 0
-        self.jobs[len(self.jobs) + 1] = Job(by, expiry, claim_until, deposit, slash_window, self.min_window, bond)
+        self.jobs[len(self.jobs) + 1] = Job(by, expiry, claim_until, deposit, slash_window, self.min_window, bond, vest)
 
     def top_up(self, by: str, job_id: int, amount: int, now: int) -> None:
         job = self.job(job_id)
@@ -109,7 +119,9 @@ class Escrow:
         need(now <= job.expiry, "TooLate")
         need(sum(amount for _, amount in rows) <= job.deposited - job.reserved, "Overdrawn")
         for worker, amount in rows:
-            job.account(worker).reserved += amount
+            account = job.account(worker)
+            before, account.reserved = account.credited, account.reserved + amount
+            self.stamp(account, before, now)
 
     def release(self, worker: str, job_id: int, reserved: int, now: int) -> None:
         job = self.job(job_id)
@@ -136,7 +148,9 @@ class Escrow:
         need(now <= job.claim_until, "TooLate")
         need(batch == job.batches, "WrongBatch")
         for worker, units in sums:
-            job.account(worker).settled += units
+            account = job.account(worker)
+            before, account.settled = account.credited, account.settled + units
+            self.stamp(account, before, now)
         job.batches += 1
 
     def redeem(self, job_id: int, worker: str, cumulative: int, valid: bool, now: int) -> None:
@@ -144,8 +158,9 @@ class Escrow:
         need(now <= job.claim_until, "TooLate")
         need(valid, "BadSignature")
         account = job.account(worker)
-        account.vouchered = max(account.vouchered, cumulative)
-        self.collect(job_id, worker)
+        before, account.vouchered = account.credited, max(account.vouchered, cumulative)
+        self.stamp(account, before, now)
+        self.collect(job_id, worker, now)
 
     def redeem_batch(self, rows: list[tuple[int, str, int, bool]], now: int) -> None:
         for row in rows:
@@ -154,11 +169,22 @@ class Escrow:
             except Refusal:
                 continue
 
-    def collect(self, job_id: int, worker: str) -> None:
-        account = self.job(job_id).account(worker)
-        payee = self.payouts.get(worker, worker)
-        self.wallets[payee] += account.credited - account.withdrawn
-        account.withdrawn = account.credited
+    def collect(self, job_id: int, worker: str, now: int) -> None:
+        paid = self.due(job_id, worker, now)
+        self.wallets[self.payouts.get(worker, worker)] += paid
+        self.job(job_id).account(worker).withdrawn += paid
+
+    def due(self, job_id: int, worker: str, now: int) -> int:
+        job = self.job(job_id)
+        account = job.account(worker)
+        return account.credited - account.withdrawn - job.locked(account, self.accused_pay(job_id, worker), now)
+
+    def accused_pay(self, job_id: int, worker: str) -> int:
+        return 0
+
+    def stamp(self, account: Account, before: int, now: int) -> None:
+        if account.credited > before:
+            account.credited_at = now
 
     def set_payout(self, worker: str, payout: str, signed: bool) -> None:
         need(signed, "BadSignature")

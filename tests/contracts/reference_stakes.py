@@ -18,10 +18,11 @@ class Case:
     amount: int
     until: int
     stage: str = "open"
+    vested: bool = False
 
 
 Key = tuple[int, str, int]
-"""A case: its job, its worker, and the number of the event."""
+"""A case: its job, its worker, and the number of the event; of a case about locked pay, its complement."""
 
 
 @dataclass
@@ -80,6 +81,21 @@ class Books(Escrow):
         self.wallets[by] -= job.bond
         self.cases[job_id, worker, event] = Case(job_id, worker, amount, now + job.window)
 
+    def accuse_vested(self, by: str, job_id: int, worker: str, amount: int, event: int, now: int) -> None:
+        job = self.own_job(by, job_id)
+        need(self.wallets[by] >= job.bond, "ERC20InsufficientBalance")
+        need(amount > 0, "BadAccusation")
+        account, accused = job.account(worker), self.accused_pay(job_id, worker)
+        need(now <= account.credited_at + (job.window if job.vest else 0), "TooLate")
+        need(amount <= job.locked(account, accused, now) - accused, "Overdrawn")
+        need((job_id, worker, ~event) not in self.cases, "BadAccusation")
+        self.wallets[by] -= job.bond
+        self.cases[job_id, worker, ~event] = Case(job_id, worker, amount, now + job.window, "contested", vested=True)
+
+    def accused_pay(self, job_id: int, worker: str) -> int:
+        open_ones = [case for case in self.cases.values() if case.vested and case.stage != "closed"]
+        return sum(case.amount for case in open_ones if (case.job, case.worker) == (job_id, worker))
+
     def contest(self, by: str, key: Key, now: int) -> None:
         case = self.case(key, "open")
         need(by == case.worker, "NotAccused")
@@ -105,7 +121,7 @@ class Books(Escrow):
         need(found is not None and found.stage != "closed", "WrongStage")
         assert found is not None
         need(now > found.until, "TooEarly")
-        self.end(found, slashed=found.stage == "open", bond_back=True)
+        self.end(found, slashed=found.stage == "open", bond_back=not found.vested)
 
     def burn(self) -> None:
         self.burnt, self.to_burn = self.burnt + self.to_burn, 0
@@ -121,7 +137,8 @@ class Books(Escrow):
         need(amount <= self.stakes.get(worker, 0) - self.exposed(worker), "Overdrawn")
 
     def open_cases(self, job_id: int, worker: str) -> list[Case]:
-        return [c for c in self.cases.values() if (c.job, c.worker) == (job_id, worker) and c.stage != "closed"]
+        staked = [c for c in self.cases.values() if not c.vested and c.stage != "closed"]
+        return [c for c in staked if (c.job, c.worker) == (job_id, worker)]
 
     def case(self, key: Key, stage: str) -> Case:
         need(key in self.cases and self.cases[key].stage == stage, "WrongStage")
@@ -132,8 +149,11 @@ class Books(Escrow):
         case.stage = "closed"
         job = self.jobs[case.job]
         if slashed:
-            self.lower(case)
-            self.stakes[case.worker] -= case.amount
+            if case.vested:
+                job.account(case.worker).withdrawn += case.amount
+            else:
+                self.lower(case)
+                self.stakes[case.worker] -= case.amount
             self.to_burn += case.amount
         if bond_back:
             self.stakes[job.requester] = self.stakes.get(job.requester, 0) + job.bond

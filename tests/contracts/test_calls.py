@@ -27,10 +27,12 @@ rows = st.lists(st.tuples(workers, st.integers(0, 9).map(Units), hashes), min_si
 
 def test_calls_are_encoded_as_web3_does(ledger: Ledger) -> None:
     market, token = ledger.deployment.contract, ledger.deployment.token
-    terms = calls.OpenJob(Units(5), Amount(2), 10, 20, ALICE, DIGEST, 1, 2, 3, 4, "where")
+    terms = calls.OpenJob(Units(5), Amount(2), 10, 20, ALICE, DIGEST, 1, 2, 3, 4, Units(6), 7, DIGEST, "where")
     signature = bytes(range(65))
     ours = {
-        ("openJob", ((5, 2, 10, 20, _checked(ALICE), DIGEST, 1, 2, 3, 4, "where"),)): calls.open_job(market, terms),
+        ("openJob", ((5, 2, 10, 20, _checked(ALICE), DIGEST, 1, 2, 3, 4, 6, 7, DIGEST, "where"),)): calls.open_job(
+            market, terms
+        ),
         ("topUp", (1, 9)): calls.top_up(market, 1, Units(9)),
         ("setSender", (1, _checked(BOB))): calls.set_sender(market, 1, BOB),
         ("withdrawFree", (1, 9)): calls.withdraw_free(market, 1, Units(9)),

@@ -10,7 +10,6 @@ from contracts.deployment import (
     Deployment,
     deploy_market,
     load_deployment,
-    market_at,
     verify_deployment,
     write_deployment,
 )
@@ -18,9 +17,8 @@ from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.rpc import call_json_rpc, connect_to_node
 from gradmarket.market.errors import Refused
-from gradmarket.market.messages import Voucher
-from gradmarket.market.signing import address_of, digest_struct
-from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, Hash
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain
 from tests.onchain import DEPLOYER
 
@@ -91,14 +89,6 @@ def test_a_chain_started_anew_is_foreign_though_its_addresses_are_the_same(own_l
             verify_deployment(web3, replace(known, genesis=again.genesis))
     finally:
         anew.stop()
-
-
-def test_the_contract_hashes_what_we_sign(ledger: Ledger) -> None:
-    worker = Address("0x" + "1" * 40)
-    market = ledger.deployment.contract
-    contract = market_at(ledger.web3, market)
-    ours = digest_struct(ledger.domain(), Voucher(7, worker, Units(42)))
-    assert contract.functions.hashVoucher(7, worker, 42).call() == ours
 
 
 def test_no_node_is_no_foreign_chain(deployment: Deployment) -> None:

@@ -95,7 +95,8 @@ def test_a_voucher_pays_its_worker_to_the_unit(open_job: OpenJob, worker: Privat
     receipt = require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
     assert [(paid.worker, paid.amount) for paid in events.paid(job.ledger, receipt)] == [(me, 45)]
     assert job.ledger.balance(me) == 45 * 7
-    assert job.ledger.account(job.id, me) == AccountOnChain(Units(60), Units(0), Units(45), Units(45))
+    now = job.ledger.block().time
+    assert job.ledger.account(job.id, me) == AccountOnChain(Units(60), Units(0), Units(45), Units(45), now)
 
 
 def test_the_same_voucher_twice_pays_once(open_job: OpenJob, worker: PrivateKey) -> None:
@@ -116,7 +117,7 @@ def test_batch_and_voucher_count_the_same_earnings(open_job: OpenJob, worker: Pr
     require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
     if voucher_first:
         settle(job, worker, 0, 9, price=5)
-    assert job.ledger.account(job.id, me).due == 0
+    assert job.ledger.account(job.id, me).unpaid == 0
     assert job.ledger.balance(me) == 45
 
 
@@ -124,7 +125,7 @@ def test_what_a_batch_credited_is_collected_without_a_voucher(open_job: OpenJob,
     job, me = open_job(), address_of(worker)
     job.reserve((me, 60))
     settle(job, worker, 0, 3, price=5)
-    assert job.ledger.account(job.id, me).due == 15
+    assert job.ledger.account(job.id, me).unpaid == 15
     require_receipt(claims.collect(job.ledger, worker, job.id, me))
     assert job.ledger.balance(me) == 15
 
@@ -135,7 +136,7 @@ def test_beyond_the_reservation_nothing_is_due_until_it_grows(open_job: OpenJob,
     require_receipt(claims.redeem(job.ledger, worker, *job.voucher(me, 25)))
     assert job.ledger.balance(me) == 10
     job.reserve((me, 90))
-    assert job.ledger.account(job.id, me).due == 15
+    assert job.ledger.account(job.id, me).unpaid == 15
     assert job.ledger.account(job.id, me).credited == 25
 
 

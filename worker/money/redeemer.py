@@ -120,13 +120,13 @@ class Redeemer:
     def _redeem_and_collect(self, account: JobAccount) -> None:
         ledger, job = self._chain_view.ledger, account.chain_job
         onchain = ledger.account(job, self.address)
-        if account.vouchered or onchain.due:
+        if account.vouchered or onchain.unpaid:
             self.name_payout(account)
         if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
             self.get_gas()
             self._send_voucher(account, account.signature)
             onchain = ledger.account(job, self.address)
-        if onchain.due:
+        if onchain.unpaid and ledger.due(job, self.address):
             self.get_gas()
             require_receipt(claims.collect(ledger, self._key, job, self.address))
             onchain = ledger.account(job, self.address)
@@ -163,7 +163,8 @@ class Redeemer:
             self.get_gas()
             require_receipt(claims.release(ledger, self._key, job, Units(0)))
             self._chain_view.forget(job)
-        self._account_store.paid_out(self._reload_account(account), onchain.withdrawn, closed=True)
+        locked = onchain.unpaid > 0  # it is collected when its time has come
+        self._account_store.paid_out(self._reload_account(account), onchain.withdrawn, closed=not locked)
 
     def _reload_account(self, account: JobAccount) -> JobAccount:
         return self._account_store.account(account.domain, account.chain_job)

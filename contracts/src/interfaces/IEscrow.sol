@@ -20,6 +20,9 @@ interface IEscrow is ILedger {
     /// @param contestWindow seconds to contest an accusation
     /// @param decisionWindow seconds for the worker's validators to decide a contested one
     /// @param bond what an accuser puts down, in units
+    /// @param vest units of each worker's credit that stay locked; 0: this job's pay never vests
+    /// @param vestWindow for so many seconds after the credit grew
+    /// @param vestQuorum keccak256(abi.encode(validators, threshold)), who alone can burn what is locked
     struct OpenParams {
         uint64 amount;
         uint64 unit;
@@ -31,6 +34,9 @@ interface IEscrow is ILedger {
         uint32 contestWindow;
         uint32 decisionWindow;
         uint64 bond;
+        uint64 vest;
+        uint32 vestWindow;
+        bytes32 vestQuorum;
         string endpoint;
     }
 

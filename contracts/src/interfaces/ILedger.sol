@@ -10,20 +10,25 @@ interface ILedger {
     /// @param reserved set aside for this worker alone; falls only by its own release, or after claimUntil
     /// @param settled sum of all batches
     /// @param vouchered highest voucher presented
-    /// @param withdrawn paid out
+    /// @param withdrawn paid out, or burnt after a ruling
+    /// @param creditedAt when `credited` grew last; seconds, until 2106
     /// @dev Batches and vouchers count the same cumulative earnings, so
-    /// credited = min(max(settled, vouchered), reserved) and due = credited - withdrawn.
+    /// credited = min(max(settled, vouchered), reserved) and due = credited - withdrawn - locked.
     struct Account {
-        uint64 reserved;
-        uint64 settled;
-        uint64 vouchered;
-        uint64 withdrawn;
+        uint56 reserved;
+        uint56 settled;
+        uint56 vouchered;
+        uint56 withdrawn;
+        uint32 creditedAt;
     }
 
     /// @param deposited in the job now or paid to workers: deposits less what the requester took back
     /// @param reserved sum over the workers; <= deposited
     /// @param credited sum over the workers; <= reserved
     /// @param batches number of the next batch
+    /// @param vest the last so many units of each worker's credit stay locked
+    /// @param vestWindow for so long after the credit grew; 0: nothing vests
+    /// @param vestQuorum who rules on vested money; see IVesting
     struct Job {
         address requester;
         uint48 expiry;
@@ -35,9 +40,12 @@ interface ILedger {
         uint64 unit;
         uint64 bond;
         uint32 slashWindow;
+        uint32 vestWindow;
+        uint64 vest;
         uint32 contestWindow;
         uint32 decisionWindow;
         address sender;
+        bytes32 vestQuorum;
     }
 
     error NoSuchJob(uint256 jobId);

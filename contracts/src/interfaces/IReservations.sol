@@ -38,7 +38,4 @@ interface IReservations is ILedger {
     function closeJob(uint256 jobId, SignedRelease[] calldata releases) external returns (uint64 amount);
 
     function releaseNonce(uint256 jobId, address worker) external view returns (uint64);
-
-    /// @notice The EIP-712 digest a worker signs to release.
-    function hashRelease(uint256 jobId, address worker, uint64 reserved, uint64 nonce) external view returns (bytes32);
 }

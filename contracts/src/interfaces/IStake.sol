@@ -12,11 +12,13 @@ import {ILedger} from "./ILedger.sol";
 ///   accuse -> (contest window) -> contested -> (decision window) -> decided: slashed, or acquitted and the bond burnt
 ///                 \-> uncontested: slashed                 \-> nobody decided: dismissed
 interface IStake is ILedger {
+    /// @dev Vested: an accusation of locked pay (IVesting), which waits for a ruling
     enum Stage {
         None,
         Open,
         Contested,
-        Closed
+        Closed,
+        Vested
     }
 
     /// @param exposed sum over the jobs; <= amount
@@ -128,7 +130,7 @@ interface IStake is ILedger {
     ) external;
 
     /// @notice Closes a case whose window has passed, by anyone: an uncontested one is slashed, an undecided one is
-    /// dismissed. Either way the bond goes to the requester's stake.
+    /// dismissed. Either way the bond goes to the requester's stake, unless locked pay was accused: then it is burnt.
     function close(bytes32 caseId) external;
 
     /// @notice Sends what was slashed or forfeited to an address that nobody holds.
@@ -143,7 +145,4 @@ interface IStake is ILedger {
 
     /// @notice Slashed or forfeited and not yet sent away.
     function toBurn() external view returns (uint256);
-
-    /// @notice The EIP-712 digest a validator signs.
-    function hashRuling(bytes32 caseId, uint128 amount, bool guilty) external view returns (bytes32);
 }

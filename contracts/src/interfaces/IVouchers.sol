@@ -53,9 +53,6 @@ interface IVouchers is ILedger {
     /// @notice The next nonce of a worker's signed payout; naming one directly takes one as well.
     function payoutNonce(address worker) external view returns (uint64);
 
-    /// @notice The EIP-712 digest a worker signs to name its payout address.
-    function hashPayout(address worker, address payout, uint64 nonce) external view returns (bytes32);
-
     /// @notice Where a worker's earnings go.
     function payoutOf(address worker) external view returns (address);
 
@@ -63,7 +60,4 @@ interface IVouchers is ILedger {
     function due(uint256 jobId, address worker) external view returns (uint64);
 
     function isSigner(uint256 jobId, address signer) external view returns (bool);
-
-    /// @notice The EIP-712 digest a voucher's signer signs.
-    function hashVoucher(uint256 jobId, address worker, uint64 cumulative) external view returns (bytes32);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {IEscrow} from "../../src/interfaces/IEscrow.sol";
 import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {IStake} from "../../src/interfaces/IStake.sol";
 import {StakeFixture} from "../StakeFixture.sol";
@@ -63,5 +64,37 @@ contract CloseTest is StakeFixture {
         vm.assertEq(market.exposure(jobId, ana).openCases, 0);
         vm.assertEq(market.toBurn(), 0);
         vm.assertEq(market.staker(requester).amount, uint256(BOND) * UNIT);
+    }
+
+    function test_RevertWhen_NobodyRuledOnLockedPayBeforeTheWindowEnded() external {
+        bytes32 vested = vestedCase();
+        vm.warp(START + DECISION_WINDOW);
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooEarly.selector, START + DECISION_WINDOW + 1));
+        market.close(vested);
+    }
+
+    function test_WhenNobodyRuledOnLockedPay() external {
+        bytes32 vested = vestedCase();
+        vm.warp(START + DECISION_WINDOW + 1);
+        vm.assertEq(market.due(jobId, ana), 0);
+        vm.expectEmit();
+        emit IStake.Acquitted(vested, uint128(BOND) * UNIT);
+        vm.prank(stranger);
+        market.close(vested);
+        vm.assertEq(market.toBurn(), uint256(BOND) * UNIT);
+        vm.assertEq(market.staker(requester).amount, 0);
+        vm.assertEq(market.collect(jobId, ana), 4);
+    }
+
+    /// @dev all of ana's credit, 4 units, in a job that vests
+    function vestedCase() private returns (bytes32) {
+        IEscrow.OpenParams memory params = terms();
+        (params.decisionWindow, params.bond) = (DECISION_WINDOW, BOND);
+        (params.vest, params.vestWindow, params.vestQuorum) = (160, 1 hours, quorum());
+        jobId = openWith(params);
+        reserve(jobId, ana, 10);
+        vm.assertEq(redeem(jobId, ana, 4), 0);
+        vm.prank(requester);
+        return market.accuseVested(jobId, ana, 4, EVENT);
     }
 }

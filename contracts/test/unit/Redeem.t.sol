@@ -144,8 +144,4 @@ contract RedeemTest is Fixture {
         emit IVouchers.Paid(jobId, ana, ana, 4);
         redeem(jobId, ana, 4);
     }
-
-    function test_HashAsSignedOffChain() external view {
-        vm.assertEq(Signing.sign(SIGNER_KEY, market.hashVoucher(jobId, ana, 4)), voucher(jobId, ana, 4));
-    }
 }

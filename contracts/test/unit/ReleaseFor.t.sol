@@ -63,7 +63,7 @@ contract ReleaseForTest is Fixture {
         market.releaseFor(jobId, ana, 4, 0, signature);
     }
 
-    function test_LowerTheReservationWhoeverSendsIt() external {
+    function test_WhenTheWorkerSigned() external {
         bytes memory signature = signed(4, 0);
         vm.prank(stranger);
         market.releaseFor(jobId, ana, 4, 0, signature);
@@ -71,10 +71,5 @@ contract ReleaseForTest is Fixture {
         vm.assertEq(market.free(jobId), DEPOSIT - 4);
         market.releaseFor(jobId, ana, 3, 1, signed(3, 1));
         vm.assertEq(market.account(jobId, ana).reserved, 3);
-    }
-
-    function test_HashAsSignedOffChain() external view {
-        bytes memory signature = Signing.sign(ANA_KEY, market.hashRelease(jobId, ana, 4, 2));
-        vm.assertEq(signature, signed(4, 2));
     }
 }

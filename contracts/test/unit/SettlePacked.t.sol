@@ -71,12 +71,10 @@ contract SettlePackedTest is Fixture {
 
     function test_RevertWhen_TheSumLeavesTheLedger() external {
         uint256 jobId = open();
-        bytes memory most = bytes.concat(abi.encodePacked(ana, type(uint48).max, uint16(2048)), new bytes(2048 * 32));
-        for (uint64 batch; batch < 32; ++batch) {
-            send(jobId, batch, most);
-        }
-        vm.expectRevert();
-        send(jobId, 32, most);
+        bytes memory most = bytes.concat(abi.encodePacked(ana, type(uint48).max, uint16(256)), new bytes(256 * 32));
+        send(jobId, 0, most);
+        vm.expectRevert(abi.encodeWithSelector(ILedger.Overdrawn.selector, type(uint56).max));
+        send(jobId, 1, most);
     }
 
     function test_CreditUpToTheReservation() external {

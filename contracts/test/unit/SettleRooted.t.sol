@@ -69,8 +69,8 @@ contract SettleRootedTest is Fixture {
     }
 
     function test_RevertWhen_ASumLeavesTheLedger() external {
-        send(0, row(ana, type(uint64).max));
-        vm.expectRevert();
+        send(0, row(ana, type(uint56).max));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.Overdrawn.selector, type(uint56).max));
         send(1, row(ana, 1));
         send(1, row(ben, 1));
     }
