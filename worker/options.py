@@ -14,7 +14,7 @@ from worker.settings import WorkerSettings
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="What computes: auto, cpu, cuda, or cuda:1 and the like.")
+    str | None, typer.Option("--device", help="What computes: auto, cpu, cuda, cuda:1, cuda:0,cuda:1, or all cards.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 PassphraseOption = Annotated[

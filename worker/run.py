@@ -10,7 +10,7 @@ from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import machine
-from gradmarket.compute.own_machine import open_runner_on_device
+from gradmarket.compute.own_machine import open_runners
 from gradmarket.market.errors import Refused
 from graphdoc.runner.driver import Management
 from worker import Untrusted, durable, wallet
@@ -33,6 +33,8 @@ NEED_A_FEATURE: Final = {
     "consents": "consents of payout keys: leave --consent out",
 }
 """Settings that a feature serves -> what a worker without it says."""
+MOST_LEASES: Final = 64
+"""Of all cards together: a poll asks for no more."""
 _CHOOSE: Final = "Change it with --device and --threads; take --threads 1 where several workers share a machine."
 
 
@@ -76,17 +78,23 @@ def _open_shared_parts(
         account_store = ownership.open_account_store(settings.data, key.address)
         account_store.keep()
         wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
-        mine = stack.enter_context(open_runner_on_device(*wanted))
-        found = {"device": mine.device, "threads": mine.threads, "max_memory": mine.memory}
+        each = stack.enter_context(open_runners(*wanted))
+        mine, device = each[0], ",".join(one.device for one in each)
+        found = {"device": device, "threads": mine.threads, "max_memory": min(one.memory for one in each)}
+        found |= {
+            "leases": min(MOST_LEASES, settings.leases * len(each)),
+            "unpaid": min(MOST_LEASES, settings.unpaid * len(each)),
+        }
         settings = settings.model_copy(update=found)
-        journal.say("machine", f"{mine.text} {_CHOOSE}", device=mine.device, threads=mine.threads, cores=mine.cores)
+        for one in each:
+            journal.say("machine", f"{one.text} {_CHOOSE}", device=one.device, threads=one.threads, cores=one.cores)
         if mine.warning:
             journal.say("card", mine.warning, why=mine.why)
-        cards = (mine.card.uuid,) if mine.card else ()
+        cards = [one.card.uuid for one in each if one.card]
         schedule = WorkSchedule(settings.work_rules, cards, Management() if cards else None)
         schedule.check_rules()
         parts = settings, key, account_store, mine.runner, journal, signals, stack
-        yield Shared(*parts, wrapper, own, FEATURES, schedule)
+        yield Shared(*parts, wrapper, own, FEATURES, schedule, [one.runner for one in each[1:]])
 
 
 def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:

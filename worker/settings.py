@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, HttpUrl, SecretStr,
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts import keystore
-from gradmarket.compute.own_machine import AUTO, device_name
+from gradmarket.compute.own_machine import ALL, AUTO, list_device_names
 from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
@@ -101,8 +101,9 @@ class WorkerSettings(BaseSettings):
     """Floating-point operations that a step may take."""
     step_s: float = Field(default=3600.0, gt=0)
     """Seconds that a step may take."""
-    device: Annotated[str, AfterValidator(device_name)] = AUTO
-    """What computes: cpu, or cuda:0 and the like; auto: the card that torch finds, else the CPU."""
+    device: Annotated[str, AfterValidator(list_device_names)] = AUTO
+    """What computes: cpu, or cuda:0 and the like; auto: a card that no other worker has, else the CPU. Several cards,
+    as cuda:0,cuda:1 or all: each computes tasks of its own."""
     threads: int | None = Field(default=None, ge=1, le=256)
     """Threads of a step; part of the determinism class. Where none is given: OMP_NUM_THREADS where that is set, else
     the greatest power of two that this process has cores for, 16 at most; on a card 1."""
@@ -117,9 +118,10 @@ class WorkerSettings(BaseSettings):
     max_celsius: int | None = Field(default=None, ge=20, le=120)
     """Takes no task from when a card is warmer than this, in °C, until it is 5 below."""
     leases: int = Field(default=1, ge=1, le=16)
-    """Replicas in flight at once."""
+    """Replicas in flight at once, for each card."""
     unpaid: int = Field(default=1, ge=1, le=64)
-    """Gradients that one requester may owe at once, promises that it broke included: what a dishonest one can take."""
+    """Gradients for each card that one requester may owe at once, promises that it broke included: what a dishonest
+    one can take."""
     stake_contest_s: float = Field(default=3600.0, ge=0)
     """No stake in a job that leaves less time, in seconds, to contest an accusation."""
     stake_lock_s: float = Field(default=30 * 86_400.0, gt=0)
@@ -154,6 +156,13 @@ class WorkerSettings(BaseSettings):
         if folder is not None and len(given.data.get("jobs", ())) != 1:
             raise ValueError("rows of your own are for one job: name it with --for")
         return folder
+
+    @field_validator("device")
+    @classmethod
+    def _one_for_own_rows(cls, device: str, given: ValidationInfo) -> str:
+        if given.data.get("dataset") is not None and (device == ALL or "," in device):
+            raise ValueError("rows of your own are computed on one card: name one")
+        return device
 
     @property
     def alone(self) -> bool:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.runner.cards import list_cards
-from graphdoc.runner.driver import Card
+from graphdoc.runner.driver import Card, Cards
 from graphdoc.runner.settings import DEVICE, VISIBLE
 
 AUTO: Final = "auto"
+ALL: Final = "all"
 CPU: Final = "cpu"
 MOST_THREADS: Final = 16
 _NO_CARD: Final = "`gradmarket doctor` starts it step by step; --device cpu computes without"
@@ -32,6 +34,18 @@ def device_name(text: str) -> str:
     """Returns what was written, if it names a device. Raises ValueError."""
     if text != AUTO and not re.fullmatch(DEVICE, text):
         raise ValueError(f"{text[:80]!r} is no device: there is auto, cpu, cuda, and cuda:1 and the like")
+    return text
+
+
+def list_device_names(text: str) -> str:
+    """Returns what was written, if it names a device, several cards, or `all` of them. Raises ValueError."""
+    if text == ALL:
+        return text
+    names = text.split(",")
+    for name in names:
+        device_name(name)
+    if len(names) > 1 and (len(set(names)) < len(names) or not all(re.fullmatch(r"cuda:\d+", name) for name in names)):
+        raise ValueError(f"{text[:80]!r}: several devices are cards by their numbers, each once, like cuda:0,cuda:1")
     return text
 
 
@@ -154,8 +168,9 @@ def open_runner_on_device(
         with ExitStack() as stack:
             try:
                 mine = stack.enter_context(
-                    _open_on_card(settings, CUDA if device == AUTO else device, threads or 1, memory)
+                    _open_on_card(settings, CUDA if device == AUTO else device, threads or 1, memory, list_cards())
                 )
+                mine.runner.start()
             except (Refused, RunnerFailed) as error:
                 if device != AUTO:
                     raise Refused(error.detail, error.remedy or _NO_CARD) from error
@@ -169,13 +184,47 @@ def open_runner_on_device(
 
 
 @contextmanager
-def _open_on_card(settings: RunnerSettings, device: str, threads: int, memory: int | None) -> Iterator[Computing]:
-    """Yields a runner whose child runs on this card. Raises Refused, RunnerFailed."""
-    with take_card(list_cards(), device) as card:
+def open_runners(
+    settings: RunnerSettings, device: str, threads: int | None, memory: int | None = None
+) -> Iterator[tuple[Computing, ...]]:
+    """Yields a runner for each of several cards (`cuda:0,cuda:1`, or `all`), else that of open_runner_on_device.
+
+    Raises Refused too where the cards are of more than one class: a worker's votes are of one.
+    """
+    if device != ALL and "," not in device:
+        with open_runner_on_device(settings, device, threads, memory) as one:
+            yield (one,)
+        return
+    found = list_cards()
+    names = [f"{CUDA}:{card.number}" for card in found.cards] if device == ALL else device.split(",")
+    if not names:
+        raise Refused(f"{ALL}: {found.fault or 'the driver lists no card'}", found.remedy or _NO_CARD)
+    with ExitStack() as stack:
+        opened = [_open_on_card(settings, name, threads or 1, memory, found) for name in names]
+        mine = tuple(stack.enter_context(one) for one in opened)
+        try:
+            with ThreadPoolExecutor(len(mine)) as starting:  # seconds each, mostly torch's import and the driver
+                classes = list(starting.map(lambda one: one.runner.determinism_class(), mine))
+        except (Refused, RunnerFailed) as error:
+            raise Refused(error.detail, error.remedy or _NO_CARD) from error
+        for one, name in zip(mine, classes, strict=True):
+            if name != classes[0]:
+                raise Refused(
+                    f"{one.device} is of the class {name}, {mine[0].device} of {classes[0]}: a worker has one class",
+                    f"start a worker of its own for {one.device}, with its own --data",
+                )
+        yield mine
+
+
+@contextmanager
+def _open_on_card(
+    settings: RunnerSettings, device: str, threads: int, memory: int | None, found: Cards
+) -> Iterator[Computing]:
+    """Yields a runner whose child will run on this card. Raises Refused."""
+    with take_card(found, device) as card:
         settings = replace(settings, device=f"{CUDA}:{card.number}", threads=threads)
         settings = replace(settings, memory_bytes=memory or share_of_card(card))
         with Runner(settings) as runner:
-            runner.start()
             yield Computing(runner, count_cores(), card)
 
 

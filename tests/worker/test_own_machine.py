@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar, Self
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,9 @@ from gradmarket.compute.own_machine import (
     MOST_THREADS,
     choose_memory,
     count_cores,
+    list_device_names,
     open_runner_on_device,
+    open_runners,
     share_of_card,
     threads_for,
 )
@@ -188,6 +191,7 @@ def test_a_card_is_free_again_when_its_worker_was_killed(tmp_path: Path) -> None
     code = f"""
 import sys, time
 from pathlib import Path
+from typing import ClassVar, Self
 from gradmarket.compute.card_choice import take_card
 from graphdoc.runner.driver import Card, Cards
 with take_card(Cards("", (Card(0, "c", "GPU-0", "sm_90", 1),)), "cuda", Path({str(tmp_path)!r})):
@@ -217,3 +221,67 @@ def test_what_a_worker_says_names_its_own_card(tmp_path: Path) -> None:
     with Runner(SMALL) as runner:
         mine = own_machine.Computing(runner, 4.0, card(1))
         assert mine.text == "Computes on cpu (card 1, 64 GiB) with 1 thread, of 4 cores that it may use."
+
+
+@pytest.mark.parametrize("text", ["all", "cuda:0,cuda:1", "cuda:3", "cuda", "auto", "cpu"])
+def test_a_worker_takes_one_device_or_several_cards(text: str) -> None:
+    assert list_device_names(text) == text
+
+
+@pytest.mark.parametrize("text", ["cuda:0,cpu", "cuda:0,cuda:0", "cuda,cuda:1", "cuda:0,", "cuda:0 cuda:1", "both", ""])
+def test_what_is_no_list_of_cards_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no device|each once"):
+        list_device_names(text)
+
+
+class Twin:
+    """Stands in for a runner on a card: its class is told, and nothing is computed."""
+
+    started: ClassVar[list[str]] = []
+
+    def __init__(self, settings: RunnerSettings) -> None:
+        self.settings = settings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.started.remove(self.settings.device)
+
+    def determinism_class(self) -> str:
+        self.started.append(self.settings.device)
+        return "cuda/sm_80" if self.settings.device == "cuda:2" else "cuda/sm_90"
+
+
+@pytest.fixture
+def twins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cards = Cards("580", tuple(card(number, 2**35 + number) for number in range(3)))
+    monkeypatch.setattr(own_machine, "list_cards", lambda: cards)
+    monkeypatch.setattr(own_machine, "Runner", Twin)
+    monkeypatch.setattr(card_choice, "LOCKS", tmp_path)
+
+
+@pytest.mark.usefixtures("twins")
+def test_several_cards_have_a_child_each_and_each_is_held() -> None:
+    with open_runners(SMALL, "cuda:0,cuda:1", None) as mine:
+        assert [one.device for one in mine] == ["cuda:0", "cuda:1"] == sorted(Twin.started)
+        assert [one.memory for one in mine] == [share_of_card(card(number, 2**35 + number)) for number in (0, 1)]
+        with take_card(own_machine.list_cards(), "cuda") as other:
+            assert other.number == 2
+    assert Twin.started == []
+
+
+@pytest.mark.usefixtures("twins")
+def test_cards_of_two_classes_are_no_one_worker() -> None:
+    with pytest.raises(Refused) as error, open_runners(SMALL, "all", None):
+        raise AssertionError("its votes would be of two classes")
+    assert error.value.detail == "cuda:2 is of the class cuda/sm_80, cuda:0 of cuda/sm_90: a worker has one class"
+    assert error.value.remedy == "start a worker of its own for cuda:2, with its own --data"
+    assert Twin.started == []
+
+
+def test_all_of_no_cards_is_refused_as_the_driver_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_machine, "list_cards", no_driver)
+    with pytest.raises(Refused, match="all: no driver") as error, open_runners(SMALL, "all", None):
+        raise AssertionError("there is none")
+    assert error.value.remedy == "install it"

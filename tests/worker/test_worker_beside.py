@@ -8,12 +8,14 @@ from functools import partial
 import pytest
 from fastapi import HTTPException
 
+from gradmarket.compute.executor import Executor
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.poll import PollRequest
 from gradmarket.network import DownloadFailed
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
 from worker.markets import leasing
+from worker.markets.card_lanes import CardLanes
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlightFolder
@@ -25,10 +27,13 @@ MakeDesk = Callable[..., WorkerContext]
 class Gate:
     """Between the worker and its executor: a step begins once it is let through."""
 
-    def __init__(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-        self._work, self.begun = context.bench.work, 0
+    def __init__(
+        self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, free: int, bench: Executor | None = None
+    ) -> None:
+        bench = bench or context.bench
+        self._work, self.begun = bench.work, 0
         self.passes = threading.Semaphore(free)
-        monkeypatch.setattr(context.bench, "work", self.work)
+        monkeypatch.setattr(bench, "work", self.work)
 
     def work(self, *task: object) -> tuple[bytes, float]:
         self.begun += 1
@@ -125,6 +130,59 @@ def test_a_poll_that_fails_beside_a_step_is_told_and_the_step_is_kept(
 
 def _broken(_request: object) -> None:
     raise HTTPException(500, "broken")
+
+
+def with_two_cards(context: WorkerContext, leases: int = 2) -> WorkerContext:
+    """A worker whose second card is one more executor before the same child."""
+    bench = context.bench
+    second = Executor(bench._runner, bench._fetcher, bench._limits)
+    limits = replace(context.limits, leases=leases, unpaid=leases)
+    return replace(context, limits=limits, more_benches=[second])
+
+
+def test_each_card_computes_a_task_of_its_own_at_once(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = with_two_cards(make_desk(fake_market))
+    gates = [Gate(context, monkeypatch, free=0, bench=bench) for bench in context.lanes.benches]
+    loop = Loop(context, InFlightFolder(context.settings.data / "held"), beside=True)
+    until(loop, lambda: [gate.begun for gate in gates] == [1, 1])
+    gates[1].passes.release(3)
+    until(loop, lambda: states(fake_market).count(ReplicaState.PAYABLE) == 2)
+    assert gates[0].begun == 1, "the first is still at its task, and the second had the others"
+    gates[0].passes.release(3)
+    until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
+    (account,) = context.account_store.accounts
+    assert (account.accepted, account.earned, account.vouchered) == (3, 21, 21)
+
+
+def test_between_polls_the_cards_compute_at_once_too(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = with_two_cards(make_desk(fake_market))
+    both = threading.Barrier(2)
+    for bench in context.lanes.benches:
+        monkeypatch.setattr(bench, "work", meeting(both, bench.work))
+    fake_market.most = 2
+    loop = Loop(context, InFlightFolder(context.settings.data / "held"))
+    until(loop, lambda: len(loop._replica_files.open()) == 2, lambda: loop._poll_and_apply(False, 0.0, None))
+    until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 2)
+
+
+def meeting(both: threading.Barrier, work: Callable[..., tuple[bytes, float]]) -> Callable[..., tuple[bytes, float]]:
+    def wait_and_work(*task: object) -> tuple[bytes, float]:
+        both.wait(PATIENCE_S)
+        return work(*task)
+
+    return wait_and_work
+
+
+def test_a_lease_that_is_computed_frees_its_lane() -> None:
+    lanes = CardLanes([object(), object()])  # type: ignore[list-item]
+    first, second, third = (ReplicaId(name) for name in "abc")
+    assert [lanes.choose(one) for one in (first, second, first)] == [0, 1, 0]
+    lanes.retain({first})
+    assert [lanes.choose(one) for one in (third, first)] == [1, 0]
 
 
 def test_who_leaves_says_so_at_once_and_gives_back_what_is_not_computed(

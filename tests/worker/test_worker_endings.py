@@ -12,8 +12,10 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from contracts.local import LocalChain
+from gradmarket.compute import own_machine
 from gradmarket.market.signing import address_of
 from gradmarket.market.wire.poll import WaveOpened
+from graphdoc.runner.driver import Card, Cards
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 from worker import run as session
@@ -68,6 +70,25 @@ def start(
             return running
 
         yield begin
+
+
+def test_a_worker_with_two_cards_is_one_wallet_with_twice_the_leases(
+    fake_market: FakeMarket,
+    server: Server,
+    folder: Path,
+    worker_key: PrivateKey,
+    shared_child: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cards = tuple(Card(number, "card", f"{folder.name}-{number}", "sm_90", 2**36) for number in range(2))
+    monkeypatch.setattr(own_machine, "list_cards", lambda: Cards("580", cards))
+    fake_market.job.reserve((address_of(worker_key), 100))
+    times: dict[str, Any] = {"leave_s": 100, "leave_market_s": 1, "wait_s": 0.3, "max_memory": 2**31}
+    worker = RunningWorker(WorkerSettings(market=server.url, data=folder, device="all", **times))  # type: ignore[arg-type]
+    worker.until(lambda: fake_market.earned == 21)
+    assert worker.leaves()["redeemed"] == "21"
+    assert max(said.capacity for said in fake_market.asked) == 2
+    assert [event["cores"] > 0 for event in worker.events() if event["event"] == "machine"] == [True, True]
 
 
 def balance(fake_market: FakeMarket, key: PrivateKey) -> int:

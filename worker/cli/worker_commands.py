@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from contracts import OTHERS
-from gradmarket.compute.card_checks import check_cards
-from gradmarket.compute.own_machine import open_runner_on_device
+from worker.cli.check_command import check
 from worker.cli.wallet_commands import app as wallet_app
 from worker.features import FEATURES
 from worker.journal import Journal
@@ -22,32 +21,8 @@ from worker.options import (
     add_wallet_passphrase,
     settings_of,
 )
-from worker.protocol.own_limits import runner_settings
 from worker.run import run_worker
 from worker.signals import LeaveNow
-
-
-def check(device: DeviceOption = None, as_json: JsonOption = False) -> None:
-    """Start cards and the computing child as `run` does; show card, memory, class and what is wrong. Ends with 1 then.
-
-    Works for no market and opens no wallet.
-    """
-    settings, journal = settings_of(device=device), Journal(as_json)
-    findings = [] if settings.device == "cpu" else list(check_cards())
-    for one in findings:
-        fix = f" Fix: {one.fix}." if one.fix else ""
-        journal.say("card", f"{one.name}: {one.told}.{fix}", name=one.name, told=one.told, fix=one.fix)
-    wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
-    with open_runner_on_device(*wanted) as mine:
-        name, missing = mine.runner.determinism_class(), mine.runner.missing()
-        without = f" Its child runs without: {', '.join(missing)}." if missing else ""
-        limits = f" A step may take {mine.runner.settings.memory_bytes / 2**30:.1f} GiB (--max-memory)."
-        facts = {"device": mine.device, "threads": mine.threads, "class": name, "missing": list(missing)}
-        journal.say("machine", f"{mine.text} Its class is {name}.{limits}{without}", **facts)
-        if mine.warning:
-            journal.say("card", mine.warning, why=mine.why)
-    raise typer.Exit(1 if any(one.fix for one in findings) else 0)
-
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Final
 
 from gradmarket.market.errors import MarketError
@@ -47,8 +48,8 @@ class Leasing:
         self._computations = computations
         self._clock = clock
         self.given_up: dict[ReplicaId, LeaseReturn] = {}
-        self.step: Step | None = None
-        """The lease that is computed in a thread."""
+        self.steps: dict[int, Step] = {}
+        """The leases that are computed in threads, by their lane."""
         self.paused = ""
         """Why the owner's rules keep this worker from taking tasks."""
         self._rest_until = 0.0
@@ -74,7 +75,7 @@ class Leasing:
     def _is_paused(self) -> bool:
         """Returns whether the owner's rules keep this worker from taking tasks now, which it says once."""
         context, before = self._context, self.paused
-        self.paused = context.schedule.find_pause(self.step is not None, context.signals.pause)
+        self.paused = context.schedule.find_pause(bool(self.steps), context.signals.pause)
         if self.paused:
             context.journal.once("paused", f"Takes no task now: {self.paused}.", why=self.paused)
         elif before:
@@ -160,11 +161,24 @@ class Leasing:
         )
 
     def compute(self) -> bool:
-        """Computes what is leased; returns False if there is nothing."""
+        """Computes what is leased, each lane its own in a row; returns False if there is nothing."""
         todo = self._list_uncomputed_replicas()
-        for held in todo:
-            self._seal_answer(held, self._choose_computation(held.lease))
+        lanes = [[held for held in todo if self._choose_lane(held) == lane] for lane in range(self._lane_count)]
+        for row in zip_longest(*lanes):
+            chosen = [(held, self._choose_computation(held.lease)) for held in row if held is not None]
+            first, *others = chosen
+            futures = [(held, in_thread("compute", computation)) for held, computation in others]
+            self._seal_answer(*first)
+            for held, future in futures:
+                self._seal_answer(held, future.result)
         return bool(todo)
+
+    @property
+    def _lane_count(self) -> int:
+        return len(self._context.lanes.benches)
+
+    def _choose_lane(self, held: InFlight) -> int:
+        return self._context.lanes.choose(held.replica)
 
     def _choose_computation(self, lease: Lease) -> Callable[[], Computed]:
         """Returns what gives the lease's payload: a feature's computation where it takes the job."""
@@ -173,16 +187,20 @@ class Leasing:
         return partial(next(other, self._context).compute, lease)
 
     def compute_beside(self) -> bool:
-        """Seals what a thread has computed, and has it compute the next; returns False if nothing was computed."""
-        done = self.step is not None and self.step.future.done()
-        if done and self.step is not None:
-            held = self._replica_files.held.get(self.step.of.replica)
-            result, self.step = self.step.future.result, None
+        """Seals what threads have computed, and has each lane compute its next; returns False if nothing was
+        computed."""
+        done = [lane for lane, step in self.steps.items() if step.future.done()]
+        for step in [self.steps.pop(lane) for lane in done]:
+            held = self._replica_files.held.get(step.of.replica)
             if held is not None and held.open:
-                self._seal_answer(held, result)
-        if self.step is None and (todo := self._list_uncomputed_replicas()):
-            self.step = Step(in_thread("compute", self._choose_computation(todo[0].lease)), todo[0])
-        return done
+                self._seal_answer(held, step.future.result)
+        todo = self._list_uncomputed_replicas()
+        self._context.lanes.retain({held.replica for held in todo})
+        for held in todo:
+            lane = self._choose_lane(held)
+            if lane not in self.steps:
+                self.steps[lane] = Step(in_thread("compute", self._choose_computation(held.lease)), held)
+        return bool(done)
 
     def _list_uncomputed_replicas(self) -> list[InFlight]:
         return [held for held in self._replica_files.open() if held.prepared is None]

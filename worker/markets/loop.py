@@ -98,7 +98,7 @@ class Loop:
         What there is to say meanwhile goes into another poll, which does not wait. A short step needs no poll at all.
         """
         sending = self._sending.chosen()
-        if sending or (self._leasing.step is None and self._waiting is None):
+        if sending or (not self._leasing.steps and self._waiting is None):
             request = self._build_poll_request(leaving, wait_s if self._waiting is None else 0.0, room, sending)
             return self._apply_poll_answer(*self._send_poll(request, leaving), leaving)
         waiting = self._waiting
@@ -106,7 +106,7 @@ class Loop:
             request = self._build_poll_request(leaving, wait_s if waiting is None else 0.0, room)
             speaks = request.capacity or request.leaving or request.vouchers_for or list_request_entries(request)
             only_computes = waiting is None and not speaks and len(self._replica_files.open()) == 1
-            if only_computes and first_of(self._leasing.step, within=SHORT_STEP_S):
+            if only_computes and first_of(*self._leasing.steps.values(), within=SHORT_STEP_S):
                 return False
             if waiting is None:
                 waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
@@ -114,7 +114,7 @@ class Loop:
             elif not waiting.said(request):
                 return self._apply_poll_answer(request, self._context.market.poll(request), leaving)
             with self._context.signals.allow_interruption() if self._is_idle_poll(request, leaving) else nullcontext():
-                first_of(waiting, self._leasing.step)
+                first_of(waiting, *self._leasing.steps.values())
         if not waiting.future.done():
             return False
         self._waiting = None

@@ -86,7 +86,7 @@ class SessionHooks(Protocol):
 
 @dataclass(frozen=True)
 class Shared:
-    """What all markets share: one wallet, one account store, one runner. `wrapper` wraps the compute function."""
+    """What all markets share: one wallet, one account store, a runner. `wrapper` wraps the compute function."""
 
     settings: WorkerSettings
     wallet: Wallet
@@ -99,6 +99,8 @@ class Shared:
     own: HeldRows | None = None
     features: Sequence[SessionHooks] = ()
     schedule: WorkSchedule = field(default_factory=WorkSchedule)
+    more_runners: Sequence[Runner] = ()
+    """One for each further card, all of one class."""
 
     @property
     def payout(self) -> Address:
@@ -133,9 +135,18 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     if missing := shared.runner.missing():
         text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
         shared.journal.once("unconfined", text, missing=list(missing))
-    compute = shared.wrapper(shared.runner.compute) if shared.wrapper else None
     window_states = Cache(settings.data / "windows", settings.max_window_states)
-    bench = Executor(shared.runner, fetcher, limits, compute, window_states, shared.own)
+    bench, *more = (
+        Executor(
+            runner,
+            fetcher,
+            limits,
+            shared.wrapper(runner.compute) if shared.wrapper else None,
+            window_states,
+            shared.own,
+        )
+        for runner in (shared.runner, *shared.more_runners)
+    )
     context = WorkerContext(
         settings,
         limits,
@@ -150,6 +161,7 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         shared.runner.determinism_class(),
         ObjectStores(settings.stores),
         shared.schedule,
+        more,
     )
     return MarketSession(
         context,

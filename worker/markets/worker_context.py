@@ -21,6 +21,7 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 from worker.journal import Journal
+from worker.markets.card_lanes import CardLanes
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView
 from worker.protocol.client import MarketClient
@@ -66,10 +67,16 @@ class WorkerContext:
     determinism_class: str
     stores: ObjectStores = field(default_factory=lambda: ObjectStores(frozenset()))
     schedule: WorkSchedule = field(default_factory=WorkSchedule)
+    more_benches: Sequence[Executor] = ()
+    """One for each further card of this worker."""
     _views: dict[JobId, ListedJob] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)
     _unfit: dict[JobId, None] = field(default_factory=dict)
     _step_seconds: dict[JobId, float] = field(default_factory=dict)
+    lanes: CardLanes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lanes = CardLanes((self.bench, *self.more_benches))
 
     @property
     def domain(self) -> Domain:
@@ -185,7 +192,7 @@ class WorkerContext:
             raise NotFound(f"job {lease.job} has no publication")
         if publication.spec.secure is not None:
             raise Refused("its answers are summed under masks, which this worker is built without")
-        payload, seconds = self.bench.work(publication, lease.offer.struct())
+        payload, seconds = self.lanes.find_bench(lease.replica).work(publication, lease.offer.struct())
         self._step_seconds[lease.job] = seconds
         return payload, seconds
 
@@ -205,7 +212,7 @@ class WorkerContext:
         """Prefetches what the lease needs."""
         publication = self.view(lease.job).publication
         if publication is not None:
-            self.bench.expect(publication, lease.offer.struct())
+            self.lanes.find_bench(lease.replica).expect(publication, lease.offer.struct())
 
     def spec(self, job: JobId) -> JobSpec | None:
         """Returns the job's, as far as it was read."""

@@ -69,7 +69,7 @@ class WindowStates:
     def _is_time(self, now: float) -> bool:
         """An audit waits for the time of a lease and an upload: the worker asks four times in it, and again where the
         clock was set back since it asked."""
-        last = self._context.bench.windowed
+        last = self._context.lanes.windowed
         every = max(LEAST_S, last.waits_s / 4)
         return now < last.at + ASKED_FOR_S and abs(now - self._asked_at) >= every
 
