@@ -15,15 +15,11 @@ from gradmarket.pages import ASSETS
 from requester.api import (
     batching,
     blob_routes,
-    chain_routes,
-    event_routes,
-    event_tail,
     fund_routes,
     health_routes,
     hot_route,
     job_routes,
     long_poll,
-    metric_routes,
     nonces,
     openapi,
     payload_pieces,
@@ -40,7 +36,6 @@ from requester.api.token_buckets import Buckets, Rate
 from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit
-from requester.edge.chain_door import ChainDoor
 from requester.edge.own_path import OwnPath
 from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
@@ -52,8 +47,7 @@ ROUTERS: Final = tuple(
     routes.router
     for routes in (
         *(worker_routes, payload_pieces, blob_routes, health_routes, sign_in_routes),
-        *(job_routes, round_routes, event_routes, payment_routes, fund_routes),
-        *(token_routes, chain_routes, metric_routes),
+        *(job_routes, round_routes, payment_routes, fund_routes, token_routes),
     )
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""
@@ -102,7 +96,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         app.include_router(router)
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
     app.add_middleware(hot_route.FastRouters, routers=routers, handlers=problems.HANDLERS)
-    app.add_middleware(ChainDoor, node=context.chain_facts.rpc)
+    for feature in features_of(context):
+        feature.add_middleware(app, context)
     # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
@@ -132,10 +127,7 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.crowd = batching.crowd_of(context)
     app.state.readers = payload_pieces.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
-    app.state.following = event_tail.EventTails(context)
     app.state.strangers_share = share = response_cache.Share()
-    app.state.stage_waits = metric_routes.StageWaits(context)
-    app.state.metrics = response_cache.CachedAnswers[bytes](response_cache.Share())
     app.state.stats = response_cache.CachedAnswers[Stats](share)
     app.state.histories = response_cache.Recent[History](share)
     app.state.standings = response_cache.Recent[Standing](share)

@@ -53,7 +53,7 @@ def serve(
             _print_addresses(settings, url, context)
             gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
             gc.set_threshold(*COLLECT)
-            config = build_server_config(app, settings)
+            config = build_server_config(app, settings, features_of(context))
             Server(config, (context.chain_worker.retire, context.notifier.close)).run([socket])
         if settings.rpc is None:
             echo_text(f"Stopped. The local chain goes on: `gradmarket chain down --data {settings.data}` stops it.")

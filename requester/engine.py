@@ -24,7 +24,6 @@ from requester.stages import (
     plan,
     publish,
     settle,
-    sweep,
 )
 from requester.stages.stage import Stage
 from requester.store.retries import retry_on_conflict
@@ -34,7 +33,7 @@ STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage
     for stage in (
         *(publish, plan, assign, close, judge, expire, aggregate),
-        *(collect, settle, sweep),
+        *(collect, settle),
     )
 }
 

@@ -5,15 +5,17 @@ travels with the sessions, so a transaction and a context both lead to it (`feat
 """
 
 from abc import ABC, abstractmethod
+from asyncio import Protocol
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import ClassVar, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from prometheus_client import Metric
 from sqlalchemy import ColumnElement
 from starlette.datastructures import State
+from starlette.types import ASGIApp
 
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.verifiers.tolerance import Allowed
@@ -108,6 +110,13 @@ class Feature:
     def describe_start(self, settings: RequesterSettings) -> Mapping[str, str]:
         """Called when the service starts; returns what it prints of the feature, by a word."""
         return {}
+
+    def add_middleware(self, app: FastAPI, context: Context) -> None:
+        """Called when the API starts; what it adds lies behind the limits that the kernel has for all requests."""
+
+    def guard_connections(self, app: ASGIApp, settings: RequesterSettings) -> tuple[ASGIApp, type[Protocol]] | None:
+        """Called when the service starts to listen; returns the application behind a guard, and uvicorn's protocol."""
+        return None
 
     def open_relay(self, settings: RequesterSettings) -> Relay | None:
         """Called where other processes run the stages, before the context is made; returns what notifies them."""

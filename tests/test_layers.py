@@ -69,7 +69,7 @@ REQUESTER: Final = {
     "folder_lock": 0,
     "context": 1,
     **dict.fromkeys(("moves", "feature"), 2),
-    **dict.fromkeys(("stages", "exchange", "tallies"), 3),
+    **dict.fromkeys(("stages", "exchange"), 3),
     "api": 5,
     "features": 6,
     **dict.fromkeys(("app", "edge", "wiring"), 8),
@@ -124,7 +124,6 @@ REQUESTER_PACKAGE: Final = "requester"
 QUERIES: Final = (
     f"{REQUESTER_PACKAGE}.store",
     f"{REQUESTER_PACKAGE}.chain",
-    f"{REQUESTER_PACKAGE}.tallies",
     f"{STAGES}.aggregate",
     f"{REQUESTER_PACKAGE}.features",
 )

@@ -9,7 +9,9 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from gradmarket.market.views.service_views import Health, Readiness
+from gradmarket.market.wire.sign_in import ChainFacts
 from requester.api.hot_route import OpenHotRoute
+from requester.api.state import Here
 from requester.context import Context
 from requester.moves import probing
 
@@ -74,3 +76,10 @@ def ready(probe: Annotated[Probe, Depends(_get_probe)]) -> JSONResponse:
     sound = not any(troubles.values())
     parts = {name: trouble or "ok" for name, trouble in troubles.items()}
     return JSONResponse({"status": "ok" if sound else "not ready", **parts}, 200 if sound else 503)
+
+
+@router.get(
+    "/v1/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers"
+)
+def chain(context: Here) -> ChainFacts:
+    return context.chain_facts

@@ -1,6 +1,7 @@
 """Configures uvicorn: with timeouts for slow clients, and without trusting what clients say about themselves."""
 
 import socket
+from collections.abc import Iterable
 
 import uvicorn
 from fastapi import FastAPI
@@ -9,7 +10,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.wire.poll import KEPT_ALIVE
 from gradmarket.network.own_release import own_header
 from gradmarket.pages import NOSNIFF
-from requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, build_protocol_class
+from requester.feature import Feature
 from requester.settings import RequesterSettings
 
 KEEP_ALIVE_S = 8
@@ -57,14 +58,13 @@ def _format_netloc(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
-def build_server_config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
+def build_server_config(app: FastAPI, settings: RequesterSettings, features: Iterable[Feature]) -> uvicorn.Config:
     """Returns the server's configuration; api.callers reads forwarded headers, since uvicorn would trust loopback."""
-    exempt = settings.exempt | settings.trusted_proxies
-    limits = ConnectionLimits(settings.header_s, settings.silence_s, settings.address_connections, exempt)
-    connections = Connections(limits)
+    guards = (feature.guard_connections(app, settings) for feature in features)
+    guarded, protocol = next((guard for guard in guards if guard is not None), (app, "auto"))
     return uvicorn.Config(
-        SlowClients(app, connections, settings.silence_s),
-        http=build_protocol_class(connections),
+        guarded,
+        http=protocol,
         ws="none",
         headers=[*NOSNIFF, own_header()],
         log_config=None,

@@ -6,16 +6,20 @@ from requester.feature import Feature
 from requester.features.auditors import AuditorsFeature
 from requester.features.audits import AuditsFeature
 from requester.features.backup import BackupFeature
+from requester.features.chain_door import ChainDoorFeature
 from requester.features.claims import ClaimsFeature
 from requester.features.consents import ConsentsFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
+from requester.features.event_streams import EventStreamsFeature
 from requester.features.fault_reports import FaultReportsFeature
 from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
+from requester.features.leftovers import LeftoversFeature
 from requester.features.log import LogFeature
 from requester.features.loss_change import LossChangeFeature
 from requester.features.many_machines import ManyMachinesFeature
+from requester.features.metrics import MetricsFeature
 from requester.features.owner_key import OwnerKeyFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
@@ -23,6 +27,7 @@ from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
 from requester.features.private import PrivateFeature
 from requester.features.secure_sums import SecureSumsFeature
+from requester.features.slow_clients import SlowClientsFeature
 from requester.features.spending import SpendingFeature
 from requester.features.stakes import StakesFeature
 from requester.features.tolerance import ToleranceFeature
@@ -51,6 +56,11 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LogFeature(),
     ManyMachinesFeature(),
     BackupFeature(),
+    LeftoversFeature(),
+    SlowClientsFeature(),
+    ChainDoorFeature(),
+    EventStreamsFeature(),
+    MetricsFeature(),
     WebhooksFeature(),
     SpendingFeature(),
     PriceGuideFeature(),

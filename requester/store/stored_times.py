@@ -11,7 +11,6 @@ from sqlalchemy.orm import InstrumentedAttribute
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.store import leftovers
 from requester.store.tables import (
     Account,
     Audit,
@@ -57,10 +56,9 @@ def bring_back(work: Work, now: float) -> int:
     for age in AGES:
         changed += _shift_times(work, now, age)
     changed += _shift_jobs(work, now)
-    changed += _at_most(work, Worker.asking_until, now + LIVE_S)
-    changed += _at_most(work, Account.rests_until, now + LONGEST_REST_S)
-    changed += _at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.name != leftovers.NAME)
-    changed += _at_most(work, LeaderLease.until, now + leftovers.EVERY_S, LeaderLease.name == leftovers.NAME)
+    changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
+    changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
+    changed += set_at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.holder != "")
     changed += sum(
         _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
     )
@@ -86,7 +84,7 @@ def _shift_jobs(work: Work, now: float) -> int:
     return _count_changed_rows(work, statement.values(created_at=Job.created_at - (latest - now)))
 
 
-def _at_most(work: Work, until: InstrumentedAttribute[Any], latest: float, *which: ColumnElement[bool]) -> int:
+def set_at_most(work: Work, until: InstrumentedAttribute[Any], latest: float, *which: ColumnElement[bool]) -> int:
     later = update(until.class_).where(until > latest + SLACK_S, *which)
     return _count_changed_rows(work, later.values({until.key: latest}))
 

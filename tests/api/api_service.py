@@ -11,6 +11,7 @@ from siwe import SiweMessage
 from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import build_server_config, open_listener, own_url
+from requester.features import FEATURES
 from requester.settings import RequesterSettings
 from requester.wiring import open_context
 from tests.api.declared import Declared
@@ -54,7 +55,7 @@ def serving(settings: RequesterSettings, path: str = "") -> Iterator[Service]:
         url = own_url(settings.host, door.getsockname()[1]) + path
         with open_context(settings, url) as context:
             app = create_app(context, nullcontext)
-            server = PromptServer(build_server_config(app, settings))
+            server = PromptServer(build_server_config(app, settings, FEATURES))
             server.start([door])
             try:
                 yield Service(url, context, app)

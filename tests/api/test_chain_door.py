@@ -15,8 +15,8 @@ from contracts.token_moves import PROBE, TokenMove, token_move
 from contracts.transactions import chain_id
 from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.network.chain_errors import NodeRefused
-from requester.edge import chain_door
-from requester.edge.chain_door import GAS, METHODS, PATH, UNREADABLE, encode_admitted
+from requester.features.chain_door import node_door
+from requester.features.chain_door.node_door import GAS, METHODS, PATH, UNREADABLE, encode_admitted
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.onchain import NewKey, with_money
@@ -144,13 +144,13 @@ def test_a_batch_asks_for_logs_once(service: Service) -> None:
 
 
 def test_a_long_answer_is_not_kept_whole(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain_door, "ANSWER", 2000)
+    monkeypatch.setattr(node_door, "ANSWER", 2000)
     logs = READ | {"id": "logs", "method": "eth_getBlockByNumber", "params": ["latest", True]}
     assert "result" in ask(service, READ)
     refused = ask(service, [logs] * BATCH)
     assert refused["error"]["code"] == -32005
     assert "fewer blocks" in refused["error"]["message"]
-    monkeypatch.setattr(chain_door, "ANSWER", 200)
+    monkeypatch.setattr(node_door, "ANSWER", 200)
     assert ask(service, logs)["id"] == "logs"
 
 

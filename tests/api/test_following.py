@@ -10,7 +10,7 @@ from fastapi import HTTPException
 from sqlalchemy import event
 
 from contracts import deployment as deployments
-from requester.api.event_tail import AT_ONCE, KEPT, EventTails
+from requester.features.event_streams.event_tail import AT_ONCE, KEPT, EventTails
 from requester.settings import RequesterSettings
 from requester.store.event_log import record_event
 from requester.store.tables import Job

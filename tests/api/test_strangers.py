@@ -13,9 +13,9 @@ from sqlalchemy import select
 from contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
 from requester.api.auth_routes import WORKER
-from requester.edge import chain_door
-from requester.edge.slow_clients import HEADER_LINES
 from requester.edge.token_first import OPEN, WRITING
+from requester.features.chain_door import node_door
+from requester.features.slow_clients.connections import HEADER_LINES
 from requester.settings import RequesterSettings
 from requester.store import identities, tokens
 from requester.store.tables import ApiToken, Replica
@@ -181,7 +181,7 @@ def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str])
     )
     options = {name: value for name, value in BODIES.get(route, {}).items() if name == "params"}
     answer = service.anyone.request(method, place, content=b"{" * 1000, **options)
-    open_to_all = 200 if path == chain_door.PATH else 422  # JSON-RPC tells its errors by itself
+    open_to_all = 200 if path == node_door.PATH else 422  # JSON-RPC tells its errors by itself
     assert answer.status_code == (open_to_all if path in OPEN else 401)
 
 

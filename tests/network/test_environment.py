@@ -23,7 +23,7 @@ from gradmarket.network.addresses import PublicOnly
 from gradmarket.network.chain_errors import ChainUnreachable
 from gradmarket.network.clocked import UntrustedCertificate
 from gradmarket.network.environment import is_loopback, proxy_of
-from requester.edge.chain_door import PATH, ChainDoor
+from requester.features.chain_door.node_door import PATH, ChainDoor
 from tests.network.servers import certified, serving, tunnelling
 from worker.protocol.client import MarketClient
 

@@ -7,9 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from gradmarket.market.terms import AuditState, JobState
+from requester.features.leftovers import leftover_rows
 from requester.moves.probing import look_after
 from requester.steady_clock import ADOPT_S, SteadyClock
-from requester.store import leftovers, stored_times
+from requester.store import stored_times
 from requester.store.tables import Account, Audit, AuditedClass, Job, Replica, Strike, Task, Transaction, Worker
 from tests.kit.behaviour import IDLE
 from tests.kit.clock import SOME_DAY
@@ -174,7 +175,7 @@ def test_times_of_a_right_clock_stay_as_they_are(new_floor) -> None:  # type: ig
     market.gather()
     before = times(market)
     with market.context.begin() as work:
-        leftovers.delete_leftovers(work, market.clock(), HOUR)  # the next sweep is due long after any duty's end
+        leftover_rows.delete_leftovers(work, market.clock(), HOUR)  # the next sweep is due long after any duty's end
         assert stored_times.bring_back(work, market.clock()) == 0
     assert times(market) == before
     look_after(market.context)

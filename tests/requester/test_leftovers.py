@@ -9,7 +9,8 @@ from sqlalchemy import func, select
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
 from requester.features.consents import consent_routes
-from requester.store import identities, leftovers, schema, tokens
+from requester.features.leftovers import leftover_rows
+from requester.store import identities, schema, tokens
 from requester.store.session import Sessions, open_engine, sessions_of
 from requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
 from requester.store.work import begin_work, open_reader
@@ -42,9 +43,9 @@ def signs_in(sessions: Sessions, number: int, now: float = NOW) -> None:
 def swept(sessions: Sessions, now: float) -> float:
     """When the next sweep is due."""
     with begin_work(sessions) as work:
-        leftovers.delete_leftovers(work, now, DAY)
+        leftover_rows.delete_leftovers(work, now, DAY)
     with open_reader(sessions) as reader:
-        return reader.get_one(LeaderLease, leftovers.NAME).until
+        return reader.get_one(LeaderLease, leftover_rows.NAME).until
 
 
 def count(sessions: Sessions, table: type) -> int:
@@ -57,16 +58,16 @@ def test_who_only_signed_in_is_forgotten_when_its_session_is_over(sessions: Sess
         signs_in(sessions, number)
     swept(sessions, NOW + DAY - 1)
     assert (count(sessions, Worker), count(sessions, ApiToken)) == (3, 3)
-    assert swept(sessions, NOW + DAY + 1) == NOW + DAY + 1 + leftovers.EVERY_S
+    assert swept(sessions, NOW + DAY + 1) == NOW + DAY + 1 + leftover_rows.EVERY_S
     assert (count(sessions, Worker), count(sessions, ApiToken)) == (0, 0)
 
 
 def test_what_a_quiet_worker_asked_for_is_forgotten_before_itself(sessions: Sessions) -> None:
     signs_in(sessions, 1)
-    swept(sessions, NOW + leftovers.QUIET_S - 1)
+    swept(sessions, NOW + leftover_rows.QUIET_S - 1)
     with open_reader(sessions) as reader:
         assert len(reader.get_one(Worker, wallet(1)).jobs) == 64
-    swept(sessions, NOW + leftovers.QUIET_S + 1)
+    swept(sessions, NOW + leftover_rows.QUIET_S + 1)
     with open_reader(sessions) as reader:
         row = reader.get_one(Worker, wallet(1))
     assert (row.jobs, row.least_prices) == ([], {})
@@ -93,7 +94,7 @@ def test_tokens_without_an_end_and_young_sessions_stay(sessions: Sessions) -> No
 def test_more_rows_than_one_transaction_takes_are_due_again_at_once(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "AT_ONCE", 2)
+    monkeypatch.setattr(leftover_rows, "AT_ONCE", 2)
     for number in range(5):
         signs_in(sessions, number)
     later, sweeps = NOW + 2 * DAY, 1
@@ -105,20 +106,20 @@ def test_more_rows_than_one_transaction_takes_are_due_again_at_once(
 def test_it_is_due_once_in_a_while(sessions: Sessions) -> None:
     def due(now: float) -> bool:
         with open_reader(sessions) as reader:
-            return leftovers.is_sweep_due(reader, now)
+            return leftover_rows.is_sweep_due(reader, now)
 
     assert due(NOW)
     swept(sessions, NOW)
-    assert not due(NOW + leftovers.EVERY_S - 1)
-    assert due(NOW + leftovers.EVERY_S + 1)
+    assert not due(NOW + leftover_rows.EVERY_S - 1)
+    assert due(NOW + leftover_rows.EVERY_S + 1)
 
 
 def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
     with begin_work(sessions) as work:
         work.add(Idempotency(subject="a", key="b", request=b"", status=201, body={}, location=None, at=NOW))
-    swept(sessions, NOW + leftovers.REPEATED_S - 1)
+    swept(sessions, NOW + leftover_rows.REPEATED_S - 1)
     assert count(sessions, Idempotency) == 1
-    swept(sessions, NOW + leftovers.REPEATED_S + 1)
+    swept(sessions, NOW + leftover_rows.REPEATED_S + 1)
     assert count(sessions, Idempotency) == 0
 
 
@@ -130,7 +131,7 @@ def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
 def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "MOST_WITHDRAWN", 1)
+    monkeypatch.setattr(leftover_rows, "MOST_WITHDRAWN", 1)
     signs_in(sessions, 1)
     for number in (1, 2):
         withdraws(sessions, number)
@@ -139,12 +140,12 @@ def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(
     withdraws(sessions, 2, NOW + 1)
     signs_in(sessions, 4)
     withdraws(sessions, 4)
-    signs_in(sessions, 1, NOW + leftovers.WITHDRAWN_S)
-    swept(sessions, NOW + leftovers.WITHDRAWN_S + 1)
+    signs_in(sessions, 1, NOW + leftover_rows.WITHDRAWN_S)
+    swept(sessions, NOW + leftover_rows.WITHDRAWN_S + 1)
     with open_reader(sessions) as reader:
         left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
     assert left == {wallet(1), wallet(2), wallet(4)}, "2's was written anew a second later"
-    swept(sessions, NOW + leftovers.WITHDRAWN_S + 2)
+    swept(sessions, NOW + leftover_rows.WITHDRAWN_S + 2)
     with open_reader(sessions) as reader:
         left = {row.worker for row in reader.session.scalars(select(ConsentRow))}
     assert left == {wallet(1), wallet(4)}, "both signed in once"
@@ -178,7 +179,7 @@ def test_a_withdrawal_before_the_first_use_stays_once_the_worker_signed_in(sessi
 def test_consents_and_withdrawals_of_known_workers_take_no_place_of_unknown_ones(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "MOST_WITHDRAWN", 1)
+    monkeypatch.setattr(leftover_rows, "MOST_WITHDRAWN", 1)
     consents(sessions, 1, NOW)
     consents(sessions, 2, NOW)
     withdraws(sessions, 2)

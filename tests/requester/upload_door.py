@@ -14,6 +14,7 @@ from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.app import create_app
 from requester.blobs._unfinished import BUSY
 from requester.edge.serving import build_server_config, open_listener
+from requester.features import FEATURES
 from requester.store import identities
 from tests.kit.prompt_server import PromptServer
 from tests.patience import PATIENCE_S, wait_until
@@ -131,7 +132,8 @@ def opened(market: MarketFixture) -> Iterator[Door]:
 def served(market: MarketFixture) -> Iterator[str]:
     """The address of the market's HTTP door."""
     with open_listener("127.0.0.1", 0) as listening:
-        server = PromptServer(build_server_config(create_app(market.context, nullcontext), market.settings))
+        app = create_app(market.context, nullcontext)
+        server = PromptServer(build_server_config(app, market.settings, FEATURES))
         server.start([listening])
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"

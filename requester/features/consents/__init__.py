@@ -6,4 +6,5 @@ from requester.features.consents import consent_routes
 
 class ConsentsFeature(Feature):
     name = "consents"
+    needs = ("leftovers",)
     routers = (consent_routes.router,)

@@ -15,7 +15,8 @@ from gradmarket.market.wire.sign_in import OperatorStatus, WithdrawalRequest
 from requester.api.auth_routes import ANYONE, Anyone
 from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.store import identities, leftovers
+from requester.features.leftovers import leftover_rows
+from requester.store import identities
 from requester.store.locks import lock_row
 from requester.store.retries import retry_on_conflict
 from requester.store.tables import ConsentRow, Worker
@@ -72,7 +73,7 @@ def withdraw_consents(work: Work, address: Address, payout: Address, nonce: int,
     work.one_at_a_time(f"worker {address}")
     row, known = work.get(ConsentRow, (address, payout)), work.get(Worker, address) is not None
     if row is None:
-        if not known and leftovers.count_withdrawals(work, now) >= leftovers.MOST_WITHDRAWN:
+        if not known and leftover_rows.count_withdrawals(work, now) >= leftover_rows.MOST_WITHDRAWN:
             raise Conflict(f"{address} never signed in, and no more is written down of such workers now", LATER)
         work.add(ConsentRow(worker=address, payout=payout, withdrawn=nonce, at=now))
     else:

@@ -8,8 +8,8 @@ from importlib.metadata import version
 from typing import Final
 
 from gradmarket.market.money import TokenUnit
-from requester import tallies
 from requester.context import Context
+from requester.features.metrics import tallies
 from requester.features.pages import overview
 from requester.meters import Meters
 from requester.store.work import RowReader

@@ -23,13 +23,13 @@ from gradmarket.pages import build_html_response
 from requester.api import problem_kinds
 from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Submitter
 from requester.api.callers import parse_bearer_token
-from requester.api.event_routes import FollowedJob
 from requester.api.health_routes import Probe
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
 from requester.features.coverage.coverage_routes import read_books
+from requester.features.event_streams.event_routes import FollowedJob
 from requester.features.pages import (
     coverage_page,
     job_form,

@@ -30,7 +30,7 @@ class ConsentRow(Base):
     withdrawn: Mapped[int] = mapped_column(default=0)
     """Consents with a nonce up to this one are withdrawn; 0: none."""
     at: Mapped[float] = mapped_column(default=0.0, server_default="0")
-    """When it was written last (store.leftovers)."""
+    """When it was written last (features.leftovers)."""
 
     __table_args__ = (Index("consents_by_age", "at"),)
 

@@ -19,12 +19,12 @@ from requester.app import create_app
 from requester.chain import outcomes
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.feature import features_of
+from requester.features.metrics.tallies import collect_metrics
 from requester.features.spending import limits
 from requester.features.webhooks import webhook_rows
 from requester.features.webhooks.webhook_rows import Webhook, WebhookDelivery
 from requester.store import stored_times, tokens
 from requester.store.tables import ApiToken, Job, JobEvent, Transaction
-from requester.tallies import collect_metrics
 from tests.databases import BOTH
 from tests.patience import PATIENCE_S
 from tests.requester.conftest import NewFloor

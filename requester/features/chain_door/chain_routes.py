@@ -1,13 +1,11 @@
-"""The route for the chain's facts, which a worker checks against the chain itself, and that to a local chain's node."""
+"""The route to a local chain's node."""
 
 from typing import Any, Final
 
 from fastapi import APIRouter
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.wire.sign_in import ChainFacts
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 
 router = APIRouter(tags=["service"])
 
@@ -32,13 +30,6 @@ ANSWER: Final = {
 }
 
 
-@router.get(
-    "/v1/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers"
-)
-def chain(context: Here) -> ChainFacts:
-    return context.chain_facts
-
-
 @router.post(
     "/chain",
     operation_id="ask_chain",
@@ -49,5 +40,5 @@ def chain(context: Here) -> ChainFacts:
     },
 )
 def ask_chain() -> dict[str, Any]:
-    """Answered by edge.chain_door where the service has a local chain; here where it has none."""
+    """Answered by node_door where the service has a local chain; here where it has none."""
     raise NotFound("this service has no local chain: ask a node of the chain that GET /v1/chain names")

@@ -11,11 +11,11 @@ from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from requester.api.event_tail import AT_ONCE, EventTails
 from requester.api.job_routes import NO_JOB, JobPath, unit_of
 from requester.api.paging import MOST
 from requester.api.state import Here
 from requester.context import Context
+from requester.features.event_streams.event_tail import AT_ONCE, EventTails
 from requester.notifier import job_topic, rung_within
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])

@@ -11,10 +11,10 @@ from requester.api.response_cache import CachedAnswers, Source
 from requester.api.state import Here
 from requester.context import Context
 from requester.feature import features_of
+from requester.features.metrics.tallies import collect_metrics
 from requester.stages import collect, plan
 from requester.store.ready_rows import MOST
 from requester.store.work import RowReader
-from requester.tallies import collect_metrics
 
 router = APIRouter(tags=["service"])
 

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from sqlalchemy import CursorResult, String, delete, exists, false, func, or_, select, update
 from sqlalchemy import cast as as_type
 
+from requester.store.stored_times import set_at_most
 from requester.store.tables import (
     Account,
     ApiToken,
@@ -63,6 +64,10 @@ def delete_leftovers(work: Work, now: float, session_s: float) -> None:
     counts.append(_count_changed_rows(work, emptied.values(jobs=[], least_prices={})))
     again = now if max(counts) >= AT_ONCE else now + EVERY_S
     work.session.merge(LeaderLease(name=NAME, holder="", until=again))
+
+
+def bound_times(work: Work, now: float) -> int:
+    return set_at_most(work, LeaderLease.until, now + EVERY_S, LeaderLease.name == NAME)
 
 
 def count_withdrawals(reader: RowReader, now: float) -> int:
