@@ -26,19 +26,18 @@ def main() -> None:
 def build_all() -> dict[str, dict[str, Any]]:
     """Compiles src/ without a cache and returns the artifacts; raises CalledProcessError if that fails."""
     with TemporaryDirectory() as folder:
-        _compile_contracts(Path(folder))
+        out = Path(folder)
+        places = ["--out", str(out), "--cache-path", str(out / "cache")]
+        command = [str(toolchain.locate_tool("forge")), "build", "src", "--quiet", *places]
+        subprocess.run(command, cwd=toolchain.HERE, env=toolchain.build_node_environment(), check=True)
         return {name: _build_artifact(Path(folder), name) for name in NAMES}
-
-
-def _compile_contracts(out: Path) -> None:
-    places = ["--out", str(out), "--cache-path", str(out / "cache")]
-    command = [str(toolchain.locate_tool("forge")), "build", "src", "--quiet", *places]
-    subprocess.run(command, cwd=toolchain.HERE, env=toolchain.build_node_environment(), check=True)
 
 
 def _build_artifact(out: Path, name: str) -> dict[str, Any]:
     output = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
-    sources = {path: _compute_file_sha256(toolchain.HERE / path) for path in sorted(output["metadata"]["sources"])}
+    sources = {
+        path: sha256((toolchain.HERE / path).read_bytes()).hexdigest() for path in sorted(output["metadata"]["sources"])
+    }
     return {
         "name": name,
         "abi": output["abi"],
@@ -64,10 +63,6 @@ def _build_compiler_facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
     settings = metadata["settings"]
     chosen = {key: settings[key] for key in ("evmVersion", "optimizer", "remappings")}
     return {"solc": metadata["compiler"]["version"], "viaIR": bool(settings.get("viaIR")), **chosen}
-
-
-def _compute_file_sha256(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

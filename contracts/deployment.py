@@ -54,22 +54,18 @@ def deploy_market(
     if token is None:
         token, _ = _create_contract(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
     else:
-        _check_token(web3, token)
+        # Raises Refused unless there is a token that names its symbol and decimals, as amounts are written by
+        asked = web3.eth.contract(to_checksum_address(token), abi=load_artifact("GradToken").abi).functions
+        try:
+            with node_errors():
+                asked.symbol().call()
+                asked.decimals().call()
+        except (ContractRefused, ForeignChain, NodeRefused) as error:
+            raise Refused(f"{token} is no token on this chain", "name an ERC-20 with symbol and decimals") from error
     contract, block = _create_contract(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
     with node_errors():
         instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
         return Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, block)
-
-
-def _check_token(web3: Web3, token: Address) -> None:
-    """Raises Refused unless there is a token that names its symbol and decimals, as amounts are written by."""
-    asked = web3.eth.contract(to_checksum_address(token), abi=load_artifact("GradToken").abi).functions
-    try:
-        with node_errors():
-            asked.symbol().call()
-            asked.decimals().call()
-    except (ContractRefused, ForeignChain, NodeRefused) as error:
-        raise Refused(f"{token} is no token on this chain", "name an ERC-20 with symbol and decimals") from error
 
 
 def verify_deployment(web3: Web3, deployment: Deployment) -> None:

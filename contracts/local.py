@@ -85,7 +85,11 @@ class LocalChain:
         """
         command = _build_anvil_command(port, block_time, chain_id, history)
         if directory is None:
-            return _start_leashed(command)
+            read_end, write_end = os.pipe()
+            launch = ["/bin/sh", "-c", _LAUNCH_LEASHED, "sh", *command]
+            pid = int(subprocess.check_output(launch, stdin=read_end, start_new_session=True))
+            os.close(read_end)
+            return _wait_or_end_process(pid, None, write_end)
         private_folder(directory)
         with (directory / _LOCK).open("a") as lock:
             try:
@@ -195,14 +199,6 @@ def _keep_previous(directory: Path) -> None:
         kept = f"; put {previous} in its place to go on from the last start" if previous.is_file() else ""
         raise LocalChainFailed(f"{state} was left half written{kept}") from error
     shutil.copyfile(state, previous)
-
-
-def _start_leashed(command: list[str]) -> LocalChain:
-    read_end, write_end = os.pipe()
-    launch = ["/bin/sh", "-c", _LAUNCH_LEASHED, "sh", *command]
-    pid = int(subprocess.check_output(launch, stdin=read_end, start_new_session=True))
-    os.close(read_end)
-    return _wait_or_end_process(pid, None, write_end)
 
 
 def _wait_or_end_process(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:

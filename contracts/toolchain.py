@@ -25,7 +25,11 @@ def locate_tool(tool: str) -> Path:
     on_path = shutil.which(tool)
     if on_path is not None:
         return Path(on_path)
-    installed = _node_wheel() / tool if tool == "node" else _platform_package(tool)
+    installed = (
+        _node_wheel() / tool
+        if tool == "node"
+        else (HERE / "node_modules" / "@foundry-rs" / f"{tool}-linux-amd64" / "bin" / tool)
+    )
     if not os.access(installed, os.X_OK):
         raise ToolMissing(f"{tool} is not on the PATH", _describe_fix())
     return installed
@@ -40,10 +44,6 @@ def _describe_fix() -> str:
 def build_node_environment() -> dict[str, str]:
     """Returns this process's environment with node on the PATH, which forge's compiler wrapper needs."""
     return os.environ | {"PATH": os.pathsep.join((str(locate_tool("node").parent), os.environ.get("PATH", os.defpath)))}
-
-
-def _platform_package(tool: str) -> Path:
-    return HERE / "node_modules" / "@foundry-rs" / f"{tool}-linux-amd64" / "bin" / tool
 
 
 def _node_wheel() -> Path:

@@ -150,7 +150,10 @@ def require_receipt(outcome: Outcome) -> Receipt:
 def estimate_gas_limit(web3: Web3, sender: Address, call: Call) -> int:
     """Returns a gas limit with a margin of a quarter; raises ContractRefused if the call would revert now."""
     with node_errors():
-        return min(MAX_GAS, int(web3.eth.estimate_gas(_build_parameters(sender, call)) * GAS_MARGIN))
+        parameters: TxParams = {"from": to_checksum_address(sender), "data": HexBytes(call.data)}
+        if call.to is not None:
+            parameters["to"] = to_checksum_address(call.to)
+        return min(MAX_GAS, int(web3.eth.estimate_gas(parameters) * GAS_MARGIN))
 
 
 def gas_price(web3: Web3) -> GasPrice:
@@ -248,10 +251,3 @@ def _fetch_revert_name(web3: Web3, receipt: Receipt) -> str:
     except (NodeRefused, TransactionNotFound, ChainUnreachable):
         return ""
     return ""
-
-
-def _build_parameters(sender: Address, call: Call) -> TxParams:
-    parameters: TxParams = {"from": to_checksum_address(sender), "data": HexBytes(call.data)}
-    if call.to is not None:
-        parameters["to"] = to_checksum_address(call.to)
-    return parameters

@@ -73,7 +73,10 @@ class LazyGroup(TyperGroup):
         words = list(sys.argv[1:] if args is None else args)
         given = [word for word in words if word != DEBUG]
         try:
-            _check_text(given)
+            # Refuses words of other bytes than UTF-8's, which no message could repeat
+            for word in given:
+                if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+                    raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
             code = super().main(given, prog_name, **{**options, "standalone_mode": False})
         except Exception as error:  # noqa: BLE001
             print_error = import_module(MISTAKES).print_error
@@ -97,13 +100,6 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else _load_command(name), rest
-
-
-def _check_text(words: Sequence[str]) -> None:
-    """Refuses words of other bytes than UTF-8's, which no message could repeat."""
-    for word in words:
-        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
-            raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
 
 
 def _load_command(name: str) -> Any:

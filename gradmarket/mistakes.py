@@ -108,7 +108,13 @@ def describe_error(error: BaseException, command: str) -> Mistake:
         return Mistake(said.replace(" Value error, ", " "), usage, kind)
     if isinstance(error, MarketError):
         plain = str(error.detail if type(error) in PLAIN and error.detail else error)
-        known = _find_known_fix(error, command)
+        if isinstance(error, ServiceProblem):
+            if error.status == 404 and (lists := LISTS.get(_group_of(command))):
+                known = f"look for it with `{lists}`"
+            else:
+                known = STATUSES.get(error.status, "")
+        else:
+            known = next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
         fix = known or error.remedy if isinstance(error, ServiceProblem) else error.remedy or known
         return Mistake(_one_line(plain), fix or usage, kind, fields=_list_wrong_fields(error))
     if isinstance(error, ValidationError):
@@ -133,14 +139,6 @@ def print_error(error: Exception, command: str, as_json: bool = False, debug: bo
     for line in (json.dumps(mistake.as_json()),) if as_json else mistake.lines():
         echo_text(line.encode(errors="replace").decode(), err=True)
     return mistake.code
-
-
-def _find_known_fix(error: Exception, command: str) -> str:
-    if isinstance(error, ServiceProblem):
-        if error.status == 404 and (lists := LISTS.get(_group_of(command))):
-            return f"look for it with `{lists}`"
-        return STATUSES.get(error.status, "")
-    return next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
 
 
 def _group_of(command: str) -> str:

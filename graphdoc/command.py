@@ -12,11 +12,11 @@ from typing import Any, Final, TextIO, get_args
 
 from graphdoc import tensors
 from graphdoc.cost import gradient_cost
-from graphdoc.document.graph import WEIGHT, Arithmetic, Document, Input, Precision
+from graphdoc.document.graph import WEIGHT, Arithmetic, Input, Precision
 from graphdoc.document.inputs import check_batch
 from graphdoc.document.schema import set_arithmetic
 from graphdoc.errors import GraphdocError, Refused
-from graphdoc.figures import Bound, Ranges
+from graphdoc.figures import Ranges
 from graphdoc.runner import DocumentRunner, RunnerSettings
 from graphdoc.values import check_labels
 
@@ -115,8 +115,27 @@ def check_document(given: Namespace) -> Iterator[str]:
         forward = runner.bound_evaluation(data, given.rows)
         ranges = runner.ranges(given.rows)
     yield f"{given.document}: a valid document, {document.digest}"
-    yield from _described(document)
-    yield from _costs(document, bound, forward, given.rows)
+    state = tuple(document.of("param", "buffer", "const"))
+    yield f"state: {sum(entry.elements for entry in state):,} numbers in {len(state)} tensors"
+    yield "data: " + ", ".join(_shape(entry) for entry in document.of("data"))
+    counted = Counter(node.op for node in document.written)
+    operators = ", ".join(f"{count} {op}" if count > 1 else op for op, count in sorted(counted.items()))
+    yield f"operators: {operators}; {document.calls} calls a pass, in {document.precision}, {document.arithmetic}"
+    answers = [
+        "loss",
+        *document.metrics,
+        f"{len(document.trainable)} gradients",
+        *([f"{len(document.updates)} new buffers"] if document.updates else []),
+        *(["the rows' weight"] if document.weight is not None else []),
+    ]
+    yield f"answers: {', '.join(answers)}"
+    rows = given.rows
+    whole = gradient_cost(document, bound, rows, rows)
+    yield f"forward over {rows} rows: {forward.operations:,} operations, {_size(forward.peak_bytes)}"
+    yield f"forward and backward: {bound.operations:,} operations, {_size(bound.peak_bytes)}"
+    yield f"the child then takes {_size(whole.memory)}, and {_size(bound.idle_bytes)} when idle"
+    if bound.only_on_cpu:
+        yield f"only on a CPU: {bound.only_on_cpu}"
     yield from _taken(ranges)
 
 
@@ -169,36 +188,10 @@ def _line(values: Mapping[str, Any]) -> str:
     return json.dumps(finite(values))
 
 
-def _described(document: Document) -> Iterator[str]:
-    state = tuple(document.of("param", "buffer", "const"))
-    yield f"state: {sum(entry.elements for entry in state):,} numbers in {len(state)} tensors"
-    yield "data: " + ", ".join(_shape(entry) for entry in document.of("data"))
-    counted = Counter(node.op for node in document.written)
-    operators = ", ".join(f"{count} {op}" if count > 1 else op for op, count in sorted(counted.items()))
-    yield f"operators: {operators}; {document.calls} calls a pass, in {document.precision}, {document.arithmetic}"
-    answers = [
-        "loss",
-        *document.metrics,
-        f"{len(document.trainable)} gradients",
-        *([f"{len(document.updates)} new buffers"] if document.updates else []),
-        *(["the rows' weight"] if document.weight is not None else []),
-    ]
-    yield f"answers: {', '.join(answers)}"
-
-
 def _shape(entry: Input) -> str:
     names = dict(entry.named)
     sizes = (f"{names[place]}≤{size}" if place in names else str(size) for place, size in enumerate(entry.shape))
     return f"{entry.name} {entry.dtype}[{', '.join(('rows', *sizes))}]"
-
-
-def _costs(document: Document, bound: Bound, forward: Bound, rows: int) -> Iterator[str]:
-    whole = gradient_cost(document, bound, rows, rows)
-    yield f"forward over {rows} rows: {forward.operations:,} operations, {_size(forward.peak_bytes)}"
-    yield f"forward and backward: {bound.operations:,} operations, {_size(bound.peak_bytes)}"
-    yield f"the child then takes {_size(whole.memory)}, and {_size(bound.idle_bytes)} when idle"
-    if bound.only_on_cpu:
-        yield f"only on a CPU: {bound.only_on_cpu}"
 
 
 def _size(count: int) -> str:

@@ -123,16 +123,13 @@ class Teller:
             print_error(done, "gradmarket auditor run", self._as_json)
             echo_text("It is tried again until it works; Ctrl-C ends this.", err=True)
         elif isinstance(done, Done):
-            _print_result(done, self._as_json)
+            as_json = self._as_json
+            if as_json:
+                say_json(asdict(done))
+            else:
+                otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
+                again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
+                purpose = ", to calibrate with" if done.calibrates else ", before anybody" if done.planted else ""
+                purpose += f", {_IN_PANEL[done.panel]}" if done.panel else ""
+                echo_text(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")
         self._error = error
-
-
-def _print_result(done: Done, as_json: bool) -> None:
-    if as_json:
-        say_json(asdict(done))
-    else:
-        otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
-        again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
-        purpose = ", to calibrate with" if done.calibrates else ", before anybody" if done.planted else ""
-        purpose += f", {_IN_PANEL[done.panel]}" if done.panel else ""
-        echo_text(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")

@@ -31,7 +31,12 @@ def calibration(
         console.print(NONE_YET, soft_wrap=True)
     for pair in report.pairs:
         console.print(_describe_pair(pair), soft_wrap=True, markup=False, highlight=False)
-        console.print(_build_pair_table(pair))
+        table = Table(
+            Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold"))
+        )
+        for tensor in pair.tensors:
+            table.add_row(escape(tensor.name), f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")
+        console.print(table)
 
 
 def _describe_pair(pair: PairView) -> str:
@@ -41,10 +46,3 @@ def _describe_pair(pair: PairView) -> str:
     why = f" ({pair.reason})" if pair.reason else ""
     newest = ", ".join(task.task for task in pair.tasks[:3])
     return f"{one}\n{other}\n{pair.state}{why}: {pair.runs}{needed} runs, {sure}; the newest: {newest}"
-
-
-def _build_pair_table(pair: PairView) -> Table:
-    table = Table(Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold")))
-    for tensor in pair.tensors:
-        table.add_row(escape(tensor.name), f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")
-    return table

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from eth_keys.datatypes import PrivateKey
 from eth_utils.address import is_address, to_checksum_address
 
 from contracts import deployment, keystore
@@ -76,7 +75,15 @@ def deploy(
     if book.exists():
         raise Refused(f"{book} names a deployment already")
     web3 = connect_to_node(rpc)
-    deployed = deployment.deploy_market(web3, _load_deploy_key(chain_id(web3)), token=_check_address(token))
+    chain = chain_id(web3)
+    key = os.environ.get(KEY)
+    if key:
+        deploy_key = keystore.parse_key(key, KEY)
+    else:
+        if chain not in LOCAL_CHAIN_IDS:
+            raise Refused(f"chain {chain} is not a local one: give the key that pays in {KEY}")
+        deploy_key = development_key()
+    deployed = deployment.deploy_market(web3, deploy_key, token=_check_address(token))
     deployment.write_deployment(deployed, book)
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
     _print_facts({**fields, "book": str(book)}, as_json)
@@ -86,15 +93,6 @@ def _check_address(token: str | None) -> Address | None:
     if token is not None and not is_address(token):
         raise Refused(f"--token {token[:80]} is no address", "write it like 0x and 40 hexadecimal digits")
     return None if token is None else Address(to_checksum_address(token))
-
-
-def _load_deploy_key(chain: int) -> PrivateKey:
-    key = os.environ.get(KEY)
-    if key:
-        return keystore.parse_key(key, KEY)
-    if chain not in LOCAL_CHAIN_IDS:
-        raise Refused(f"chain {chain} is not a local one: give the key that pays in {KEY}")
-    return development_key()
 
 
 def _build_chain_folder(data: Path | None) -> Path:

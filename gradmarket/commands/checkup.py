@@ -84,7 +84,18 @@ def load_settings_or_fault() -> RequesterSettings | CheckResult:
 
 def check_database(settings: RequesterSettings, path: Path) -> CheckResult:
     if settings.database is not None:
-        return _check_database_server(settings.database_url)
+        url = settings.database_url
+        engine = open_engine(url)
+        address = engine.url.render_as_string(hide_password=True)
+        try:
+            with engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+        except SQLAlchemyError as error:
+            detail = str(getattr(error, "orig", None) or error).splitlines()[0]
+            return CheckResult("database", f"{address}: {detail}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
+        finally:
+            engine.dispose()
+        return CheckResult("database", address)
     file = path / "gradmarket.sqlite"
     if not file.exists():
         return CheckResult("database", "none yet; the service makes it")
@@ -99,20 +110,6 @@ def _check_database_file(path: Path) -> CheckResult:
         result = str(error)
     fix = "" if result == "ok" else "come back from a copy: `gradmarket restore`, see docs/operations.md"
     return CheckResult("database", f"{path}: {result}", fix)
-
-
-def _check_database_server(url: str) -> CheckResult:
-    engine = open_engine(url)
-    address = engine.url.render_as_string(hide_password=True)
-    try:
-        with engine.connect() as connection:
-            connection.execute(text("SELECT 1"))
-    except SQLAlchemyError as error:
-        detail = str(getattr(error, "orig", None) or error).splitlines()[0]
-        return CheckResult("database", f"{address}: {detail}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
-    finally:
-        engine.dispose()
-    return CheckResult("database", address)
 
 
 def check_broker(settings: RequesterSettings) -> Iterator[CheckResult]:

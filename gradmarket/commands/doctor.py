@@ -36,13 +36,12 @@ def doctor(
         say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
     else:
         for finding in findings:
-            echo_text(_format_result(finding))
+            mark = "wrong" if finding.fix else "ok"
+            result = f"{mark:>5}  {finding.name}: {finding.told}" + (
+                f"\n       fix: {finding.fix}" if finding.fix else ""
+            )
+            echo_text(result)
     raise typer.Exit(1 if any(finding.fix for finding in findings) else 0)
-
-
-def _format_result(finding: CheckResult) -> str:
-    mark = "wrong" if finding.fix else "ok"
-    return f"{mark:>5}  {finding.name}: {finding.told}" + (f"\n       fix: {finding.fix}" if finding.fix else "")
 
 
 def check_python() -> CheckResult:
@@ -98,7 +97,9 @@ def check_service(market: str | None, token: str | None, data: Path | None) -> l
         endpoint = find_place(market, token, data)
     except MarketError as error:
         return [
-            CheckResult("service", str(error).splitlines()[0]) if market is None else _build_service_fault(error),
+            CheckResult("service", str(error).splitlines()[0])
+            if market is None
+            else CheckResult("service", str(error), "name the service's address with --market"),
             check_port(PORT),
         ]
     return [
@@ -119,10 +120,6 @@ def _ask_service(name: str, ask: Callable[[], str]) -> CheckResult:
         return CheckResult(name, ask())
     except MarketError as error:
         return CheckResult(name, str(error), "start the service with `gradmarket serve`, or look into its log")
-
-
-def _build_service_fault(error: MarketError) -> CheckResult:
-    return CheckResult("service", str(error), "name the service's address with --market")
 
 
 def _check_token(place: Endpoint) -> CheckResult:

@@ -101,7 +101,11 @@ def plan(
     risked, own, gained = (
         _convert_to_prices(written, price, token_of) for written in (stake, saved or str(price), benefit)
     )
-    assumed = Assumed(_parse_shares(colluders or DEFAULT_SHARES), workers, audit, risked, own, gained)
+    given = colluders or DEFAULT_SHARES
+    shares = tuple(Fraction(str(share)) for share in given)
+    if not all(0 <= share <= 1 for share in shares):
+        raise Refused("--colluders is a share from 0 to 1")
+    assumed = Assumed(shares, workers, audit, risked, own, gained)
     outlook = _build_forecast(spec, assumed) if trust or picture else None
     if picture and outlook:
         picture.write_text(draw_forecast_svg(outlook, workers))
@@ -172,13 +176,6 @@ def _build_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     if spec.verifier.scored:
         raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/verifiers.md")
     return compute_forecast(spec, assumed)
-
-
-def _parse_shares(given: list[float] | tuple[float, ...]) -> tuple[Fraction, ...]:
-    shares = tuple(Fraction(str(share)) for share in given)
-    if not all(0 <= share <= 1 for share in shares):
-        raise Refused("--colluders is a share from 0 to 1")
-    return shares
 
 
 def _build_costs(spec: JobSpec) -> dict[str, Any]:

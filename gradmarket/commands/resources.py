@@ -61,18 +61,15 @@ def load_document_and_bound(spec: JobSpec, market: Service) -> tuple[Manifest, D
 
 
 def _load_in_runner(runner: Runner, spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:
-    manifest = _fetch_manifest(spec, market)
+    if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
+        manifest = Manifest(inputs=spec.data.inputs, partitions=())
+    elif not isinstance(spec.data, ReadyData):
+        manifest = Manifest.model_validate_json(_fetch_blob(market, spec.data.manifest or ""))
+    else:
+        manifest = digits.build_manifest()
     info = _load_document(runner, spec, manifest, market)
     check_weighed(spec, info.layout)
     return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
-
-
-def _fetch_manifest(spec: JobSpec, market: Service) -> Manifest:
-    if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
-        return Manifest(inputs=spec.data.inputs, partitions=())
-    if not isinstance(spec.data, ReadyData):
-        return Manifest.model_validate_json(_fetch_blob(market, spec.data.manifest or ""))
-    return digits.build_manifest()
 
 
 def _load_document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> DocumentInfo:

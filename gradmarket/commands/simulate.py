@@ -13,7 +13,6 @@ from rich.table import Column, Table
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.errors import Refused
 from gradmarket.simulation.play import Play
-from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
 from gradmarket.simulation.skew_picture import draw_skew_svg
@@ -62,17 +61,6 @@ def simulate(
     if as_json:
         say_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
         return
-    _print_outcome(outcome)
-
-
-def _parse_mix(given: list[str]) -> dict[str, float]:
-    try:
-        return {kind: float(share) for kind, _, share in (text.partition("=") for text in given)}
-    except ValueError as error:
-        raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
-
-
-def _print_outcome(outcome: PlayOutcome) -> None:
     table = Table("kind", "workers", "leases", "paid", "lies", "passed", "caught", "quorums", "stake lost", "gain")
     for kind, tally in sorted(outcome.kinds.items()):
         counts = (tally.workers, tally.replicas, tally.paid, tally.lies, tally.lies_accepted, tally.lies_caught)
@@ -83,6 +71,13 @@ def _print_outcome(outcome: PlayOutcome) -> None:
     echo_text(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
     echo_text(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
     echo_text(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")
+
+
+def _parse_mix(given: list[str]) -> dict[str, float]:
+    try:
+        return {kind: float(share) for kind, _, share in (text.partition("=") for text in given)}
+    except ValueError as error:
+        raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
 
 
 def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> None:

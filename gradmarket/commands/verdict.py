@@ -1,6 +1,5 @@
 """`gradmarket verdict check`: replays a verdict from the evidence that the service publishes."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,7 +30,11 @@ def check_command(
     as_json: JsonOption = False,
 ) -> None:
     """Replay a task's verdicts: signatures, seals, secrets, votes, and the draw of audits; ends with 1 at a fault."""
-    case = _fetch_verdict_case(job, task, market, signer, data)
+    given = parse_typed_address(signer) if signer else None
+    with find_endpoint(market, None, data).market() as client:
+        facts, publication = client.chain(), client.publication(job)
+        evidence = client.task(job, task)
+    case = VerdictCase(facts.domain, given or facts.signer, publication.checks, evidence)
     problems = list(map(str, list_case_faults(case)))
     if as_json:
         say_json({"task": task, "proven": not problems, "faults": problems})
@@ -40,14 +43,6 @@ def check_command(
             echo_text(fault)
         echo_text(_summarize_objections(case, problems))
     raise typer.Exit(1 if problems else 0)
-
-
-def _fetch_verdict_case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
-    given = parse_typed_address(signer) if signer else None
-    with find_endpoint(market, None, data).market() as client:
-        facts, publication = client.chain(), client.publication(job)
-        evidence = client.task(job, task)
-    return VerdictCase(facts.domain, given or facts.signer, publication.checks, evidence)
 
 
 def _summarize_objections(case: VerdictCase, objections: list[str]) -> str:

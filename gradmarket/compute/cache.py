@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from blake3 import blake3
 
@@ -61,7 +61,10 @@ class Cache:
         while True:
             with path.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                if not _is_same_file(path, file):
+                # Whether the open file is the one of this name
+                there, opened = _stat_file(path), os.fstat(file.fileno())
+                same_file = there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+                if not same_file:
                     continue  # whoever held it before has deleted it
                 try:
                     yield
@@ -154,9 +157,3 @@ def _stat_file(path: Path) -> os.stat_result | None:
         return path.stat()
     except FileNotFoundError:
         return None
-
-
-def _is_same_file(path: Path, file: BinaryIO) -> bool:
-    """Returns whether the open file is the one of this name."""
-    there, opened = _stat_file(path), os.fstat(file.fileno())
-    return there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

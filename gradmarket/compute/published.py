@@ -50,7 +50,10 @@ def fetch_parameters(
 def _apply_updates(
     fetcher: Fetcher, publication: Publication, number: int, digest: Digest, info: DocumentInfo
 ) -> Bytes:
-    spec, left, longest = publication.spec, 4 * info.layout.size, _compute_largest_file(info)
+    # The most bytes of a file of the model's parameters: a cache has larger files too
+    state = info.document.state.values()
+    largest_file = HEADER_LIMIT + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in state)
+    spec, left, longest = publication.spec, 4 * info.layout.size, largest_file
     last, steps, base = overlap.starts_after(number, spec.overlap), list[tuple[UpdateView, Codec]](), None
     for after, step in zip(
         range(last, BEFORE, -1), _fetch_update_chain(fetcher, publication, number, digest), strict=False
@@ -88,9 +91,3 @@ def _fetch_update_chain(
             return
         yield step
         digest = step.before
-
-
-def _compute_largest_file(info: DocumentInfo) -> int:
-    """Returns the most bytes of a file of the model's parameters: a cache has larger files too."""
-    state = info.document.state.values()
-    return HEADER_LIMIT + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in state)

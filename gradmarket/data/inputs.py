@@ -35,7 +35,9 @@ def select_inputs(
     if not arrays:
         raise Refused("there is no array in it")
     result = {name: convert_element_type(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
-    _check_rows(result)
+    rows = {name: len(array) if array.ndim else 0 for name, array in result.items()}
+    if len(set(rows.values())) != 1 or not min(rows.values()):
+        raise Refused(f"inputs have one number of rows, and some: {rows}")
     return result
 
 
@@ -97,12 +99,6 @@ def convert_element_type(name: str, array: np.ndarray) -> np.ndarray:
             raise Refused(f"{name} has numbers that do not fit int64")
         return array.astype(np.int64)
     raise Refused(f"{name} is of {array.dtype}: turn it into numbers first")
-
-
-def _check_rows(arrays: Arrays) -> None:
-    rows = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    if len(set(rows.values())) != 1 or not min(rows.values()):
-        raise Refused(f"inputs have one number of rows, and some: {rows}")
 
 
 def check_values(arrays: Arrays, classes: int | None = None) -> None:

@@ -108,23 +108,19 @@ def _load_folder(path: Path) -> Arrays | pa.Table:
         splits = ", ".join(str(path / name) for name in json.loads((path / SPLITS).read_text())["splits"])
         raise Refused(f"{path} has several splits: name one of {splits}")
     if (path / HUGGING_FACE).is_file():
-        return _hugging_face(path)
+        # Reads the Arrow streams that `datasets` wrote, without importing `datasets`
+        state = json.loads((path / HUGGING_FACE).read_text())
+        if state.get("_indices_data_files"):
+            raise Refused(f"{path} is a selection of rows: save it with `flatten_indices()`")
+        tables = []
+        for file in state["_data_files"]:
+            with pa.memory_map(str(path / Path(file["filename"]).name)) as source:
+                tables.append(pa.ipc.open_stream(source).read_all())
+        return pa.concat_tables(tables)
     files = sorted(path.glob("*.npy"))
     if not files:
         raise Refused(f"{path} has no npy files and is no saved dataset")
     return {name: array for file in files for name, array in _load_npy(file).items()}
-
-
-def _hugging_face(path: Path) -> pa.Table:
-    """Reads the Arrow streams that `datasets` wrote, without importing `datasets`."""
-    state = json.loads((path / HUGGING_FACE).read_text())
-    if state.get("_indices_data_files"):
-        raise Refused(f"{path} is a selection of rows: save it with `flatten_indices()`")
-    tables = []
-    for file in state["_data_files"]:
-        with pa.memory_map(str(path / Path(file["filename"]).name)) as source:
-            tables.append(pa.ipc.open_stream(source).read_all())
-    return pa.concat_tables(tables)
 
 
 READERS: Final[dict[str, Callable[[Path], Arrays | pa.Table]]] = {

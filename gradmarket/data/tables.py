@@ -75,7 +75,24 @@ def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
     _check_names((*wanted, *labels), table.column_names)
     for name in (*wanted, *labels):
         if name in encoding.categories:
-            _check_type(name, table.column(name), encoding.categories[name])
+            # Raises Refused for a type that writes no value like any of `words`: all of its rows would
+            # silently be zeros
+            column = table.column(name)
+            words = encoding.categories[name]
+            if column.null_count:
+                raise Refused(f"column {name!r} has {column.null_count} missing values: fill or drop them first")
+            kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+            if pa.types.is_boolean(kind):
+                fits = not {"True", "False"}.isdisjoint(words)
+            elif pa.types.is_integer(kind):
+                fits = any(word.removeprefix("-").isdecimal() and str(int(word)) == word for word in words)
+            elif pa.types.is_floating(kind):
+                fits = any(_is_number(word) and str(float(word)) == word for word in words)
+            else:
+                fits = _has_words(column.type)
+            if not fits:
+                told = f"column {name!r} is {str(column.type)[:80]}: training had words there, {', '.join(words)[:200]}"
+                raise Refused(f"{told}; write it as they are")
     return {
         name: _encode_words(name, table.column(name), encoding.categories[name], as_label=name in labels)
         if name in encoding.categories
@@ -101,27 +118,6 @@ def build_encoding(inputs: Mapping[str, Sequence[str]], categories: Mapping[str,
 def _check_names(wanted: Iterable[str], names: Sequence[str]) -> None:
     if (twice := next((name for name in wanted if names.count(name) > 1), None)) is not None:
         raise Refused(f"two columns are named {twice!r}: rename one")
-
-
-def _check_type(name: str, column: pa.ChunkedArray, words: Sequence[str]) -> None:
-    """Raises Refused for a type that writes no value like any of `words`: all of its rows would silently be zeros.
-
-    So 1.0 is written "1.0" and is no row of "1"; whole numbers are those of a category of whole numbers.
-    """
-    if column.null_count:
-        raise Refused(f"column {name!r} has {column.null_count} missing values: fill or drop them first")
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_boolean(kind):
-        fits = not {"True", "False"}.isdisjoint(words)
-    elif pa.types.is_integer(kind):
-        fits = any(word.removeprefix("-").isdecimal() and str(int(word)) == word for word in words)
-    elif pa.types.is_floating(kind):
-        fits = any(_is_number(word) and str(float(word)) == word for word in words)
-    else:
-        fits = _has_words(column.type)
-    if not fits:
-        told = f"column {name!r} is {str(column.type)[:80]}: training had words there, {', '.join(words)[:200]}"
-        raise Refused(f"{told}; write it as they are")
 
 
 def _has_words(kind: pa.DataType) -> bool:

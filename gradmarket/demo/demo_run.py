@@ -17,7 +17,6 @@ from gradmarket.commands.following import Show, follow_job
 from gradmarket.demo import demo_outcome, kept_demos, service, workers
 from gradmarket.demo.children import DemoFailed, DemoProcesses
 from gradmarket.demo.report import build_report, print_report
-from gradmarket.demo.service import Service
 from gradmarket.demo.workers import CAST, JOB
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
@@ -62,32 +61,36 @@ def run_demo(console: Console, keep: bool = False, within: Path | None = None) -
     with _compose_project(folder) as (children, ending):
         served = service.start_service(children, folder / "service")
         with served.place.market() as market:
-            done = _run_market(console, clock, children, served, market, folder)
+            chain = market.chain()
+            job = market.submit(JOB).id
+            console.print(build_introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
+            hired = workers.start_workers(children, served.place.url, folder / "workers")
+            watch_job(console, clock, lambda _job: children.check(), market, job, TokenUnit.of(chain))
+            console.print(
+                "The workers redeem what they earned, release the rest and leave; the requester takes it back."
+            )
+            workers.end_workers(children, hired)
+            ledger = served.ledger()
+            demo_outcome.wait_until_settled(market, ledger, job)
+            outcome = demo_outcome.fetch_demo_outcome(market, ledger, job, hired, folder)
+            console.print("A stranger audits the job by what is public, and computes some of its gradients again.")
+            audited = audit_job(AuditPlan(served.place.url, job, folder / "audit", sample=SAMPLE), lambda *_told: None)
+            outcome.checks[f"a stranger's audit finds no fault, {SAMPLE} gradients computed again"] = is_audit_whole(
+                audited
+            )
+            print_report(console, outcome, TokenUnit.of(chain))
+            done = build_report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
         if keep:
             ending.pop_all()
             kept_demos.mark_kept(folder)
-            _print_kept_service(console, served, folder)
+            console.print(
+                f"It stays up: {served.place.url} (documentation at {served.place.url}/docs), token in "
+                f"{served.data / 'keys' / 'token'}, logs beside {served.child.log}.\n"
+                f"All of it lies in {folder}. `gradmarket demo stop` ends service and chain and deletes the folder.",
+                highlight=False,
+                soft_wrap=True,
+            )
     return done
-
-
-def _run_market(
-    console: Console, clock: Clock, children: DemoProcesses, served: Service, market: RequesterClient, folder: Path
-) -> dict[str, Any]:
-    chain = market.chain()
-    job = market.submit(JOB).id
-    console.print(build_introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
-    hired = workers.start_workers(children, served.place.url, folder / "workers")
-    watch_job(console, clock, lambda _job: children.check(), market, job, TokenUnit.of(chain))
-    console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
-    workers.end_workers(children, hired)
-    ledger = served.ledger()
-    demo_outcome.wait_until_settled(market, ledger, job)
-    outcome = demo_outcome.fetch_demo_outcome(market, ledger, job, hired, folder)
-    console.print("A stranger audits the job by what is public, and computes some of its gradients again.")
-    audited = audit_job(AuditPlan(served.place.url, job, folder / "audit", sample=SAMPLE), lambda *_told: None)
-    outcome.checks[f"a stranger's audit finds no fault, {SAMPLE} gradients computed again"] = is_audit_whole(audited)
-    print_report(console, outcome, TokenUnit.of(chain))
-    return build_report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
 def is_audit_whole(report: AuditReport) -> bool:
@@ -143,13 +146,3 @@ def _compose_project(folder: Path) -> Iterator[tuple[DemoProcesses, ExitStack]]:
         children = DemoProcesses(folder / "logs")
         ending.callback(children.end)
         yield children, ending
-
-
-def _print_kept_service(console: Console, served: Service, folder: Path) -> None:
-    console.print(
-        f"It stays up: {served.place.url} (documentation at {served.place.url}/docs), token in "
-        f"{served.data / 'keys' / 'token'}, logs beside {served.child.log}.\n"
-        f"All of it lies in {folder}. `gradmarket demo stop` ends service and chain and deletes the folder.",
-        highlight=False,
-        soft_wrap=True,
-    )

@@ -42,7 +42,12 @@ def build_report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, flo
 
 
 def print_report(console: Console, outcome: DemoOutcome, token: TokenUnit) -> None:
-    console.print(_build_pay_table(outcome.workers, token))
+    workers = outcome.workers
+    table = Table("worker", "behaviour", "accepted", "rejected", "earned", "balance on-chain")
+    for pay in workers:
+        figures = (str(pay.accepted), str(pay.rejected), token.text(pay.earned), token.text(pay.balance))
+        table.add_row(_shorten_address(pay), pay.behaviour, *figures)
+    console.print(table)
     for line in ("rejected, with the evidence in GET /v1/jobs/{id}/verdicts:", *_list_rejections(outcome.workers)):
         console.print(line, highlight=False, soft_wrap=True)
     escrow = outcome.escrow
@@ -62,14 +67,6 @@ def _build_worker_row(pay: Pay) -> dict[str, Any]:
         "earned": str(pay.earned),
         "balance": str(pay.balance),
     }
-
-
-def _build_pay_table(workers: list[Pay], token: TokenUnit) -> Table:
-    table = Table("worker", "behaviour", "accepted", "rejected", "earned", "balance on-chain")
-    for pay in workers:
-        figures = (str(pay.accepted), str(pay.rejected), token.text(pay.earned), token.text(pay.balance))
-        table.add_row(_shorten_address(pay), pay.behaviour, *figures)
-    return table
 
 
 def _list_rejections(workers: list[Pay]) -> list[str]:

@@ -19,7 +19,7 @@ from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_links import Downlink
-from gradmarket.market.job_parts import Deadlines, ReadyModel
+from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.model import arguments
 from gradmarket.market.printable import find_text_fault
 from gradmarket.market.step import InnerOptimizer, LocalStep
@@ -44,22 +44,15 @@ def check_job_spec(spec: JobSpec) -> None:
         build_optimizer_step("step.optimizer", spec.step.optimizer)
     if isinstance(spec.model, ReadyModel):
         arguments.parse_model_arguments(spec.model.architecture, spec.model.arguments)
-    _can_be_met(spec.deadlines)
-    _pays_a_round(spec)
-
-
-def _pays_a_round(spec: JobSpec) -> None:
-    """Refuses a budget that pays no round even if every task takes its quorum alone, at the rule's least price."""
-    least = spec.tasks_needed * spec.plan().quorum * spec.price.least()
-    if spec.deposit < least:
-        raise JobRefused("budget", f"it pays for no round: name {least} or more")
-
-
-def _can_be_met(deadlines: Deadlines) -> None:
+    deadlines = spec.deadlines
     for name in ("lease_s", "wave_s", "upload_s"):
         if getattr(deadlines, name) < LEAST_S:
             said = f"no honest worker can answer in less than {LEAST_S} seconds: name {LEAST_S} or more"
             raise JobRefused(f"deadlines.{name}", said)
+    # Refuses a budget that pays no round even if every task takes its quorum alone, at the rule's least price
+    least = spec.tasks_needed * spec.plan().quorum * spec.price.least()
+    if spec.deposit < least:
+        raise JobRefused("budget", f"it pays for no round: name {least} or more")
 
 
 def _check_plugin(field: str, load: object) -> None:

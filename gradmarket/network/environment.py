@@ -57,7 +57,18 @@ def proxy_of(scheme: str, host: str, port: int | None = None) -> str | None:
         return None
     for name in (f"{scheme.upper()}_PROXY", "ALL_PROXY"):
         if address := _read_variable(name):
-            return _check_proxy(name, address)
+            url = address if "://" in address else f"http://{address}"
+            try:
+                parts: SplitResult | None = urlsplit(url)
+                sound = parts is not None and parts.scheme in PORTS and bool(parts.hostname) and (parts.port or 0) >= 0
+            except ValueError:
+                sound, parts = False, None
+            if not sound:
+                shown = proxy_without_secret(url) if parts else "something else"
+                raise Refused(
+                    f"{name} names {shown}, which is not an HTTP proxy", "write it like http://proxy.example:3128"
+                )
+            return url
     return None
 
 
@@ -98,19 +109,6 @@ def _load_ssl_context(path: str | None) -> ssl.SSLContext:
 def _read_variable(name: str) -> str:
     """Returns a variable's value; its name in small letters comes first, as curl has it."""
     return os.environ.get(name.lower(), os.environ.get(name, "")).strip()
-
-
-def _check_proxy(name: str, address: str) -> str:
-    url = address if "://" in address else f"http://{address}"
-    try:
-        parts: SplitResult | None = urlsplit(url)
-        sound = parts is not None and parts.scheme in PORTS and bool(parts.hostname) and (parts.port or 0) >= 0
-    except ValueError:
-        sound, parts = False, None
-    if not sound:
-        shown = proxy_without_secret(url) if parts else "something else"
-        raise Refused(f"{name} names {shown}, which is not an HTTP proxy", "write it like http://proxy.example:3128")
-    return url
 
 
 def _left_out(host: str, port: int | None) -> bool:

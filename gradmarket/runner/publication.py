@@ -43,7 +43,17 @@ def publish_ready(
     module: nn.Module = plugin.build(arguments, data.shape, data.classes)
     if data.dtype == "uint8":
         module = ScaledPixels(module)
-    example = _build_example(data)
+    # Four rows of such data
+    example: tuple[Tensor, Tensor]
+    labels = torch.arange(4 * math.prod(data.shape)).reshape(4, *data.shape) % data.classes
+    if data.reads == "tokens":
+        example = labels.to(TORCH_TYPES[data.dtype]), labels
+    else:
+        targets = torch.arange(4) % data.classes
+        if data.dtype == "uint8":
+            example = torch.randint(0, 256, (4, *data.shape), dtype=torch.uint8), targets
+        else:
+            example = torch.randn(4, *data.shape), targets
     made = publish_module(module, plugin.OBJECTIVE, example, precision=precision)
     if not measured:
         return made
@@ -65,14 +75,3 @@ class ScaledPixels(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scaled: Tensor = self.model(x.to(torch.float32) / 255)
         return scaled
-
-
-def _build_example(data: Labelled) -> tuple[Tensor, Tensor]:
-    """Returns four rows of such data."""
-    labels = torch.arange(4 * math.prod(data.shape)).reshape(4, *data.shape) % data.classes
-    if data.reads == "tokens":
-        return labels.to(TORCH_TYPES[data.dtype]), labels
-    targets = torch.arange(4) % data.classes
-    if data.dtype == "uint8":
-        return torch.randint(0, 256, (4, *data.shape), dtype=torch.uint8), targets
-    return torch.randn(4, *data.shape), targets

@@ -52,15 +52,12 @@ def open_progress_bar(console: Console, token: TokenUnit) -> Iterator[Show]:
 
         def show_bar(job: JobView) -> None:
             done = 0 if job.round is None else job.round + 1
-            shown.update(task, description=job.name, total=job.rounds, completed=done, told=_format_figures(job, token))
+            # The known figures besides the rounds, and why the job waits
+            facts = [f"{name} {value}" for name, value in progress.list_job_figures(job, token)[1:] if value != "-"]
+            figures = "  ".join([*facts, job.reason]).strip()
+            shown.update(task, description=job.name, total=job.rounds, completed=done, told=figures)
 
         yield show_bar
-
-
-def _format_figures(job: JobView, token: TokenUnit) -> str:
-    """Returns the known figures besides the rounds, and why the job waits."""
-    facts = [f"{name} {value}" for name, value in progress.list_job_figures(job, token)[1:] if value != "-"]
-    return "  ".join([*facts, job.reason]).strip()
 
 
 class JobEnded(MarketError):

@@ -134,7 +134,13 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     check_weighed(spec, build_layout(schema.parse_document(made.document)))
     if measures:
         partition = packed.manifest.partitions[0].name if private else HELD_OUT
-        measured: dict[str, Any] = {"partition": partition, "metric": next(iter(metrics), _choose_metric(made))}
+        # The metric that is measured on the held-out rows
+        measured: dict[str, Any] = {
+            "partition": partition,
+            "metric": next(
+                iter(metrics), ("accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss")
+            ),
+        }
         measured |= {"metrics": list(metrics)} if metrics else {}
         fields["evaluation"] = measured | dict(fields.get("evaluation") or {})
     return ReadyJob(fields, _check_fields(fields, private, measures), made, packed)
@@ -150,11 +156,6 @@ def plan_job(ready: ReadyJob, speed: Speed, token: TokenUnit = LOCAL_TOKEN) -> J
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
     expected = min(most, spec.sizes.all * spec.replication.replicas * spec.price.most)
     return JobPlan(token.text(most), token.text(expected), takes.job_seconds, takes, speed)
-
-
-def _choose_metric(made: Published) -> str:
-    """Returns the metric that is measured on the held-out rows."""
-    return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
 
 
 def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None, measures: bool) -> JobSpec:

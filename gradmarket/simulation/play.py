@@ -124,7 +124,8 @@ class Play:
         places = task.wanted - task.answering
         chosen = [self._asking[c.party.worker] for c in assignment.draw_candidates(seed, pool, opening, places)]
         if not tried and chosen:
-            task.plan = self._checks.plan(chosen[0].operator, self.now, _compute_lot(task.offer))
+            # The task's own random number in [0, 1), independent of who is drawn for it
+            task.plan = self._checks.plan(chosen[0].operator, self.now, (int.from_bytes(task.offer[:6], "big") / 2**48))
             places = task.wanted = task.plan.first_wave
         if not tried and len(chosen) < places:
             return False
@@ -224,8 +225,3 @@ class Play:
     def _draw_audit(self, task: SimulatedTask, root: Hash) -> None:
         if self._after.draw(task, root):
             self._schedule_event(self.scenario.audit_s, lambda: self._after.audit(task, self.now))
-
-
-def _compute_lot(offer: Hash) -> float:
-    """Returns the task's own random number in [0, 1), independent of who is drawn for it."""
-    return int.from_bytes(offer[:6], "big") / 2**48

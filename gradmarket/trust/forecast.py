@@ -184,7 +184,14 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
         )
 
     others = tuple(Compared(name, build_rows(other, other.audit, other.audit)) for name, other in COMPARED.items())
-    deterrence = _compute_deterrence(seen, assumed)
+    gain = assumed.saved + assumed.benefit
+    least = auditing.compute_deterring_rate(assumed.saved, assumed.benefit, assumed.stake)
+    deterrence = Deterrence(
+        least_audit=_replace_infinite(least),
+        deterred=seen > least,
+        spoiled_before_caught=_replace_infinite(exposure.tasks_before_caught(seen)),
+        stake_needed=_replace_infinite(exposure.compute_exposure(seen, gain)),
+    )
     returning: float | None = None
     spent: tuple[float, ...] = ()
     if spec.proof and plan.audit:
@@ -220,17 +227,6 @@ def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeate
 
 def _convert_pay(pay: Fraction | None) -> float | None:
     return None if pay is None else float(pay)
-
-
-def _compute_deterrence(audit: float, assumed: Assumed) -> Deterrence:
-    gain = assumed.saved + assumed.benefit
-    least = auditing.compute_deterring_rate(assumed.saved, assumed.benefit, assumed.stake)
-    return Deterrence(
-        least_audit=_replace_infinite(least),
-        deterred=audit > least,
-        spoiled_before_caught=_replace_infinite(exposure.tasks_before_caught(audit)),
-        stake_needed=_replace_infinite(exposure.compute_exposure(audit, gain)),
-    )
 
 
 def _replace_infinite(value: float) -> float | None:

@@ -302,7 +302,12 @@ def _vote(game: _Play, members: list[_Identity], number: int) -> None:
     game.spent += lies
     out.ring_computed += bool(ring) and not lies
     if lies and len(ring) < len(members):
-        _settle_split(game, ring)
+        # The auditor decides. A lone wrong answer costs pay and standing; equal wrong answers of two convict.
+        game.out.audits += 1
+        if len(ring) == 1:
+            ring[0].evidence = 0
+        else:
+            _convict(game, ring)
         return
     for one in ring:
         _pay(game, one)
@@ -311,15 +316,6 @@ def _vote(game: _Play, members: list[_Identity], number: int) -> None:
     if lies and game.adversary.leaves:
         for one in ring:
             _replace(game, one)
-
-
-def _settle_split(game: _Play, liars: list[_Identity]) -> None:
-    """The auditor decides. A lone wrong answer costs pay and standing; equal wrong answers of two convict."""
-    game.out.audits += 1
-    if len(liars) == 1:
-        liars[0].evidence = 0
-    else:
-        _convict(game, liars)
 
 
 def _audit_drawn(game: _Play, round_: list[_Voted]) -> None:
@@ -433,30 +429,24 @@ def count_rounds_until_paid(
     seats, turns, number = max(1, int(rules.newcomers * market.tasks)), 0, 0
     while answers and len(paid) < waiting:
         number += 1
-        for one in _choose_newcomers_in_turn(random, parties, answers, seats, turns):
+        # Who holds the seats of a round, each one seat; `answers` are the right ones of those not proven yet
+        chosen: list[int] = []
+        for turn in range(turns, turns + seats):
+            left = [one for one in answers if one not in chosen]
+            begun = [one for one in left if answers[one]]
+            if begun and turn % 2:
+                chosen.append(max(begun, key=lambda each: answers[each]))
+            elif left:
+                first = newcomers.in_turn([parties[one] for one in left])
+                owners = len({parties[one].network for one in left})
+                chosen.append(int(first[int(random.integers(owners))].operator))
+        for one in chosen:
             answers[one] += 1
             paid |= {one: paid.get(one, number)} if one < waiting else {}
             if answers[one] == rules.evidence:
                 del answers[one]
         turns += seats
     return list(paid.values())
-
-
-def _choose_newcomers_in_turn(
-    random: np.random.Generator, parties: Sequence[Party], answers: Mapping[int, int], seats: int, turns: int
-) -> list[int]:
-    """Returns who holds the seats of a round, each one seat; `answers` are the right ones of those not proven yet."""
-    chosen: list[int] = []
-    for turn in range(turns, turns + seats):
-        left = [one for one in answers if one not in chosen]
-        begun = [one for one in left if answers[one]]
-        if begun and turn % 2:
-            chosen.append(max(begun, key=lambda each: answers[each]))
-        elif left:
-            first = newcomers.in_turn([parties[one] for one in left])
-            owners = len({parties[one].network for one in left})
-            chosen.append(int(first[int(random.integers(owners))].operator))
-    return chosen
 
 
 def _build_party(number: int, network: str) -> Party:

@@ -27,20 +27,19 @@ def _check_attention(arguments: Sequence[Any]) -> None:
         check_has_elements(tensor, "a tensor")
     refuse_unless(query.shape[-1] == key.shape[-1], "query and key are of several widths")
     refuse_unless(key.shape[:-1] == value.shape[:-1], "key and value are of several places")
-    _check_heads(query.shape[:-2], key.shape[:-2], bool(arguments[7]))
-    if mask is not None:
-        causal = arguments[5]
-        refuse_unless(not causal, "it has a mask and is causal")
-        _check_mask(mask, (*query.shape[:-1], key.shape[-2]))
-
-
-def _check_heads(queries: Sequence[int], keys: Sequence[int], shared: bool) -> None:
+    queries = query.shape[:-2]
+    keys = key.shape[:-2]
+    shared = bool(arguments[7])
     if shared:
         fits = len(queries) >= 2 and queries[-1] % keys[-1] == 0
         refuse_unless(fits and queries[:-1] == keys[:-1], "its heads do not share its keys evenly")
     else:
         pairs = zip(queries, keys, strict=True)
         refuse_unless(all(one == other or 1 in (one, other) for one, other in pairs), "its rows or heads are several")
+    if mask is not None:
+        causal = arguments[5]
+        refuse_unless(not causal, "it has a mask and is causal")
+        _check_mask(mask, (*query.shape[:-1], key.shape[-2]))
 
 
 def _check_mask(mask: Any, scores: Sequence[int]) -> None:

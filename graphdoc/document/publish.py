@@ -231,7 +231,17 @@ def publish_module(
     with _own_modes(module):
         document, trained = document_of(objective, data, sizes or {}, training=True)
         objective.eval()
-        _refuse_sum(objective, document, data)
+        # Raises DocumentRefused for a sum over the rows; where they have a label or index that is not taken,
+        # of others
+        try:
+            with multiply_whole(objective.precision):
+                refuse_sum(objective, data, TARGET)
+        except STEP_ERRORS:
+            taken = rows_taken(Program(parse_document(document)), data)
+            try:
+                refuse_sum(objective, {name: torch.cat([rows, rows]) for name, rows in taken.items()}, TARGET)
+            except STEP_ERRORS as error:
+                raise failed_on_rows(error) from None
         if objective.has_modes:
             evaluation, evaluated = document_of(objective, data, sizes or {}, training=False)
         else:
@@ -261,19 +271,6 @@ def document_of(
     )
     check_equal(objective, document, state, data, _PREFIX, training)
     return document, state
-
-
-def _refuse_sum(objective: Objective, document: bytes, data: dict[str, Tensor]) -> None:
-    """Raises DocumentRefused for a sum over the rows; where they have a label or index that is not taken, of others."""
-    try:
-        with multiply_whole(objective.precision):
-            refuse_sum(objective, data, TARGET)
-    except STEP_ERRORS:
-        taken = rows_taken(Program(parse_document(document)), data)
-        try:
-            refuse_sum(objective, {name: torch.cat([rows, rows]) for name, rows in taken.items()}, TARGET)
-        except STEP_ERRORS as error:
-            raise failed_on_rows(error) from None
 
 
 @contextmanager

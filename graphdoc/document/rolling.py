@@ -26,17 +26,6 @@ LONGEST: Final = 1_024
 
 def roll_loops(document: Encoded, form: Form) -> Encoded:
     """Returns the document with a scan for each loop that was written out; the same one where there is none."""
-    trace = _build_trace(document, form)
-    scans: dict[int, LoopSteps] = {}
-    taken = np.zeros(len(trace.nodes), bool)
-    for stride, begin, end in _iterate_repeats(np.array(trace.kinds)):
-        if not taken[begin:end].any() and (run := _find_best_steps(trace, stride, begin, end)) is not None:
-            scans[run.begin] = run
-            taken[run.begin : run.end] = True
-    return _write_scans(document, trace, scans) if scans else document
-
-
-def _build_trace(document: Encoded, form: Form) -> WrittenOut:
     trace, known = WrittenOut(document["nodes"], form), dict[Any, int]()
     for number, node in enumerate(trace.nodes):
         leaves: list[Leaf] = []
@@ -51,7 +40,13 @@ def _build_trace(document: Encoded, form: Form) -> WrittenOut:
     outputs = (document["loss"], *document["metrics"].values(), *document["updates"].values())
     outputs += (document["weight"],) if "weight" in document else ()
     trace.last_read.update(dict.fromkeys(outputs, len(trace.nodes)))
-    return trace
+    scans: dict[int, LoopSteps] = {}
+    taken = np.zeros(len(trace.nodes), bool)
+    for stride, begin, end in _iterate_repeats(np.array(trace.kinds)):
+        if not taken[begin:end].any() and (run := _find_best_steps(trace, stride, begin, end)) is not None:
+            scans[run.begin] = run
+            taken[run.begin : run.end] = True
+    return _write_scans(document, trace, scans) if scans else document
 
 
 def _collect_rest(leaves: list[Leaf], value: Any, counted: bool) -> Any:

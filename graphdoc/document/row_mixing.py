@@ -42,7 +42,13 @@ def refuse_mixing(program: Program) -> None:
     for least in (-1.0, 0.05):
         draw = torch.Generator().manual_seed(1)
         try:
-            state = _draw_state(program, least, draw)
+            trained = {entry.name for entry in program.document.trainable}
+            state = {}
+            for entry in program.document.inputs:
+                if entry.kind != "data":
+                    kind = TORCH_TYPES[entry.dtype]
+                    tensor = torch.rand(tuple(entry.shape), generator=draw) * (1.0 - least) + least
+                    state[entry.name] = (tensor * 0.5).to(kind).requires_grad_(entry.name in trained)
             first, second = (_draw_rows(program, least, draw) for _ in range(2))
             found = torch.stack([_evaluate_rows(program, state, *rows) for rows in _mix_rows(first, second)])
         except (GraphdocError, RuntimeError, IndexError):
@@ -79,17 +85,6 @@ def _evaluate_rows(program: Program, state: Mapping[str, Tensor], rows: Mapping[
     parts = [results.loss.detach(), *compute_gradients(results.loss, trained)]
     whole = torch.cat([part.detach().double().reshape(-1) for part in parts])
     return whole if results.weight is None else whole * results.weight.double()
-
-
-def _draw_state(program: Program, least: float, draw: torch.Generator) -> dict[str, Tensor]:
-    trained = {entry.name for entry in program.document.trainable}
-    state = {}
-    for entry in program.document.inputs:
-        if entry.kind != "data":
-            kind = TORCH_TYPES[entry.dtype]
-            tensor = torch.rand(tuple(entry.shape), generator=draw) * (1.0 - least) + least
-            state[entry.name] = (tensor * 0.5).to(kind).requires_grad_(entry.name in trained)
-    return state
 
 
 def _draw_rows(program: Program, least: float, draw: torch.Generator) -> dict[str, Tensor]:

@@ -58,7 +58,14 @@ def parse_document(data: bytes) -> Document:
     Raises DocumentRefused.
     """
     raw = _decode_json(data)
-    sizes = _parse_sizes(raw["sizes"])
+    value = raw["sizes"]
+    refuse_unless(isinstance(value, dict) and len(value) <= SIZES_LIMIT, f"sizes are not at most {SIZES_LIMIT} names")
+    for name, maximum in value.items():
+        refuse_unless(_parse_name(name) != ROWS, f"{ROWS} is the name of the first dimension")
+        refuse_unless(
+            type(maximum) is int and 2 <= maximum <= DIMENSION_LIMIT, f"the maximum of {name} is out of range"
+        )
+    sizes = dict(value)
     inputs = _parse_inputs(raw["inputs"], sizes)
     kinds = ["tensor"] * len(inputs)
     nodes = read_nodes(raw["nodes"], kinds)
@@ -78,7 +85,11 @@ def parse_document(data: bytes) -> Document:
         weight=_tensor_value(raw["weight"], kinds) if "weight" in raw else None,
         arithmetic=ARITHMETICS.get(raw["format"], "native"),
     )
-    _check_outputs(document)
+    refuse_unless(len(document.metrics) <= METRICS_LIMIT, "too many metrics")
+    changing = {entry.name for entry in document.of("buffer") if entry.dtype == "float32"}
+    refuse_unless(set(document.updates) == changing, "the updates are not those of the float buffers")
+    refuse_unless(document.loss >= len(document.inputs), "the loss is an input")
+    refuse_unless(document.weight is None or document.weight >= len(document.inputs), "the weight is an input")
     return document
 
 
@@ -105,7 +116,13 @@ def _decode_json(data: bytes) -> dict[str, Any]:
         raise DocumentRefused(f"not canonical JSON: {str(error)[:100]}") from None
     refuse_unless(same, "not canonical JSON")
     refuse_unless(isinstance(raw, dict) and "format" in raw, "there is no format")
-    _check_format(raw["format"])
+    value = raw["format"]
+    match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
+    newer = match is not None and int(match[1]) > int(FORMATS[-1].partition("/")[2])
+    refuse_unless(
+        not newer, f"it is {value}, newer than {FORMATS[-1]}, the newest that is read here: upgrade gradmarket"
+    )
+    refuse_unless(value in FORMATS, f"the format is none of {', '.join(FORMATS)}")
     keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
     if (own := ARITHMETICS.get(raw["format"])) is not None:
         keys |= {"arithmetic"} | ({"weight"} & set(raw))
@@ -113,15 +130,6 @@ def _decode_json(data: bytes) -> dict[str, Any]:
     keys |= {"weight"} if raw["format"] == WEIGHED else set()
     refuse_unless(set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
     return dict(raw)
-
-
-def _check_format(value: Any) -> None:
-    match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
-    newer = match is not None and int(match[1]) > int(FORMATS[-1].partition("/")[2])
-    refuse_unless(
-        not newer, f"it is {value}, newer than {FORMATS[-1]}, the newest that is read here: upgrade gradmarket"
-    )
-    refuse_unless(value in FORMATS, f"the format is none of {', '.join(FORMATS)}")
 
 
 def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,16 +143,6 @@ def _check_items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict
     for item in value:
         refuse_unless(isinstance(item, dict) and set(item) == keys, f"{what} have the keys {', '.join(sorted(keys))}")
     return list(value)
-
-
-def _parse_sizes(value: Any) -> dict[str, int]:
-    refuse_unless(isinstance(value, dict) and len(value) <= SIZES_LIMIT, f"sizes are not at most {SIZES_LIMIT} names")
-    for name, maximum in value.items():
-        refuse_unless(_parse_name(name) != ROWS, f"{ROWS} is the name of the first dimension")
-        refuse_unless(
-            type(maximum) is int and 2 <= maximum <= DIMENSION_LIMIT, f"the maximum of {name} is out of range"
-        )
-    return dict(value)
 
 
 def _parse_inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
@@ -204,11 +202,3 @@ def _tensor_value(value: Any, kinds: Sequence[str]) -> int:
 def _named_values(value: Any, kinds: Sequence[str]) -> dict[str, int]:
     refuse_unless(isinstance(value, dict) and len(value) <= INPUTS_LIMIT, "outputs are not named")
     return {_parse_name(name): _tensor_value(number, kinds) for name, number in value.items()}
-
-
-def _check_outputs(document: Document) -> None:
-    refuse_unless(len(document.metrics) <= METRICS_LIMIT, "too many metrics")
-    changing = {entry.name for entry in document.of("buffer") if entry.dtype == "float32"}
-    refuse_unless(set(document.updates) == changing, "the updates are not those of the float buffers")
-    refuse_unless(document.loss >= len(document.inputs), "the loss is an input")
-    refuse_unless(document.weight is None or document.weight >= len(document.inputs), "the weight is an input")

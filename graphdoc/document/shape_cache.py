@@ -25,7 +25,10 @@ class ShapeCache:
     def call_cached(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Returns what the call gives."""
         if func not in self._new:
-            self._new[func] = _gives_new(func)
+            schema = func._schema
+            plain = all(str(given.type) == "Tensor" and given.alias_info is None for given in schema.returns)
+            new = bool(schema.returns) and plain and not schema.is_mutable
+            self._new[func] = new
         key = _build_key((*args, *kwargs.items())) if self._new[func] else None
         if key is None:
             return func(*args, **kwargs)
@@ -38,12 +41,6 @@ class ShapeCache:
             return func(*args, **kwargs)
         made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in forms]
         return tuple(made) if len(func._schema.returns) > 1 else made[0]
-
-
-def _gives_new(func: Any) -> bool:
-    schema = func._schema
-    plain = all(str(given.type) == "Tensor" and given.alias_info is None for given in schema.returns)
-    return bool(schema.returns) and plain and not schema.is_mutable
 
 
 def _describe_forms(result: Any, read: Any) -> _Forms:

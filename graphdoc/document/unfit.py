@@ -16,18 +16,14 @@ _TOLERANCE: Final = 1e-3
 
 def refuse_unfit(module: nn.Module) -> None:
     """Raises DocumentRefused for a module whose copy, or whose separately sent tensors, would behave differently."""
-    _refuse_hooks(module)
-    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-    refuse_overlaps(tensors, [name for name, tensor in tensors.items() if tensor.requires_grad])
-
-
-def _refuse_hooks(module: nn.Module) -> None:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise DocumentRefused(
                 f"{name} has a hook on its gradient, which workers would not run: remove it by its handle, and write "
                 "what it does into the module's forward, the loss, or the job's clip and optimizer"
             )
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    refuse_overlaps(tensors, [name for name, tensor in tensors.items() if tensor.requires_grad])
 
 
 class LossModule(Protocol):
@@ -55,7 +51,9 @@ def refuse_sum(objective: LossModule, data: Mapping[str, Tensor], target: str) -
         loss = float(objective.loss(answer, once[target])[0])
         grows = loss != 0 and not (_is_by_rows(answer) and _is_kept(objective, answer, once[target], loss))
         for times in (2, 3):
-            grows = grows and _is_near(float(objective(_repeat_rows(once, times))[0]), times * loss)
+            grows = grows and _is_near(
+                float(objective({name: torch.cat([tensor] * times) for name, tensor in once.items()})[0]), times * loss
+            )
     if grows:
         raise DocumentRefused(
             "the loss is a sum over the rows, and a job's loss is their mean: take reduction='mean', or divide it by "
@@ -73,10 +71,6 @@ def _is_kept(objective: LossModule, answer: Any, target: Tensor, loss: float) ->
     """Returns whether the loss of an answer that is repeated once is another than twice that of the answer."""
     twice = tree_map_only(Tensor, lambda leaf: torch.cat([leaf, leaf]), answer)
     return not _is_near(float(objective.loss(twice, torch.cat([target, target]))[0]), 2 * loss)
-
-
-def _repeat_rows(data: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
-    return {name: torch.cat([tensor] * times) for name, tensor in data.items()}
 
 
 def _is_near(one: float, other: float) -> bool:
@@ -102,20 +96,17 @@ def _refuse_overlaps_in_one(tensors: Mapping[str, Tensor], changing: Collection[
     taken = torch.zeros(next(iter(tensors.values())).untyped_storage().nbytes(), dtype=torch.uint8)
     seen: list[str] = []
     for name in sorted(tensors, key=lambda name: name not in changing):
-        view = _bytes_of(tensors[name], taken)
+        # The bytes of `memory` at the positions that the tensor's bytes have in its own storage
+        tensor = tensors[name]
+        size, stride, step = tensor.shape, tensor.stride(), tensor.element_size()
+        strides = [step * by for by in stride]
+        view = taken.as_strided([*size, step], [*strides, 1], step * tensor.storage_offset())
         if name in changing and _has_repeated_elements(tensors[name]):
             raise _explain_shared_memory(name, ["itself"])
         if any(other in changing for other in seen) and bool(view.any()):
             raise _explain_shared_memory(name, [other for other in seen if other in changing])
         view.fill_(1)
         seen.append(name)
-
-
-def _bytes_of(tensor: Tensor, memory: Tensor) -> Tensor:
-    """Returns the bytes of `memory` at the positions that the tensor's bytes have in its own storage."""
-    size, stride, step = tensor.shape, tensor.stride(), tensor.element_size()
-    strides = [step * by for by in stride]
-    return memory.as_strided([*size, step], [*strides, 1], step * tensor.storage_offset())
 
 
 def _has_repeated_elements(tensor: Tensor) -> bool:

@@ -26,7 +26,15 @@ def encode_npy_array(array: np.ndarray) -> bytes:
 
 def parse_npy_array(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """Returns the array, of exactly this shape and element type. Raises TensorsRefused."""
-    header, body = _split_header(name, data)
+    # The header's text and the bytes after it. Raises TensorsRefused.
+    width = _LENGTHS.get(data[:8])
+    if width is None:
+        raise TensorsRefused(f"{name} is no npy array of version 1.0 or 2.0")
+    start = 8 + width
+    length = int.from_bytes(data[8:start], "little")
+    if length > min(HEADER_LIMIT, len(data) - start):
+        raise TensorsRefused(f"{name} has an npy header longer than the file or {HEADER_LIMIT} bytes")
+    header, body = data[start : start + length].decode("latin-1"), data[start + length :]
     match = _HEADER.fullmatch(header)
     if match is None:
         raise TensorsRefused(f"{name} has no npy header")
@@ -43,15 +51,3 @@ def parse_npy_array(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dt
     array = np.frombuffer(body, dtype)
     in_columns = match["columns"] == "True"
     return np.array(array.reshape(shape[::-1]).T if in_columns else array.reshape(shape), order="C")
-
-
-def _split_header(name: str, data: bytes) -> tuple[str, bytes]:
-    """Returns the header's text and the bytes after it. Raises TensorsRefused."""
-    width = _LENGTHS.get(data[:8])
-    if width is None:
-        raise TensorsRefused(f"{name} is no npy array of version 1.0 or 2.0")
-    start = 8 + width
-    length = int.from_bytes(data[8:start], "little")
-    if length > min(HEADER_LIMIT, len(data) - start):
-        raise TensorsRefused(f"{name} has an npy header longer than the file or {HEADER_LIMIT} bytes")
-    return data[start : start + length].decode("latin-1"), data[start + length :]

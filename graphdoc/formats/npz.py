@@ -34,23 +34,19 @@ def write(arrays: Arrays) -> bytes:
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return _read_members(archive, expected)
+            members = archive.infolist()
+            check_names((member.filename.removesuffix(SUFFIX) for member in members), expected)
+            arrays = {}
+            for member in sorted(members, key=lambda member: member.filename):
+                name = member.filename.removesuffix(SUFFIX)
+                shape, dtype = expected[name]
+                kind = np.dtype(dtype)
+                body = _read_member_body(archive, member, kind.itemsize * math.prod(shape))
+                arrays[name] = _npy.parse_npy_array(name, body, tuple(shape), kind)
+                check_truths(name, arrays[name])
+            return arrays
     except _BROKEN as error:
         raise TensorsRefused(f"it is no zip of arrays: {str(error)[:150]}") from None
-
-
-def _read_members(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]:
-    members = archive.infolist()
-    check_names((member.filename.removesuffix(SUFFIX) for member in members), expected)
-    arrays = {}
-    for member in sorted(members, key=lambda member: member.filename):
-        name = member.filename.removesuffix(SUFFIX)
-        shape, dtype = expected[name]
-        kind = np.dtype(dtype)
-        body = _read_member_body(archive, member, kind.itemsize * math.prod(shape))
-        arrays[name] = _npy.parse_npy_array(name, body, tuple(shape), kind)
-        check_truths(name, arrays[name])
-    return arrays
 
 
 def _read_member_body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:

@@ -49,24 +49,20 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
             thrift_container_size_limit=_FOOTER_ENTRIES,
         )
         check_names(file.schema_arrow.names, expected)
-        _check_claims(file, data, expected)
+        # Raises TensorsRefused unless rows, types and numbers of values are as declared
+        metadata, schema = file.metadata, file.schema_arrow
+        for name, (shape, dtype) in expected.items():
+            kind = schema.field(name).type
+            element = kind.value_type if len(shape) > 1 and _is_list(kind) else kind
+            if element != pa.from_numpy_dtype(np.dtype(dtype)) or _is_list(kind) != (len(shape) > 1):
+                raise TensorsRefused(f"{name} is {str(kind)[:100]}, not {dtype}{list(shape[1:])}")
+            if metadata.num_rows != shape[0]:
+                raise TensorsRefused(f"it has {metadata.num_rows} rows, not {shape[0]}")
+        _check_values(data, schema.names, expected)
         table = file.read(use_threads=False)
         return {name: _parse_column(name, table.column(name), *expected[name]) for name in sorted(expected)}
     except _BROKEN as error:
         raise TensorsRefused(f"it is no Parquet of numbers: {str(error)[:200]}") from None
-
-
-def _check_claims(file: Any, data: bytes, expected: Expected) -> None:
-    """Raises TensorsRefused unless rows, types and numbers of values are as declared."""
-    metadata, schema = file.metadata, file.schema_arrow
-    for name, (shape, dtype) in expected.items():
-        kind = schema.field(name).type
-        element = kind.value_type if len(shape) > 1 and _is_list(kind) else kind
-        if element != pa.from_numpy_dtype(np.dtype(dtype)) or _is_list(kind) != (len(shape) > 1):
-            raise TensorsRefused(f"{name} is {str(kind)[:100]}, not {dtype}{list(shape[1:])}")
-        if metadata.num_rows != shape[0]:
-            raise TensorsRefused(f"it has {metadata.num_rows} rows, not {shape[0]}")
-    _check_values(data, schema.names, expected)
 
 
 def _check_values(data: bytes, names: Sequence[str], expected: Expected) -> None:

@@ -118,7 +118,9 @@ def compare_books(
     """
     entries = list(moves)
     balance = Counter(compute_balances(entries))
-    sums = _sum_moves(entries)
+    sums: Counter[tuple[EntryKind, Address | None]] = Counter()
+    for move in entries:
+        sums[move.kind, move.worker] += move.units
     problems = [_describe_book_difference("free", balance[FREE], job.deposited - job.reserved)]
     problems.append(_describe_book_difference("deposits less refunds", -balance[REQUESTER], job.deposited))
     workers = sorted({move.worker for move in entries if move.worker is not None} | set(accounts))
@@ -140,13 +142,6 @@ def compare_books(
 
 COUNT_EARNED: Final = (EntryKind.VOUCHERED, EntryKind.SETTLED, EntryKind.REDEEMED)
 """Kinds that record earned units: none may sum to more than was earned."""
-
-
-def _sum_moves(moves: Iterable[LedgerEntry]) -> Counter[tuple[EntryKind, Address | None]]:
-    sums: Counter[tuple[EntryKind, Address | None]] = Counter()
-    for move in moves:
-        sums[move.kind, move.worker] += move.units
-    return sums
 
 
 def _describe_book_difference(what: str, books: int, contract: int) -> str:

@@ -25,22 +25,20 @@ class _Loop:
 
     def __call__(self, *arguments: Any) -> Any:
         if self.machine_code is None:
-            _compile_file(self.loop.__module__)
+            # Puts machine code in each loop's place, where its neighbours look for it; two threads at
+            # once do it twice
+            module = self.loop.__module__
+            codes = [(each, _machine_code(each.loop)) for each in _loops[module]]
+            for each, code in codes:
+                each.loop.__globals__[each.loop.__name__] = code
+            for each, code in codes:
+                each.machine_code = code
         return self.machine_code(*arguments)
 
 
 def compile_loop(loop: Any) -> Any:
     """Returns the loop as machine code, kept on disk where the package or a cache folder can be written."""
     return _Loop(loop)
-
-
-def _compile_file(module: str) -> None:
-    """Puts machine code in each loop's place, where its neighbours look for it; two threads at once do it twice."""
-    codes = [(each, _machine_code(each.loop)) for each in _loops[module]]
-    for each, code in codes:
-        each.loop.__globals__[each.loop.__name__] = code
-    for each, code in codes:
-        each.machine_code = code
 
 
 def _machine_code(loop: Any) -> Any:

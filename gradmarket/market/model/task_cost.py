@@ -18,12 +18,21 @@ from graphdoc.figures import Bound
 def compute_task_cost(document: Document, bound: Bound, step: Step) -> Cost:
     """Returns the cost of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
     sizes = _Sizes.of(document, step)
-    between = _count_local_bytes(sizes, step) if isinstance(step, LocalStep) else 0
+    # The bytes held beside a pass of local steps: the changed parameters, and the inner optimizer's memory
+    between = ((1 + count_moments(step.optimizer)) * sizes.trained) if isinstance(step, LocalStep) else 0
     sums = sizes.answer + sizes.largest if step.by_row or step.room > step.pass_rows else 0
     sums += (2 * step.pass_rows + 1) * sizes.trained if step.by_row else 0  # rows and sums are float64
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
     shared = sizes.state + sizes.rows + sizes.answer + _memory_in_and_out(sizes, step)
-    memory = bound.idle_bytes + RUNTIME + shared + max(passing, _compute_peak_after(sizes, step))
+    # The peak after a pass: the answer is copied on its way into the arena
+    if not isinstance(step, LocalStep):
+        peak_after = 2 * sizes.answer
+    else:
+        clipped = 0 if step.optimizer.clip is None else 1
+        peak_after = (
+            sizes.state + (2 + clipped + 2 * (1 + count_moments(step.optimizer))) * sizes.trained + sizes.scratch
+        )
+    memory = bound.idle_bytes + RUNTIME + shared + max(passing, peak_after)
     operations = bound.operations * step.passes + step.moves * sizes.moving
     return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
 
@@ -62,11 +71,6 @@ def _measure_inner_step(document: Document, chosen: InnerOptimizer) -> tuple[int
     return scratch, sum(settings.operations(*one) for one in shapes)
 
 
-def _count_local_bytes(sizes: _Sizes, step: LocalStep) -> int:
-    """Returns the bytes held beside a pass of local steps: the changed parameters, and the inner optimizer's memory."""
-    return (1 + count_moments(step.optimizer)) * sizes.trained
-
-
 def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
     """Returns the bytes in the arena that an inner optimizer's memory takes beside state and answer, in and out.
 
@@ -76,17 +80,6 @@ def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
         return 0
     memory = 2 * count_moments(step.optimizer) if step.leaves else 0
     return (memory + 2 * step.control_variates) * sizes.trained
-
-
-def _compute_peak_after(sizes: _Sizes, step: Step) -> int:
-    """Returns the peak after a pass: the answer is copied on its way into the arena.
-
-    Between local steps the inner optimizer holds the old and the new of all that it keeps.
-    """
-    if not isinstance(step, LocalStep):
-        return 2 * sizes.answer
-    clipped = 0 if step.optimizer.clip is None else 1
-    return sizes.state + (2 + clipped + 2 * (1 + count_moments(step.optimizer))) * sizes.trained + sizes.scratch
 
 
 def count_moments(chosen: InnerOptimizer) -> int:

@@ -104,14 +104,12 @@ _REMEDIES: Final = {
 def describe_fault(fault: StepFault) -> str:
     """Returns in words what failed and where."""
     row = "" if fault.row is None else f"row {fault.row}"
-    partition, input_name = (f"{what} {name}" if name else "" for what, name in _list_named_places(fault))
+    partition, input_name = (
+        f"{what} {name}" if name else "" for what, name in (("partition", fault.partition), ("input", fault.input))
+    )
     where = ", ".join(part for part in (fault.node, partition, input_name, row) if part)
     message = f": {fault.message}" if fault.message else ""
     return f"{_FAILED[fault.kind]}{' at ' if where else ''}{where}{message}"
-
-
-def _list_named_places(fault: StepFault) -> tuple[tuple[str, str], tuple[str, str]]:
-    return ("partition", fault.partition), ("input", fault.input)
 
 
 def describe_pause(fault: StepFault, parties: int, task: int, round_number: int) -> str:

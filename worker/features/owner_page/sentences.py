@@ -51,7 +51,8 @@ def list_own_tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
     stakes = [(f"{one.chain_job} of chain {one.chain_id}", one.text()) for one in elsewhere.stakes]
     yield OwnTable("Stake", ("job", "at risk"), stakes, "Nothing is at stake.")
     rejected = [
-        (_format_clock_time(one.at), one.reason or "no reason was given", one.evidence) for one in own.rejections
+        (datetime.fromtimestamp(one.at).strftime("%H:%M:%S"), one.reason or "no reason was given", one.evidence)
+        for one in own.rejections
     ]
     yield OwnTable("Rejected", ("at", "why", "evidence"), rejected, "Nothing was rejected in the last 24 hours.")
 
@@ -85,7 +86,3 @@ def _describe_market_record(market: MarketRecord) -> str:
     ] or ["no audit of its work has ended yet"]
     words += [f"no work of job {job} for a while: it owed answers there" for job in market.suspended]
     return "; ".join(["barred", *words] if market.barred else words)
-
-
-def _format_clock_time(moment: float) -> str:
-    return datetime.fromtimestamp(moment).strftime("%H:%M:%S")

@@ -46,7 +46,14 @@ def check_by_mirrors(
         try:
             _, records = MirrorSet([mirror]).read_record(account.job)
             records = ArchiveRecords(records.index, blobs.read_blob)
-            _check_archive(records, seen, heads)
+            # Raises Refused where the archive is none of this job: its terms or its log are not those on
+            # the chain
+            publication = records.index.job.publication
+            if publication is None or hash_of(publication.digest) != seen.spec:
+                raise Refused("it has another publication than the one on the chain")
+            for number, head in heads.items():
+                if fault := next(log.find_head_faults(records.index.leaves, [head]), ""):
+                    raise Refused(f"its log is not the one that batch {number} carries: {fault}")
         except MarketError as error:
             whys.append(name_trouble(mirror.place, error))
             continue
@@ -61,16 +68,6 @@ def check_by_mirrors(
         ]
         return MirroredJob(told, findings)
     raise Refused("; ".join(whys), "name another mirror (--mirror)")
-
-
-def _check_archive(records: ArchiveRecords, seen: ChainHistory, heads: Mapping[int, LogHead]) -> None:
-    """Raises Refused where the archive is none of this job: its terms or its log are not those on the chain."""
-    publication = records.index.job.publication
-    if publication is None or hash_of(publication.digest) != seen.spec:
-        raise Refused("it has another publication than the one on the chain")
-    for number, head in heads.items():
-        if fault := next(log.find_head_faults(records.index.leaves, [head]), ""):
-            raise Refused(f"its log is not the one that batch {number} carries: {fault}")
 
 
 def _look_up_verdicts(

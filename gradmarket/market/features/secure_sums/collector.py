@@ -181,7 +181,12 @@ def masks_left(
 
     Raises Refused, and names the holder, where one of the secrets cannot be put together from the answers.
     """
-    found = _group_revealed_shares(aggregation, answers)
+    # For each owner the shares that came, by their points
+    found: dict[int, dict[int, bytes]] = {}
+    for answer in answers:
+        shares: list[RevealedShare] = [*answer.self_shares, *answer.mask_shares]
+        for share in shares:
+            found.setdefault(share.owner, {})[aggregation.points[share.owner][answer.holder]] = share.share
     left = MasksLeft([], [])
     members = aggregation.members(survivors)
     for owner in aggregation.members(sharers).nonzero()[0].tolist():
@@ -209,16 +214,6 @@ def _add_pairs(
         own = owner, keys[owner].mask_key
         key = pair_mask(private, own, (other, keys[other].mask_key), aggregation.digest)
         (left.minus if other < owner else left.plus).append(key)
-
-
-def _group_revealed_shares(aggregation: Aggregation, answers: Iterable[UnmaskAnswer]) -> dict[int, dict[int, bytes]]:
-    """Returns for each owner the shares that came, by their points."""
-    found: dict[int, dict[int, bytes]] = {}
-    for answer in answers:
-        shares: list[RevealedShare] = [*answer.self_shares, *answer.mask_shares]
-        for share in shares:
-            found.setdefault(share.owner, {})[aggregation.points[share.owner][answer.holder]] = share.share
-    return found
 
 
 def _combine_secret(aggregation: Aggregation, owner: int, shares: Mapping[int, bytes]) -> bytes:

@@ -37,16 +37,8 @@ def combine_shares(shares: Mapping[int, bytes]) -> bytes:
 
     Raises Refused where no secret has such shares.
     """
-    weights = _compute_lagrange_weights(list(shares))
-    total = sum(w * int.from_bytes(share, "little") for w, share in zip(weights, shares.values(), strict=True))
-    secret = total % PRIME
-    if secret >> (8 * SECRET):
-        raise Refused("the shares are not of one secret")
-    return secret.to_bytes(SECRET, "little")
-
-
-def _compute_lagrange_weights(points: Sequence[int]) -> list[int]:
-    """Returns Lagrange's weights at 0: the product of x_j / (x_j - x_i) over all j but i, modulo PRIME."""
+    # Lagrange's weights at 0: the product of x_j / (x_j - x_i) over all j but i, modulo PRIME
+    points = list(shares)
     above, below = [], []
     for own in points:
         numerator, denominator = 1, 1
@@ -55,7 +47,12 @@ def _compute_lagrange_weights(points: Sequence[int]) -> list[int]:
                 numerator, denominator = numerator * other % PRIME, denominator * (other - own) % PRIME
         above.append(numerator)
         below.append(denominator)
-    return [n * inverse % PRIME for n, inverse in zip(above, _compute_inverses(below), strict=True)]
+    weights = [n * inverse % PRIME for n, inverse in zip(above, _compute_inverses(below), strict=True)]
+    total = sum(w * int.from_bytes(share, "little") for w, share in zip(weights, shares.values(), strict=True))
+    secret = total % PRIME
+    if secret >> (8 * SECRET):
+        raise Refused("the shares are not of one secret")
+    return secret.to_bytes(SECRET, "little")
 
 
 def _compute_inverses(values: Sequence[int]) -> list[int]:

@@ -48,19 +48,15 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
 
 def compute_centre_weights(products: Matrix, settings: Settings) -> list[float]:
     """Returns the weights of the answers in the centre after the last step."""
-    centre = _choose_start_weights(products)
+    # Equal weights for all answers with the least median distance, so that their order does not matter
+    spread = [median(row) for row in squared_distances(products).tolist()]
+    least = min(spread)
+    centre = normalise_weights([1.0 if value == least else 0.0 for value in spread])
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(centre, products)]
         radius = settings.radius or median(distances)
         centre = _move_centre(centre, [1.0 if distance <= radius else radius / distance for distance in distances])
     return centre
-
-
-def _choose_start_weights(products: Matrix) -> list[float]:
-    """Returns equal weights for all answers with the least median distance, so that their order does not matter."""
-    spread = [median(row) for row in squared_distances(products).tolist()]
-    least = min(spread)
-    return normalise_weights([1.0 if value == least else 0.0 for value in spread])
 
 
 def _move_centre(centre: Sequence[float], shares: Sequence[float]) -> list[float]:

@@ -41,13 +41,10 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
 
 def compute_krum_weights(products: Matrix, ranked: Sequence[int], settings: Settings) -> list[float]:
     """Returns 1 / chosen for each answer that is taken, 0 for the others."""
-    scores = _compute_krum_scores(products, settings.hostile)
-    taken = set(sorted(ranked, key=scores.__getitem__)[: settings.chosen])
-    return [1.0 / settings.chosen if index in taken else 0.0 for index in range(len(scores))]
-
-
-def _compute_krum_scores(products: Matrix, hostile: int) -> list[float]:
+    hostile = settings.hostile
     neighbours = len(products) - hostile - 2
     distances = squared_distances(products).tolist()
     others = (row[:index] + row[index + 1 :] for index, row in enumerate(distances))
-    return [math.fsum(sorted(row)[:neighbours]) for row in others]
+    scores = [math.fsum(sorted(row)[:neighbours]) for row in others]
+    taken = set(sorted(ranked, key=scores.__getitem__)[: settings.chosen])
+    return [1.0 / settings.chosen if index in taken else 0.0 for index in range(len(scores))]

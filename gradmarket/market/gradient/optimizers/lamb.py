@@ -40,14 +40,11 @@ def step(
 
 
 def _move_parameter(parameter: Vector, update: Vector, lr: float) -> Vector:
-    (moved,) = apply_kernel(_build_lamb_kernel(lr * _compute_trust_ratio(parameter, update)), 1, parameter, update)
-    return moved
-
-
-def _compute_trust_ratio(parameter: Vector, update: Vector) -> float:
-    """Returns |p| / |u|, and 1 where either is 0."""
+    # |p| / |u|, and 1 where either is 0
     lengths = compute_norm([parameter.reshape(-1)]), compute_norm([update.reshape(-1)])
-    return lengths[0] / lengths[1] if all(lengths) else 1.0
+    trust_ratio: float = lengths[0] / lengths[1] if all(lengths) else 1.0
+    (moved,) = apply_kernel(_build_lamb_kernel(lr * trust_ratio), 1, parameter, update)
+    return moved
 
 
 def _build_lamb_kernel(rate: float) -> Kernel:

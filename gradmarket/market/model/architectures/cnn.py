@@ -25,21 +25,18 @@ def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int
     before, height, width = (1, *input_shape) if len(input_shape) == 2 else input_shape
     layers: list[nn.Module] = [nn.Unflatten(1, (1, height))] if len(input_shape) == 2 else []
     for channels in settings.channels:
-        layers += _build_block(settings, before, channels)
+        block: list[nn.Module]
+        activation = ACTIVATIONS[settings.activation]()
+        if settings.batch_norm:
+            block = [nn.Conv2d(before, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), activation]
+        else:
+            block = [nn.Conv2d(before, channels, 3, padding=1), activation]
+        layers += block
         before = channels
         if min(height, width) >= 2:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
-    return nn.Sequential(*layers, *_build_head(settings, before * height * width, classes))
-
-
-def _build_block(settings: Settings, before: int, channels: int) -> list[nn.Module]:
-    activation = ACTIVATIONS[settings.activation]()
-    if settings.batch_norm:
-        return [nn.Conv2d(before, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), activation]
-    return [nn.Conv2d(before, channels, 3, padding=1), activation]
-
-
-def _build_head(settings: Settings, features: int, classes: int) -> list[nn.Module]:
+    features = before * height * width
     dropout: list[nn.Module] = [nn.Dropout(settings.dropout)] if settings.dropout else []
-    return [nn.Flatten(), *dropout, nn.Linear(features, classes)]
+    head = [nn.Flatten(), *dropout, nn.Linear(features, classes)]
+    return nn.Sequential(*layers, *head)
