@@ -5,6 +5,7 @@ leases, ballots that are not judged yet, and accepted tasks that wait for an aud
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from sqlalchemy import exists, func, or_, select
 
@@ -14,6 +15,7 @@ from gradmarket.market.rules.lifecycle import AUDIT_OPEN, IN_FLIGHT
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.terms import Address, ReplicaState
 from requester.store import jobs, reputations
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Audit, Job, Replica, Reputation
 from requester.store.work import RowReader
 
@@ -50,11 +52,14 @@ def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
 def load_standings(reader: RowReader, job: Job, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
     """Returns standings in the job by operator and determinism class."""
     here = jobs.compute_cost(job)
-    rows = reader.session.scalars(select(Reputation).where(Reputation.operator.in_(operators))).all()
+    rows = reader.session.scalars(_RECORDS, {"operators": operators}).all()
     return {
         (row.operator, row.determinism_class): reputations.compute_operator_standing(row, max(now, row.at), here)
         for row in rows
     }
+
+
+_RECORDS: Final = select(Reputation).where(is_in_bound_list(Reputation.operator, "operators"))
 
 
 def subtract_cover(lead: Lead, gain: float) -> Lead:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import bindparam, select, update
 
 from gradmarket.market.terms import Address, ReplicaState, TaskState
 from requester.store.tables import Job, Replica, Task
@@ -16,10 +16,16 @@ _OTHERS_ASKED: Final = (Task.state == TaskState.FINAL, Task.reason.startswith(AS
 
 def list_set_aside(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
     """Returns by round the workers that get no further task there while others are asked what they diverged in."""
-    rows = select(Replica.worker, Task.round).join(Task, Task.id == Replica.task_id)
-    theirs = rows.where(Task.job_id == job.id, Task.round.in_(rounds), *_OTHERS_ASKED)
-    found = reader.session.execute(theirs.where(Replica.state == ReplicaState.DIVERGED)).all()
+    found = reader.session.execute(_SET_ASIDE, {"job": job.id, "rounds": list(rounds)}).all()
     return {number: frozenset(worker for worker, of in found if of == number) for number in rounds}
+
+
+_SET_ASIDE: Final = (
+    select(Replica.worker, Task.round)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Task.job_id == bindparam("job"), Task.round.in_(bindparam("rounds", expanding=True)), *_OTHERS_ASKED)
+    .where(Replica.state == ReplicaState.DIVERGED)
+)
 
 
 def were_others_asked(reader: RowReader, task: Task) -> bool:

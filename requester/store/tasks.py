@@ -61,8 +61,12 @@ def list_open(reader: RowReader, job_id: str, most: int) -> Sequence[Task]:
 
 def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
     """Returns whether a task of the job is open that was made before."""
-    waiting = exists().where(Task.job_id == job_id, Task.state == TaskState.OPEN, Task.created_at <= since)
-    return bool(reader.session.scalar(select(waiting)))
+    return bool(reader.session.scalar(_WAITING, {"job": job_id, "since": since}))
+
+
+_WAITING: Final = select(
+    exists().where(Task.job_id == bindparam("job"), Task.state == TaskState.OPEN, Task.created_at <= bindparam("since"))
+)
 
 
 def _select_open_tasks(where: ColumnElement[bool], *order: Any) -> Select[str]:

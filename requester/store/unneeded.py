@@ -44,7 +44,10 @@ _SOME: Final = _OF_JOB.order_by(UnneededBlob.digest, UnneededBlob.kind).limit(bi
 
 def left_over(reader: RowReader, before: float) -> Sequence[str]:
     """Returns the jobs with blobs that were let go before `before`: the process that was to drop them has ended."""
-    return reader.session.scalars(select(UnneededBlob.job_id).where(UnneededBlob.at < before).distinct()).all()
+    return reader.session.scalars(_LEFT_OVER, {"before": before}).all()
+
+
+_LEFT_OVER: Final = select(UnneededBlob.job_id).where(UnneededBlob.at < bindparam("before")).distinct()
 
 
 def delete_released_rows(work: Work, rows: Sequence[UnneededBlob]) -> None:

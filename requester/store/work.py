@@ -15,7 +15,7 @@ from sqlalchemy.orm.attributes import flag_modified
 
 from gradmarket.market.terms import Units
 from requester.store.among import Texts
-from requester.store.session import MovingSession, Sessions, features_in, is_shared
+from requester.store.session import MovingSession, Sessions, features_in, is_shared, open_reading_session
 from requester.store.tables import Base, Earned, Job, JobEvent
 from requester.store.transitions import Held, move_now
 
@@ -174,7 +174,5 @@ def begin_work(sessions: Sessions) -> Iterator[Work]:
 @contextmanager
 def open_reader(sessions: Sessions) -> Iterator[RowReader]:
     """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
-    with sessions() as session:
-        shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        session.connection(execution_options=shared if is_shared(session.get_bind()) else {"reading": True})
+    with open_reading_session(sessions) as session:
         yield RowReader(session)

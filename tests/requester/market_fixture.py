@@ -377,8 +377,8 @@ class MarketFixture:
             return reader.session.scalars(select(table).where(*where)).all()
 
     def the_job(self) -> Job:
-        (job,) = self.all(Job, Job.id == self.job)
-        return job  # type: ignore[no-any-return]
+        with self.reading() as reader:
+            return reader.get_one(Job, self.job)
 
     def state(self) -> JobState:
         return JobState(self.the_job().state)

@@ -1,15 +1,31 @@
 """Seats of panels as rows: which auditors compute an audited task, and what they sealed and opened."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
-from sqlalchemy import ColumnElement, ForeignKey, Index, and_, bindparam, case, exists, func, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    String,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.audit_panels import BARRED, PanelMember
 from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.stored_times import bound_row_times
 from requester.store.tables import Audit, Base, Job
 from requester.store.work import RowReader, Work
@@ -53,6 +69,7 @@ class PanelSeat(Base):
         return PanelMember(self.operator, self.auditor, self.state, self.root, asked, self.number)
 
 
+@cache
 def is_panels() -> ColumnElement[bool]:
     """Condition on an audit: a panel decides it, and no auditor alone."""
     its_job = aliased(Job)
@@ -82,34 +99,25 @@ def list_waiting_panels(reader: RowReader, determinism_class: str, operator: str
 
     Left out are jobs that this operator audits no more, and audits whose panel waits for others after its seal.
     """
-    of_jobs = select(Audit.job_id, Job.token, func.min(Audit.created_at)).join(Job, Job.id == Audit.job_id)
-    rows = of_jobs.where(*_may_want(determinism_class, operator)).group_by(Audit.job_id, Job.token)
-    return [Turn(*row) for row in reader.session.execute(rows)]
+    asker = {"checked": classes.list_checked_classes(determinism_class), "operator": operator}
+    return [Turn(*row) for row in reader.session.execute(_JOBS_WAITING, asker)]
 
 
 def list_due_panels(reader: RowReader, job: str, determinism_class: str, operator: str) -> Sequence[Audit]:
     """Returns the same audits of one of these jobs, the oldest first."""
-    of_job = select(Audit).where(Audit.job_id == job, *_may_want(determinism_class, operator))
-    return reader.session.scalars(of_job.order_by(Audit.created_at, Audit.task_id).limit(MOST)).all()
-
-
-def _may_want(determinism_class: str, operator: str) -> tuple[ColumnElement[bool], ...]:
-    checked = Audit.determinism_class.in_(classes.list_checked_classes(determinism_class))
-    barred = exists().where(_is_barred(operator), PanelSeat.job_id == Audit.job_id)
-    own = and_(PanelSeat.task_id == Audit.task_id, PanelSeat.run == Audit.runs, PanelSeat.operator == operator)
-    sealed = exists().where(own, PanelSeat.state.not_in((PanelSeatState.TAKEN, PanelSeatState.LEFT)))
-    return Audit.state == AuditState.DUE, checked, is_panels(), ~barred, ~sealed
+    asker = {"checked": classes.list_checked_classes(determinism_class), "operator": operator}
+    return reader.session.scalars(_DUE_OF_JOB, asker | {"job": job}).all()
 
 
 def list_seals_to_open(reader: RowReader, determinism_class: str, operator: str, auditor: str) -> Sequence[Audit]:
     """Returns the audits in which this machine is to open what it sealed, by when its time ends."""
-    checked = Audit.determinism_class.in_(classes.list_checked_classes(determinism_class))
-    current = and_(PanelSeat.task_id == Audit.task_id, PanelSeat.run == Audit.runs, Audit.state == AuditState.DUE)
-    asked = select(Audit).join(PanelSeat, current).where(checked, *_is_to_open(operator, auditor))
-    return reader.session.scalars(asked.order_by(PanelSeat.claimed_until).limit(MOST)).all()
+    checked = classes.list_checked_classes(determinism_class)
+    return reader.session.scalars(_TO_OPEN, {"checked": checked, "operator": operator, "auditor": auditor}).all()
 
 
-def _is_to_open(operator: str, auditor: str) -> tuple[ColumnElement[bool], ...]:
+def _is_to_open(
+    operator: str | BindParameter[str], auditor: str | BindParameter[str]
+) -> tuple[ColumnElement[bool], ...]:
     own = PanelSeat.operator == operator, PanelSeat.auditor == auditor
     return *own, PanelSeat.state == PanelSeatState.SEALED, PanelSeat.claimed_until.is_not(None)
 
@@ -127,16 +135,54 @@ def renew_seats(work: Work, until: float) -> None:
     work.session.execute(update(PanelSeat).where(*waiting).values(claimed_until=until))
 
 
-def _is_barred(operator: str) -> ColumnElement[bool]:
+def _is_barred(operator: str | BindParameter[str]) -> ColumnElement[bool]:
     return and_(PanelSeat.operator == operator, PanelSeat.state.in_(BARRED))
+
+
+_CHECKED: Final = is_in_bound_list(Audit.determinism_class, "checked")
+_OPERATOR: Final = bindparam("operator", type_=String)
+_OF_PANEL: Final = (PanelSeat.task_id == Audit.task_id, PanelSeat.run == Audit.runs)
+_LEFT_OR_TAKEN: Final = (PanelSeatState.TAKEN, PanelSeatState.LEFT)
+_MAY_WANT: Final = (
+    Audit.state == AuditState.DUE,
+    _CHECKED,
+    is_panels(),
+    ~exists().where(_is_barred(_OPERATOR), PanelSeat.job_id == Audit.job_id),
+    ~exists().where(*_OF_PANEL, PanelSeat.operator == _OPERATOR, PanelSeat.state.not_in(_LEFT_OR_TAKEN)),
+)
+_JOBS_WAITING: Final = (
+    select(Audit.job_id, Job.token, func.min(Audit.created_at))
+    .join(Job, Job.id == Audit.job_id)
+    .where(*_MAY_WANT)
+    .group_by(Audit.job_id, Job.token)
+)
+_DUE_OF_JOB: Final = (
+    select(Audit)
+    .where(Audit.job_id == bindparam("job"), *_MAY_WANT)
+    .order_by(Audit.created_at, Audit.task_id)
+    .limit(MOST)
+)
+_TO_OPEN: Final = (
+    select(Audit)
+    .join(PanelSeat, and_(*_OF_PANEL, Audit.state == AuditState.DUE))
+    .where(_CHECKED, *_is_to_open(_OPERATOR, bindparam("auditor", type_=String)))
+    .order_by(PanelSeat.claimed_until)
+    .limit(MOST)
+)
 
 
 def list_overdue_panels(reader: RowReader, now: float) -> Sequence[str]:
     """Returns the tasks whose panels wait for an auditor longer than it has."""
-    waiting = PanelSeat.state.in_((PanelSeatState.TAKEN, PanelSeatState.SEALED))
-    current = and_(Audit.task_id == PanelSeat.task_id, Audit.runs == PanelSeat.run, Audit.state == AuditState.DUE)
-    overdue = select(PanelSeat.task_id).join(Audit, current).where(waiting, PanelSeat.claimed_until < now)
-    return reader.session.scalars(overdue.distinct().limit(MOST)).all()
+    return reader.session.scalars(_OVERDUE, {"now": now}).all()
+
+
+_OVERDUE: Final = (
+    select(PanelSeat.task_id)
+    .join(Audit, and_(*_OF_PANEL, Audit.state == AuditState.DUE))
+    .where(PanelSeat.state.in_((PanelSeatState.TAKEN, PanelSeatState.SEALED)), PanelSeat.claimed_until < NOW)
+    .distinct()
+    .limit(MOST)
+)
 
 
 def bound_times(work: Work, now: float) -> int:

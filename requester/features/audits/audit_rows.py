@@ -3,7 +3,20 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, or_, select, true, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.messages import Outcome
@@ -14,6 +27,7 @@ from gradmarket.market.rules.lifecycle import AUDIT_OPEN
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
 from requester.features.audits.audit_kind import audit_kinds_of
 from requester.store import audited_classes
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.locks import held_tasks
 from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
 from requester.store.work import RowReader, Work
@@ -70,8 +84,12 @@ def compute_longest_wait(reader: RowReader, job: Job, since: int, now: float) ->
 
 def list_answered_audits(reader: RowReader) -> Sequence[str]:
     """Returns the ids of at most 256 tasks whose auditor has answered, the oldest audits first."""
-    tasks = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
-    return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
+    return reader.session.scalars(_ALL_ANSWERED).all()
+
+
+_ALL_ANSWERED: Final = (
+    select(Audit.task_id).where(Audit.state == AuditState.ANSWERED).order_by(Audit.created_at).limit(256)
+)
 
 
 def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
@@ -209,11 +227,8 @@ def next_owed(work: Work, determinism_class: str, now: float) -> Audit | None:
 
     Skips rows that are locked.
     """
-    owed = (Task.state == TaskState.UPLOADING, Task.uploader.is_(None), Task.due_at > now)
-    checked = Audit.determinism_class.in_(classes.list_checked_classes(determinism_class))
-    mine = select(Audit).join(Task, Task.id == Audit.task_id).where(*owed, checked)
-    first = mine.where(_is_free(now)).order_by(Audit.created_at, Audit.task_id).limit(1)
-    return work.session.scalars(first.with_for_update(of=Audit, skip_locked=True)).one_or_none()
+    asked = {"checked": classes.list_checked_classes(determinism_class), "now": now}
+    return work.session.scalars(_OWED, asked).one_or_none()
 
 
 TURNS_S: Final = 3600.0
@@ -226,8 +241,19 @@ _SERVED: Final = (
 )
 
 
-def _is_free(now: float) -> ColumnElement[bool]:
+def _is_free(now: float | BindParameter[float]) -> ColumnElement[bool]:
     return or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
+
+
+_OWED: Final = (
+    select(Audit)
+    .join(Task, Task.id == Audit.task_id)
+    .where(Task.state == TaskState.UPLOADING, Task.uploader.is_(None), Task.due_at > NOW, _is_free(NOW))
+    .where(is_in_bound_list(Audit.determinism_class, "checked"))
+    .order_by(Audit.created_at, Audit.task_id)
+    .limit(1)
+    .with_for_update(of=Audit, skip_locked=True)
+)
 
 
 def renew_claim(work: Work, task_id: str, auditor: str, now: float) -> None:

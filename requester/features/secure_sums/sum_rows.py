@@ -169,7 +169,7 @@ def list_closed_sums(reader: RowReader, job_id: str) -> list[str]:
 
 def jobs_over(reader: RowReader) -> list[str]:
     """Returns the jobs that have such sums."""
-    return list(reader.session.scalars(_OVER.with_only_columns(SecureSum.job_id)))
+    return list(reader.session.scalars(_JOBS_OVER))
 
 
 _CLOSED: Final = exists().where(
@@ -184,6 +184,7 @@ _OVER: Final = (
     .order_by(SecureSum.id)
     .limit(64)
 )
+_JOBS_OVER: Final = _OVER.with_only_columns(SecureSum.job_id)
 
 
 def delete_messages(work: Work, sum_id: str) -> list[Digest]:

@@ -12,6 +12,7 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import JobState, Role
 from requester.api.views.formats import format_time
 from requester.api.views.job_views import choose_remedy
+from requester.store.among import NOW
 from requester.store.stored_times import SLACK_S, bound_row_times
 from requester.store.tables import ApiToken, Base, BigKey, Job, JobEvent
 from requester.store.work import RowReader, Work
@@ -173,11 +174,19 @@ def find_token_of(reader: RowReader, number: int) -> bytes | None:
 
 def list_ready(reader: RowReader, now: float, busy: Collection[bytes]) -> Sequence[int]:
     """Returns what is due and the oldest of its webhook, which is told in order; nothing of the tokens `busy`."""
-    oldest = select(func.min(WebhookDelivery.number)).group_by(WebhookDelivery.webhook_id)
-    due = select(WebhookDelivery.number).where(WebhookDelivery.number.in_(oldest), WebhookDelivery.due_at <= now)
-    if busy:
-        due = due.join(Webhook, Webhook.id == WebhookDelivery.webhook_id).where(Webhook.token_hash.not_in(busy))
-    return reader.session.scalars(due.order_by(WebhookDelivery.due_at).limit(MOST_READY)).all()
+    if not busy:
+        return reader.session.scalars(_READY, {"now": now}).all()
+    of_webhook = _READY.join(Webhook, Webhook.id == WebhookDelivery.webhook_id)
+    return reader.session.scalars(of_webhook.where(Webhook.token_hash.not_in(busy)), {"now": now}).all()
+
+
+_OLDEST: Final = select(func.min(WebhookDelivery.number)).group_by(WebhookDelivery.webhook_id)
+_READY: Final = (
+    select(WebhookDelivery.number)
+    .where(WebhookDelivery.number.in_(_OLDEST), WebhookDelivery.due_at <= NOW)
+    .order_by(WebhookDelivery.due_at)
+    .limit(MOST_READY)
+)
 
 
 def lock_delivery(work: Work, number: int) -> WebhookDelivery | None:
