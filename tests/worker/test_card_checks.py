@@ -8,7 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from gradmarket.compute.card_checks import check_cards
+from gradmarket.compute.machine import Unfit
 from tests.kit.stand_in_card import install_driver, make_nodes
+from tests.worker.fake_market import FakeMarket, Server
+from worker.cli import check_command
 from worker.cli.worker_commands import app
 
 
@@ -59,3 +62,30 @@ def test_worker_check_shows_what_would_compute(monkeypatch: pytest.MonkeyPatch) 
     machine = json.loads(shown.output.splitlines()[-1])
     assert machine["device"] == "cpu"
     assert machine["class"].startswith("cpu/")
+    assert 1e8 < machine["flops"] < 1e14
+    assert machine["memory"] > 0
+
+
+def check_market(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(check_command, "measure_speed", lambda _runner: 1e9)
+    shown = CliRunner().invoke(app, ["check", "--device", "cpu", "--market", server.url, "--json"])
+    assert shown.exit_code == 0, shown.output
+    told: dict[str, str] = json.loads(shown.output.splitlines()[-1])
+    return told
+
+
+def test_worker_check_shows_what_a_markets_jobs_pay_this_machine(
+    server: Server, fake_market: FakeMarket, shared_child: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = check_market(server, monkeypatch)
+    assert (told["price"], told["why_not"]) == ("7", "")
+    assert int(told["hourly"]) > 0
+    assert "an hour at most" in told["text"]
+    assert not fake_market.asked, "it asks for no work"
+
+
+def test_worker_check_says_why_a_job_is_not_for_this_machine(
+    server: Server, shared_child: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADMARKET_WORKER_MAX_FLOPS", "10")
+    assert Unfit.TOO_MANY_FLOPS in check_market(server, monkeypatch)["why_not"]

@@ -5,6 +5,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -28,7 +29,7 @@ from gradmarket.market.terms import Address, Digest, JobId, ReplicaId, ReplicaSt
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.views.trust_views import ReputationView
 from gradmarket.market.wire.poll import Lease, OfferFields, SignedVerdict
-from graphdoc.runner.driver import CardLoad
+from graphdoc.runner.driver import CardLoad, Management
 from tests.chromium import chromium, needs_chromium
 from tests.offers import offer
 from tests.patience import PATIENCE_S, wait_for_end, wait_until
@@ -36,7 +37,7 @@ from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 from worker import durable
 from worker import run as session
 from worker.features.owner_page.elsewhere import Elsewhere
-from worker.features.owner_page.own_facts import OwnFacts
+from worker.features.owner_page.own_facts import OwnFacts, OwnFolder
 from worker.features.owner_page.record_tail import RecordTail, load_newest_record
 from worker.features.owner_page.sentences import list_own_tables
 from worker.journal import Journal
@@ -155,6 +156,22 @@ def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(wor
     assert "another answer won [red]?[31m" in said
     assert "\x1b" not in said
     assert "it has never seen this worker" in said
+
+
+def test_what_a_kilowatt_hour_earns_is_the_last_hours_pay_over_what_all_cards_drew(
+    working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter([(300.0, 200.0), (100.0, None), (None, None), (None, None)])
+    monkeypatch.setattr(
+        Management, "list_loads", lambda _self: iter([CardLoad("card", watts=watts) for watts in next(drawn)])
+    )
+    own, now = OwnFolder(working.folder), time.time()
+    told = [own.look(now + after).earnings[0] for after in (0, 10, 20)]
+    assert [one.per_kwh for one in told] == [
+        str(int(one.last_hour) * 1000 // watts) for one, watts in zip(told, (500, 300, 300), strict=True)
+    ]
+    assert int(told[0].last_hour) == 2 * PRICE
+    assert own.look(now + 7200).earnings[0].per_kwh is None, "no card has told its watts for an hour"
 
 
 def test_its_own_page_shows_the_same_and_has_nothing_to_press(

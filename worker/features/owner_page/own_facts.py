@@ -1,10 +1,12 @@
 """What the worker's own folder says: earned, in hand, rejected, and what no voucher has paid out yet."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from pydantic import ValidationError
@@ -41,6 +43,9 @@ class Earnings:
     today: str
     last_hour: str
     redeemed: str
+    per_kwh: str | None = None
+    """Earned in the last hour, over the kilowatt-hours that the cards draw in one, as seen while somebody looked; None
+    where no card tells its watts."""
 
     def text(self, amount: str) -> str:
         return TokenUnit(self.symbol, self.decimals).text(amount)
@@ -98,6 +103,8 @@ class OwnFolder:
         self._folder = folder
         self._tails: dict[Path, RecordTail] = {}
         self._management = Management()
+        self._watts: deque[tuple[float, float]] = deque()
+        """Unix time and what all cards drew then."""
         owner = AccountStore(folder / BOOK).wallet
         if owner is None:
             raise NotFound(f"no worker has run in {folder}", "name the worker's folder with --data")
@@ -119,6 +126,7 @@ class OwnFolder:
     def look(self, now: float) -> OwnFacts:
         """Reads what is there at `now`, in Unix seconds."""
         store = AccountStore(self._folder / BOOK)
+        cards = tuple(self._management.list_loads())
         newest = [(account, self._load_newest_records(account, now - DAY_S)) for account in store.accounts]
         return OwnFacts(
             address=self.address,
@@ -128,12 +136,21 @@ class OwnFolder:
             accepted=sum(account.accepted for account in store.accounts),
             rejected=sum(account.rejected for account in store.accounts),
             unpaid=sum(account.unpaid for account in store.accounts),
-            earnings=tuple(self._sum_earnings(newest, now)),
+            earnings=tuple(self._sum_earnings(newest, now, self._average_watts(cards, now))),
             in_hand=tuple(self._in_hand(store)),
             rejections=tuple(_list_newest_rejections(record for _, kept in newest for record in kept)),
             grievances=tuple(line for _, line in store.grievances()),
-            cards=tuple(self._management.list_loads()),
+            cards=cards,
         )
+
+    def _average_watts(self, cards: Sequence[CardLoad], now: float) -> float:
+        """Returns what all cards draw on average of the looks in the last hour; 0 where none tells."""
+        drawn = [card.watts for card in cards if card.watts is not None]
+        if drawn:
+            self._watts.append((now, sum(drawn)))
+        while self._watts and self._watts[0][0] < now - HOUR_S:
+            self._watts.popleft()
+        return fmean(watts for _, watts in self._watts) if self._watts else 0.0
 
     def _load_newest_records(self, account: JobAccount, since: float) -> list[ReplicaRecord]:
         path = self._build_records_path(account)
@@ -142,7 +159,9 @@ class OwnFolder:
     def _build_records_path(self, account: JobAccount) -> Path:
         return records.file_of(self._folder, Hash(account.instance), account.chain_job)
 
-    def _sum_earnings(self, newest: list[tuple[JobAccount, list[ReplicaRecord]]], now: float) -> Iterator[Earnings]:
+    def _sum_earnings(
+        self, newest: list[tuple[JobAccount, list[ReplicaRecord]]], now: float, watts: float
+    ) -> Iterator[Earnings]:
         sums: dict[tuple[int, TokenUnit], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         midnight = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         for account, kept in newest:
@@ -152,7 +171,8 @@ class OwnFolder:
             earned[2] += _sum_earned_since(account, kept, now - HOUR_S)
             earned[3] += convert_to_amount(account.redeemed, account)
         for (chain_id, money), amounts in sums.items():
-            yield Earnings(chain_id, money.symbol, money.decimals, *map(str, amounts))
+            per_kwh = str(int(amounts[2] * Fraction(1000) / Fraction(watts))) if watts else None
+            yield Earnings(chain_id, money.symbol, money.decimals, *map(str, amounts), per_kwh)
 
     def money(self, account: JobAccount) -> TokenUnit:
         try:
