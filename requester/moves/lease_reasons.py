@@ -152,7 +152,7 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixabl
     tasks_now = spec.sizes.of(row.number if row else 0)
     rounds = identities.count_rounds_until_seat(queue, worker, tasks_now, share)
     took = (now - job.created_at) / row.number if row and row.number else None
-    time = f", {_describe_seconds(rounds * took)} as rounds go" if took else ""
+    time = f", {describe_seconds(rounds * took)} as rounds go" if took else ""
     return (
         f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit, counted "
         f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
@@ -160,5 +160,5 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixabl
     )
 
 
-def _describe_seconds(seconds: float) -> str:
+def describe_seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

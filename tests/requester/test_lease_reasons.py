@@ -387,3 +387,8 @@ def test_a_job_that_the_worker_serves_gives_the_reason(new_floor: NewFloor) -> N
     market.also(ELSEWHERE, 8)
     worker = ask(market.worker(), jobs=[ELSEWHERE])
     assert explain(market, worker).kind is not Reason.OTHER_JOB
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(119.0, "119 s"), (120.0, "2 min"), (5400.0, "90 min")])
+def test_a_time_is_in_seconds_below_two_minutes(seconds: float, words: str) -> None:
+    assert lease_reasons.describe_seconds(seconds) == words
