@@ -7,10 +7,12 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pgserver
 import psycopg
 import pytest
+from sqlalchemy import Connection, Dialect, Engine, event
 
 from requester.store import schema
 from requester.store.session import open_engine
@@ -104,3 +106,16 @@ def _make(url: str) -> None:
     engine = open_engine(url)
     schema.upgrade_schema(engine)
     engine.dispose()
+
+
+_COMPILED: dict[str, tuple[Dialect, dict[Any, Any]]] = {}
+
+
+@event.listens_for(Engine, "engine_connect")
+def _share_compiled_statements(connection: Connection) -> None:
+    """Has all engines of one kind compile each statement once: a service has one engine, tests have thousands."""
+    engine = connection.engine
+    dialect, compiled = _COMPILED.setdefault(engine.dialect.name, (engine.dialect, {}))
+    if engine.get_execution_options().get("compiled_cache") is not compiled:
+        engine.dialect = connection.dialect = dialect
+        engine.update_execution_options(compiled_cache=compiled)
