@@ -7,6 +7,7 @@ Two honest classes compute each question: one thread, and two threads without on
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -94,7 +95,7 @@ def bench(module: nn.Module) -> Bench:
 
 def tables() -> Iterator[tuple[str, str, Table | str]]:
     """(model, codec, its table, or why there is none)."""
-    for name, build in MODELS.items():
+    for name, build in islice(MODELS.items(), sized(None, 1)):
         torch.manual_seed(3)
         made = bench(build())
         answers = (partial(made.answer, 1), partial(made.answer, 2))
