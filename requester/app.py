@@ -9,7 +9,6 @@ import structlog
 from fastapi import APIRouter, FastAPI
 from starlette.staticfiles import StaticFiles
 
-from gradmarket.market.views.job_views import Stats
 from gradmarket.network.environment import path_of
 from gradmarket.pages import ASSETS
 from requester.api import (
@@ -41,7 +40,6 @@ from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
 from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
-from requester.store.worker_figures import History
 
 ROUTERS: Final = tuple(
     routes.router
@@ -128,8 +126,6 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.readers = payload_pieces.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
     app.state.strangers_share = share = response_cache.Share()
-    app.state.stats = response_cache.CachedAnswers[Stats](share)
-    app.state.histories = response_cache.Recent[History](share)
     app.state.standings = response_cache.Recent[Standing](share)
     app.state.probe = health_routes.Probe(context)
     for feature in features_of(context):

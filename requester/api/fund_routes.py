@@ -9,12 +9,13 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.views.job_views import Funded, JobView
+from gradmarket.market.views.payment_views import ToSignView
 from requester.api.auth_routes import Submitter
 from requester.api.idempotency import Key, done
 from requester.api.job_routes import STEER, JobPath, job_or_404, load_job_view, lock_own_job
 from requester.api.posted_job import amount_of
 from requester.api.state import Here
-from requester.api.views.payment_views import to_sign_view
+from requester.chain.chain_context import ToSign
 from requester.context import Context
 from requester.moves.admission import lay_out
 from requester.moves.resume import resume_funded_job
@@ -55,7 +56,7 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
         with context.reading() as reader:
             row = job_or_404(reader, job_id)
         to_sign = context.chain_worker.to_sign(row)
-    return Funded(**answer.body, to_sign=[to_sign_view(transaction) for transaction in to_sign])
+    return Funded(**answer.body, to_sign=[_view_to_sign(transaction) for transaction in to_sign])
 
 
 def _compute_units(job: Job, amount: Amount) -> Units:
@@ -72,3 +73,14 @@ def _raise_budget(context: Context, work: Work, job: Job, amount: Amount, token:
     record_event(work, job.id, "budget_raised", context.clock(), amount=str(amount))
     resume_funded_job(context, work, job)
     work.notify("settle")
+
+
+def _view_to_sign(row: ToSign) -> ToSignView:
+    return ToSignView(
+        purpose=row.purpose,
+        chain_id=row.chain_id,
+        owner=row.owner,
+        to=row.call.to or "",
+        data="0x" + row.call.data.hex(),
+        value="0",
+    )

@@ -1,136 +1,26 @@
-"""Routes for payments: who earned what, and how far each payment has been settled on-chain."""
+"""Routes for a worker's own earnings and vouchers."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path, Request
+from fastapi import APIRouter, HTTPException, Path
 
-from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
-from gradmarket.market.terms import ReplicaState
-from gradmarket.market.views.job_views import Stats
-from gradmarket.market.views.payment_views import EarningsView, PaymentView, StakeView, WorkerView
+from gradmarket.market.views.payment_views import EarningsView
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
-from requester.api.job_routes import NO_JOB, JobPath, job_or_404
-from requester.api.paging import Cursor, Limit, load_list_page, load_page_rows
-from requester.api.problems import describe_problems
-from requester.api.response_cache import CachedAnswers, Source
+from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.state import Here
-from requester.api.traffic import traffic_of
-from requester.api.views.formats import format_amount, format_time
-from requester.api.views.payment_views import payment_view, settlement_view, strikes_view
-from requester.api.views.trust_views import reputation_view
-from requester.context import Context
+from requester.api.views.formats import format_amount
 from requester.exchange import receipts
 from requester.store import (
-    accounts,
-    disclosure,
-    job_counts,
-    jobs,
     listings,
-    progress,
-    reputations,
-    strikes,
-    worker_figures,
-    workers,
 )
-from requester.store.tables import Account, Earned, Job, Worker
-from requester.store.work import RowReader
-from requester.store.worker_figures import History
+from requester.store.tables import Account, Job
 
 router = APIRouter(prefix="/v1", tags=["payments"])
 
 Address = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
-
-
-@router.get(
-    "/jobs/{job_id}/payments",
-    operation_id="list_payments",
-    responses=NO_JOB,
-    summary="One line for every gradient that earned",
-)
-def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[PaymentView]:
-    with context.reading() as reader:
-        job = job_or_404(reader, job_id)
-        disclosed = disclosure.of_job(reader, job)
-        shown, more = load_page_rows(reader, listings.select_payments(job_id), [Earned.id], cursor, limit)
-        return Page(items=[payment_view(row, job.unit, disclosed.of(row)) for row in shown], next=more)
-
-
-@router.get(
-    "/jobs/{job_id}/stats",
-    operation_id="get_stats",
-    responses=NO_JOB,
-    summary="Counts of rounds, tasks, replicas, bytes and settlements",
-)
-async def stats(context: Here, request: Request, source: Source, job_id: JobPath) -> Stats:
-    kept: CachedAnswers[Stats] = request.app.state.stats
-    return await kept.get(job_id, source, lambda: _load_stats(context, job_id))
-
-
-def _load_stats(context: Context, job_id: str) -> Stats:
-    with context.reading() as reader:
-        job = job_or_404(reader, job_id)
-        states, counted = progress.count_replicas_by_state(reader, job_id), job_counts.of_job(reader, job_id)
-        first, pay = counted.first_earned_at, worker_figures.estimate_hourly(reader, job_id, context.clock())
-        return Stats(
-            rounds=counted.rounds,
-            tasks=counted.tasks,
-            accepted=states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0),
-            rejected=states.get(ReplicaState.REJECTED, 0),
-            replicas=states,
-            uploads=counted.uploads,
-            payload_bytes=counted.payload_bytes,
-            download_bytes=traffic_of(context, reader, job, jobs.latest_closed(reader, job_id), states).down,
-            compute_seconds=counted.compute_seconds,
-            first_accepted_seconds=None if first is None else first - job.created_at,
-            expected_hourly=None if pay is None else str(int(pay * int(job.unit))),
-            settlements=[settlement_view(batch, sent, job.unit) for batch, sent in counted.settlements],
-        )
-
-
-def _load_worker(reader: RowReader, address: str) -> Worker:
-    worker = reader.get(Worker, signing.checksum_address(address))
-    if worker is None:
-        raise NotFound(f"no worker {address} has signed in")
-    return worker
-
-
-@router.get(
-    "/workers/{address}",
-    operation_id="get_worker",
-    responses=describe_problems(404),
-    tags=["workers"],
-    summary="What is known of a worker",
-)
-def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
-    now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
-    with context.reading() as reader:
-        row = _load_worker(reader, address)
-        history: History = kept.get(row.address, "", source, lambda: worker_figures.read_history(reader, row.address))
-        return WorkerView(
-            address=row.address,
-            payout=row.payout,
-            determinism_class=row.determinism_class,
-            seen_at=format_time(row.seen_at),
-            joined_at=format_time(row.joined_at),
-            strikes=[strikes_view(record, now) for record in strikes.list_strikes(reader, row.operator)],
-            operator=row.operator,
-            proven=row.operator == row.payout,
-            barred=bool(workers.list_barred_keys(reader, [row], now)),
-            copies=history.copies,
-            reputation=[reputation_view(record, now) for record in reputations.list_reputations(reader, row.operator)],
-            stakes=stakes_of(reader, row.address),
-            replicas=dict(history.replicas),
-        )
-
-
-def stakes_of(reader: RowReader, address: str) -> list[StakeView]:
-    stakes = accounts.stakes_of(reader, address)
-    return [
-        StakeView(job=job, chain_job=number, at_risk=format_amount(units, unit)) for job, number, units, unit in stakes
-    ]
 
 
 def _check_own_address(address: str, caller: str) -> None:

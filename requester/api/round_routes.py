@@ -1,4 +1,4 @@
-"""What happened in a job: its rounds, its tasks with all that their verdicts rest on, and its workers."""
+"""A job's rounds, and the updates between their parameters."""
 
 from dataclasses import asdict
 from functools import partial
@@ -6,25 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from gradmarket.market.errors import NotFound
-from gradmarket.market.rules import overlap, secrets
-from gradmarket.market.terms import Digest
-from gradmarket.market.views.job_views import CheckpointView, RoundView, UpdatePath, UpdateView
-from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.rules import overlap
+from gradmarket.market.views.job_views import RoundView, UpdatePath, UpdateView
 from gradmarket.market.views.service_views import Page
-from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
-from requester.api.paging import MOST, CostlyLimit, Cursor, Limit, load_list_page, load_page_rows
+from requester.api.paging import MOST, Cursor, Limit, load_list_page
 from requester.api.state import Here
 from requester.api.views.job_views import round_view
-from requester.api.views.payment_views import job_worker_view
-from requester.api.views.task_views import build_task_evidence, task_view, verdict_view
 from requester.moves import blob_cleanup
-from requester.store import ballots, disclosure, jobs, listings, progress, published_updates
-from requester.store import tasks as task_rows
-from requester.store.review import review_of
-from requester.store.tables import Account, Job, Replica, Round, Task
-from requester.store.work import RowReader
+from requester.store import jobs, listings, published_updates
+from requester.store.tables import Round
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -35,24 +26,6 @@ def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) 
         unit = unit_of(reader, job_id)
         view = partial(round_view, reader, unit=unit)
         return load_list_page(reader, listings.select_rounds(job_id), [Round.number], view, cursor, limit)
-
-
-@router.get(
-    "/{job_id}/checkpoints",
-    operation_id="list_checkpoints",
-    responses=NO_JOB,
-    summary="The parameters after each merged round",
-)
-def checkpoints(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[CheckpointView]:
-    with context.reading() as reader:
-        job = job_or_404(reader, job_id)
-
-        def line(row: Round) -> CheckpointView:
-            digest = Digest(row.updated or "")
-            told = {"loss": row.loss, "metrics": row.metrics, "best": row.number == job.best_round}
-            return CheckpointView(round=row.number, parameters=digest, stored=context.blobs.has(digest), **told)
-
-        return load_list_page(reader, listings.select_closed_rounds(job_id), [Round.number], line, cursor, limit)
 
 
 @router.get(
@@ -71,53 +44,3 @@ def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le
         last = overlap.starts_after(number, spec.overlap)
         steps = published_updates.leading_to(reader, job_id, last, most)
         return UpdatePath(updates=[UpdateView(**asdict(step)) for step in steps])
-
-
-@router.get("/{job_id}/tasks", operation_id="list_tasks", responses=NO_JOB)
-def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
-    with context.reading() as reader:
-        job = job_or_404(reader, job_id)
-        rows, disclosed = listings.select_tasks(job.id), disclosure.of_job(reader, job)
-
-        def line(row: Task) -> TaskView:
-            return task_view(row, disclosed.of(row))
-
-        return load_list_page(reader, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
-
-
-@router.get(
-    "/{job_id}/tasks/{task_id}", operation_id="get_task", responses=NO_JOB, summary="All that a verdict rests on"
-)
-def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
-    with context.reading() as reader:
-        row = reader.get(Task, task_id)
-        if row is None or row.job_id != job_id:
-            raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
-        return evidence_of(reader, row)
-
-
-def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
-    waves, replicas = task_rows.waves_of(reader, row.id), task_rows.replicas_by_id(reader, row.id)
-    job = reader.get_one(Job, row.job_id)
-    link = secrets.of_task(row.secret, jobs.load_spec(job).replication.max_replicas)[-1]
-    published = disclosure.of_job(reader, job).of(row)
-    sketches = {} if row.allowed is None else ballots.sketches_of(reader, row)
-    audit = review_of(reader).view_audit(reader, row, published)
-    return build_task_evidence(row, list(waves), list(replicas), published, link, audit, sketches)
-
-
-@router.get("/{job_id}/verdicts", operation_id="list_verdicts", responses=NO_JOB)
-def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
-    with context.reading() as reader:
-        unit_of(reader, job_id)
-        shown, more = load_page_rows(reader, listings.select_verdicts(job_id), [Replica.id], cursor, limit)
-        return Page(items=list(map(verdict_view, shown)), next=more)
-
-
-@router.get("/{job_id}/workers", operation_id="list_job_workers", responses=NO_JOB)
-def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
-    with context.reading() as reader:
-        unit = unit_of(reader, job_id)
-        shown, more = load_page_rows(reader, listings.select_workers(job_id), [Account.worker], cursor, limit)
-        states = progress.counts_of(reader, job_id, [row.worker for row in shown])
-        return Page(items=[job_worker_view(row, unit, states[row.worker]) for row in shown], next=more)

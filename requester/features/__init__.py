@@ -26,6 +26,7 @@ from requester.features.part_merges import PartMergesFeature
 from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
 from requester.features.private import PrivateFeature
+from requester.features.records import RecordsFeature
 from requester.features.secure_sums import SecureSumsFeature
 from requester.features.slow_clients import SlowClientsFeature
 from requester.features.spending import SpendingFeature
@@ -56,6 +57,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LogFeature(),
     ManyMachinesFeature(),
     BackupFeature(),
+    RecordsFeature(),
     LeftoversFeature(),
     SlowClientsFeature(),
     ChainDoorFeature(),

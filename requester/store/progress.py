@@ -1,7 +1,7 @@
 """Why a job makes no progress, and why a worker gets no lease: texts that name the remedy."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final
@@ -25,7 +25,6 @@ from requester.store import (
     tasks,
     workers,
 )
-from requester.store.among import is_in_bound_list
 from requester.store.answer_kind import answer_kind_of
 from requester.store.review import review_of
 from requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
@@ -300,18 +299,3 @@ def count_replicas_by_state(reader: RowReader, job_id: str) -> dict[str, int]:
 
 
 _COUNTS: Final = select(Replica.state, func.count()).where(Replica.job_id == bindparam("job")).group_by(Replica.state)
-
-
-def counts_of(reader: RowReader, job_id: str, workers: Iterable[str]) -> dict[str, dict[str, int]]:
-    """The same by worker, for each of these."""
-    by_worker: dict[str, dict[str, int]] = {worker: {} for worker in workers}
-    for worker, state, number in reader.session.execute(_COUNTS_OF, {"job": job_id, "workers": list(by_worker)}):
-        by_worker[worker][state] = number
-    return by_worker
-
-
-_COUNTS_OF: Final = (
-    select(Replica.worker, Replica.state, func.count())
-    .where(Replica.job_id == bindparam("job"), is_in_bound_list(Replica.worker, "workers"))
-    .group_by(Replica.worker, Replica.state)
-)

@@ -11,9 +11,9 @@ from gradmarket.market.rules.replication import BEST, lies_between
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
 from gradmarket.market.views.task_views import TaskEvidence
-from requester.api.payment_routes import stakes_of
-from requester.api.round_routes import evidence_of
 from requester.features.audits.audit_routes import audits as audits_told
+from requester.features.records.evidence_routes import evidence_of
+from requester.features.records.record_routes import stakes_of
 from requester.store import jobs, reputations
 from requester.store.tables import Account, Job, JobEvent, Reputation
 from tests.kit.behaviour import scaled

@@ -4,7 +4,7 @@ from sqlalchemy import select
 
 from gradmarket.market.terms import Hash
 from gradmarket.market.views.task_views import TaskEvidence
-from requester.api.views.task_views import build_task_evidence
+from requester.features.records.task_views import build_task_evidence
 from requester.store.tables import Wave
 from tests.requester.market_fixture import MarketFixture
 
@@ -12,7 +12,7 @@ from tests.requester.market_fixture import MarketFixture
 def told(market: MarketFixture) -> TaskEvidence:
     with market.reading() as reader:
         waves = list(reader.session.scalars(select(Wave)).all())
-    return build_task_evidence(market.task(), waves, market.replicas(), False, Hash(bytes(32)), None)
+    return build_task_evidence(market.task(), waves, market.replicas(), False, Hash(bytes(32)), (None, False), {})
 
 
 def test_nobody_is_told_who_else_is_at_work_before_the_wave_is_closed(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from gradmarket.market.wire.poll import CommitmentRequest, OfferFields
 from requester.features.audits.copies import ALIKE
+from requester.features.records.worker_figures import read_history
 from requester.store.tables import Earned, Reputation, Task
-from requester.store.worker_figures import read_history
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture

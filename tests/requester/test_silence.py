@@ -2,7 +2,7 @@
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
-from requester.api.views.task_views import build_task_evidence
+from requester.features.records.task_views import build_task_evidence
 from requester.store import strikes
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, scaled
 from tests.lanes import FULL
@@ -110,7 +110,7 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     assert market.earned() == {}
     assert [market.strikes(worker) for worker in workers] == [1, 1, 1]
     replicas = [replica for replica in market.replicas() if replica.root]
-    told = build_task_evidence(market.tasks()[0], [], replicas, False, LAST_LINK, None)
+    told = build_task_evidence(market.tasks()[0], [], replicas, False, LAST_LINK, (None, False), {})
     assert told.root is None, "a lazy worker would commit to it in the next attempt, whose seed is the same"
     assert {replica.root for replica in told.replicas} == {None}
     for worker in workers:
@@ -118,9 +118,10 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     market.play()
     assert [market.strikes(worker) for worker in workers] == [0, 0, 0], "an accepted gradient makes up for a strike"
     first, second = market.tasks()
-    assert {replica.root for replica in build_task_evidence(first, [], replicas, True, LAST_LINK, None).replicas} == {
-        replicas[0].root
-    }
+    assert {
+        replica.root
+        for replica in build_task_evidence(first, [], replicas, True, LAST_LINK, (None, False), {}).replicas
+    } == {replicas[0].root}
     assert "withheld" in first.reason
     assert second.attempt == 1
     assert first.offer.anchor != second.offer.anchor

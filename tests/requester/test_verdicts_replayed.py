@@ -11,7 +11,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from requester.api.round_routes import evidence_of
+from requester.features.records.evidence_routes import evidence_of
 from requester.store.tables import Job, Task
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, SIGN_FLIP, WITHHOLDER, Behaviour
 from tests.lanes import leave_to_full

@@ -111,6 +111,8 @@ TABLES: Final = {
 PAID: Final = frozenset({_R.PAYABLE, _R.DIVERGED})
 """Replicas that earned the task's price."""
 
+ONCE_ACCEPTED: Final = (_T.ACCEPTED, _T.FINAL, _T.REVOKED)
+"""States of tasks that were paid."""
 AUDIT_OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 """States of an audit that is not over."""
 IN_FLIGHT: Final = frozenset({_R.LEASED, _R.COMMITTED, _R.REVEALED, _R.AGREE})

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from gradmarket.market.rules.copying import AcceptedAnswer
+from gradmarket.market.rules.lifecycle import ONCE_ACCEPTED
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from requester.store.tables import Audit, Replica, Task
 from requester.store.work import RowReader
-from requester.store.worker_figures import ACCEPTED
 
 
 def load_equal_answers(reader: RowReader, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
@@ -38,7 +38,7 @@ def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> 
     return [
         AcceptedAnswer(task_id, round, index, Digest(root or ""), _is_right(state, audit))
         for task_id, round, index, root, state, audit in reader.session.execute(
-            rows.where(Task.state.in_(ACCEPTED)).order_by(Task.id)
+            rows.where(Task.state.in_(ONCE_ACCEPTED)).order_by(Task.id)
         )
     ]
 

@@ -11,7 +11,8 @@ from requester.api.job_routes import standing_of
 from requester.api.response_cache import Recent
 from requester.api.views.job_views import Standing
 from requester.context import Context
-from requester.store import jobs, worker_figures
+from requester.features.records import worker_figures
+from requester.store import jobs
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 

@@ -6,9 +6,9 @@ from typing import Any
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.task_views import TaskEvidence
-from requester.api.round_routes import evidence_of
 from requester.context import Context
 from requester.features.pages import overview
+from requester.features.records.evidence_routes import evidence_of
 from requester.store import jobs
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader

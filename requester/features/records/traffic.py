@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradmarket.market.terms import Digest
 from requester.context import Context
-from requester.store import job_counts
+from requester.features.records import job_counts
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 

@@ -8,13 +8,11 @@ from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import payment
+from gradmarket.market.rules.lifecycle import ONCE_ACCEPTED
 from gradmarket.market.rules.payment import PaidAnswer
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.tables import Earned, Replica, Round, Task
 from requester.store.work import RowReader
-
-ACCEPTED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
-"""The states of tasks that were paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,10 @@ _COPIES: Final = (
         Replica.root == Task.root,
         Task.state == TaskState.REVOKED,
         exists().where(
-            _OTHER.job_id == Task.job_id, _OTHER.root == Task.root, _OTHER.id != Task.id, _OTHER.state.in_(ACCEPTED)
+            _OTHER.job_id == Task.job_id,
+            _OTHER.root == Task.root,
+            _OTHER.id != Task.id,
+            _OTHER.state.in_(ONCE_ACCEPTED),
         ),
     )
 )

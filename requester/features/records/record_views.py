@@ -1,25 +1,19 @@
-"""Views of earnings, settlements, stakes, strikes and workers."""
+"""Views of earnings, settlements, strikes, records and workers."""
 
 from typing import Any
 
 from sqlalchemy import Row
 
 from gradmarket.market.terms import ReplicaState
-from gradmarket.market.views.payment_views import (
-    JobWorkerView,
-    PaymentView,
-    SettlementView,
-    StrikesView,
-    ToSignView,
-)
+from gradmarket.market.views.payment_views import JobWorkerView, PaymentView, SettlementView, StrikesView
+from gradmarket.market.views.trust_views import ReputationView
 from requester.api.views.formats import format_amount, format_hex, format_time
-from requester.chain.chain_context import ToSign
-from requester.store import strikes
-from requester.store.tables import Batch, Strike, Transaction
+from requester.store import reputations, strikes
+from requester.store.tables import Batch, Reputation, Strike, Transaction
 
 
 def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str, int]) -> JobWorkerView:
-    """Of a row of listings.workers."""
+    """Of a row of record_lists.workers."""
     return JobWorkerView(
         address=account.worker,
         payout=account.payout,
@@ -35,7 +29,7 @@ def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str,
 
 
 def payment_view(row: Row[*tuple[Any, ...]], unit: str, published: bool) -> PaymentView:
-    """Of a row of listings.payments. `published`: the task's answer may be (store.disclosure)."""
+    """Of a row of record_lists.payments. `published`: the task's answer may be (store.disclosure)."""
     return PaymentView(
         id=row.id,
         worker=row.worker,
@@ -69,12 +63,11 @@ def strikes_view(row: Strike, now: float) -> StrikesView:
     )
 
 
-def to_sign_view(row: ToSign) -> ToSignView:
-    return ToSignView(
-        purpose=row.purpose,
-        chain_id=row.chain_id,
-        owner=row.owner,
-        to=row.call.to or "",
-        data="0x" + row.call.data.hex(),
-        value="0",
+def reputation_view(row: Reputation, now: float) -> ReputationView:
+    return ReputationView(
+        determinism_class=row.determinism_class,
+        standing=reputations.compute_operator_standing(row, max(now, row.at)),
+        passed=row.passed,
+        failed=row.failed,
+        failed_at=format_time(row.failed_at),
     )

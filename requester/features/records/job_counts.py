@@ -1,10 +1,12 @@
 """What a job's rows add up to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
+from requester.store.among import is_in_bound_list
 from requester.store.tables import Batch, Earned, Replica, Round, Task, Transaction
 from requester.store.work import RowReader
 
@@ -47,3 +49,18 @@ def count_uploads(reader: RowReader, job_id: str) -> tuple[int, int]:
     size = func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)
     count, together = reader.session.execute(select(*size).where(Task.job_id == job_id)).one()
     return count, together or 0
+
+
+def count_replicas_of(reader: RowReader, job_id: str, workers: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Counts each worker's replicas of the job by state."""
+    by_worker: dict[str, dict[str, int]] = {worker: {} for worker in workers}
+    for worker, state, number in reader.session.execute(_COUNTS_OF, {"job": job_id, "workers": list(by_worker)}):
+        by_worker[worker][state] = number
+    return by_worker
+
+
+_COUNTS_OF: Final = (
+    select(Replica.worker, Replica.state, func.count())
+    .where(Replica.job_id == bindparam("job"), is_in_bound_list(Replica.worker, "workers"))
+    .group_by(Replica.worker, Replica.state)
+)

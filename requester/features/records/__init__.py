@@ -1,0 +1,19 @@
+"""Records of a job for anybody to read: tasks with their evidence, verdicts, payments, counts, and its workers."""
+
+from starlette.datastructures import State
+
+from gradmarket.market.views.job_views import Stats
+from requester.api.response_cache import CachedAnswers, Recent
+from requester.context import Context
+from requester.feature import Feature
+from requester.features.records import evidence_routes, record_routes
+from requester.features.records.worker_figures import History
+
+
+class RecordsFeature(Feature):
+    name = "records"
+    routers = (record_routes.router, evidence_routes.router)
+
+    def open_caches(self, state: State, context: Context) -> None:
+        state.stats = CachedAnswers[Stats](state.strangers_share)
+        state.histories = Recent[History](state.strangers_share)

@@ -1,0 +1,55 @@
+"""Lists that are read page by page: what each holds."""
+
+from typing import Any, Final
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import defer
+
+from gradmarket.market.terms import RoundState
+from requester.store.listings import select_rounds
+from requester.store.tables import Account, Batch, Earned, Replica, Round, Task, Transaction, Worker
+
+_LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
+"""Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
+_VERDICT: Final = (
+    *(Replica.id, Replica.task_id, Replica.worker, Replica.state),
+    *(Replica.outcome, Replica.reason, Replica.verdict_signature),
+)
+_ACCOUNT: Final = (
+    *(Account.worker, Worker.payout, Account.earned, Account.reserved),
+    *(Account.settled, Account.withdrawn, Account.at_risk),
+)
+_PAYMENT: Final = (
+    *(Earned.id, Earned.worker, Earned.task_id, Earned.replica_id, Earned.units, Earned.digest, Earned.at),
+    *(Batch.number, Batch.state.label("batch_state"), Transaction.hash.label("tx")),
+    *(Task.round, Task.state, Task.reason),
+)
+
+
+def select_closed_rounds(job_id: str) -> Select[Round]:
+    return select_rounds(job_id).where(Round.state == RoundState.CLOSED)
+
+
+def select_tasks(job_id: str) -> Select[Task]:
+    """Without offers, plans and thresholds."""
+    return select(Task).options(*_LISTED).where(Task.job_id == job_id)
+
+
+def select_verdicts(job_id: str) -> Select[*tuple[Any, ...]]:
+    return select(*_VERDICT).where(Replica.job_id == job_id, Replica.outcome.is_not(None))
+
+
+def select_workers(job_id: str) -> Select[*tuple[Any, ...]]:
+    """The job's accounts, each with its worker's payout address."""
+    return select(*_ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
+
+
+def select_payments(job_id: str) -> Select[*tuple[Any, ...]]:
+    """What was earned in the job, with the batches and transactions that settle it."""
+    return (
+        select(*_PAYMENT)
+        .join(Task, Task.id == Earned.task_id)
+        .outerjoin(Batch, Batch.id == Earned.batch_id)
+        .outerjoin(Transaction, Transaction.id == Batch.transaction_id)
+        .where(Earned.job_id == job_id)
+    )
