@@ -65,8 +65,10 @@ def count_words(text: str) -> int:
 def _imports(modules: list[Module]) -> Iterator[Figure]:
     """Yields imports of features by the kernel, and by features that do not declare that they need them."""
     needs: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
-    for feature in (*FEATURES, *WORKER_FEATURES):
-        needs[feature.name] += feature.needs
+    for name, needed in [(one.name, one.needs) for one in FEATURES] + [
+        (one.name, one.needs) for one in WORKER_FEATURES
+    ]:
+        needs[name] += needed
     from_kernel = undeclared = 0
     for module in modules:
         own = feature_of(module.name)

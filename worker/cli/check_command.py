@@ -5,10 +5,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.card_checks import check_cards
@@ -68,9 +69,9 @@ def check(
     """
     settings, journal = settings_of(device=device, market=market), Journal(as_json)
     findings = [] if settings.device == "cpu" else list(check_cards())
-    for one in findings:
-        fix = f" Fix: {one.fix}." if one.fix else ""
-        journal.say("card", f"{one.name}: {one.told}.{fix}", name=one.name, told=one.told, fix=one.fix)
+    for found in findings:
+        fix = f" Fix: {found.fix}." if found.fix else ""
+        journal.say("card", f"{found.name}: {found.told}.{fix}", name=found.name, told=found.told, fix=found.fix)
     wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
     with open_runners(*wanted) as (mine, *others):
         for one in others:
@@ -89,7 +90,7 @@ def check(
             least = min(one.memory for one in (mine, *others))
             there = settings.model_copy(update={"device": mine.device, "max_memory": least})
             _show_jobs(there, mine.runner, journal, 1 + len(others))
-    raise typer.Exit(1 if any(one.fix for one in findings) else 0)
+    raise typer.Exit(1 if any(found.fix for found in findings) else 0)
 
 
 def measure_speed(runner: Runner) -> float:
@@ -100,7 +101,7 @@ def measure_speed(runner: Runner) -> float:
     runner.turn("speed of a step")
     runner.load(model.document)
     operations = runner.bound(ROWS).operations
-    batch = {
+    batch: dict[str, NDArray[Any]] = {
         "x": np.linspace(-1, 1, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH),
         "y": np.arange(ROWS, dtype=np.int64) % CLASSES,
     }

@@ -172,7 +172,8 @@ class OwnFolder:
             earned[3] += convert_to_amount(account.redeemed, account)
         for (chain_id, money), amounts in sums.items():
             per_kwh = str(int(amounts[2] * Fraction(1000) / Fraction(watts))) if watts else None
-            yield Earnings(chain_id, money.symbol, money.decimals, *map(str, amounts), per_kwh)
+            total, today, last_hour, redeemed = map(str, amounts)
+            yield Earnings(chain_id, money.symbol, money.decimals, total, today, last_hour, redeemed, per_kwh)
 
     def money(self, account: JobAccount) -> TokenUnit:
         try:
