@@ -27,7 +27,6 @@ from requester.api import (
     response_cache,
     round_routes,
     sign_in_routes,
-    token_routes,
     worker_routes,
 )
 from requester.api.auth_routes import Callers
@@ -45,7 +44,7 @@ ROUTERS: Final = tuple(
     routes.router
     for routes in (
         *(worker_routes, payload_pieces, blob_routes, health_routes, sign_in_routes),
-        *(job_routes, round_routes, payment_routes, fund_routes, token_routes),
+        *(job_routes, round_routes, payment_routes, fund_routes),
     )
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""

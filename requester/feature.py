@@ -17,11 +17,14 @@ from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 from starlette.types import ASGIApp
 
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.job import Publication
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Amount, Units
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
+from requester.moves.beginning import Beginning
 from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
@@ -80,6 +83,7 @@ class Feature:
     merger: ClassVar[Merger | None] = None
     answer_kind: ClassVar[AnswerKind | None] = None
     review: ClassVar[Review | None] = None
+    beginning: ClassVar[Beginning | None] = None
     lateness: ClassVar[Lateness | None] = None
     elsewhere: ClassVar[OwnerElsewhere | None] = None
     chain_steps: ClassVar[tuple[Callable[[ChainContext], bool], ...]] = ()
@@ -126,6 +130,9 @@ class Feature:
         """Called for a database that several processes share; returns the notifier that reaches them all."""
         return None
 
+    def check_publication(self, context: Context, publication: Publication, manifest: Manifest) -> None:
+        """Called within no transaction, before a job is published. Raises JobRefused."""
+
     def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
         """Called in the transaction that begins a merge, or resumes one; `used` are the tasks that are merged."""
         return None
@@ -136,8 +143,11 @@ class Feature:
         May delete the feature's rows and release blobs.
         """
 
-    def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
+    def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
         """Called in the transaction that takes back the merges of round `first` and all later ones."""
+
+    def round_closed(self, work: Work, job: Job, row: Round, now: float) -> None:
+        """Called in the closing transaction once the round is closed, before the next one opens."""
 
     def job_collected(self, work: Work, job: Job, now: float) -> None:
         """Called in the transaction that releases the blobs of an ended job; may come more than once."""
@@ -200,6 +210,10 @@ class Feature:
 
         `state.strangers_share` is the time that all strangers together have for computations (api.response_cache).
         """
+
+
+def beginning_of(holder: Context | RowReader) -> Beginning:
+    return next((feature.beginning for feature in features_of(holder) if feature.beginning is not None), Beginning())
 
 
 def lateness_in(reader: RowReader) -> Lateness:

@@ -12,7 +12,7 @@ from gradmarket.market.errors import IllegalTransition, NotFound
 from gradmarket.market.fields import TAG, Labels
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Digest, JobState, Role
-from gradmarket.market.views.job_views import Extension, JobView
+from gradmarket.market.views.job_views import JobView
 from gradmarket.market.views.service_views import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
@@ -24,13 +24,13 @@ from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.api.views.job_views import Standing, job_view, read_standing
 from requester.context import Context
-from requester.moves import continuing
+from requester.feature import beginning_of
 from requester.moves.admission import admit_job, complete_spec, lay_out
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
 from requester.store.event_log import record_event
-from requester.store.listings import pack_tags, unpack_tags
+from requester.store.listings import pack_tags
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
@@ -104,10 +104,10 @@ def standing_of(
 def submit(
     context: Here, identity: Submitter, body: Annotated[dict[str, Any], Body()], key: Key = None
 ) -> JSONResponse:
-    return _post_job(context, identity, body, key, {"submit": digest_body(body)})
+    return post_job(context, identity, body, key, {"submit": digest_body(body)})
 
 
-def _post_job(
+def post_job(
     context: Context, identity: Identity, body: dict[str, Any], key: str | None, asked: dict[str, Any]
 ) -> JSONResponse:
     if (known := find_answer(context, identity.subject, key, asked)) is not None:
@@ -120,7 +120,7 @@ def _post_job(
         job = Job(
             id=token_hex(8),
             state=JobState.DRAFT,
-            reason=continuing.explain_draft(work, whole, identity.subject),
+            reason=beginning_of(work).explain_draft(work, whole, identity.subject),
             spec=whole.model_dump(mode="json"),
             visibility=spec.visibility,
             token=identity.subject,
@@ -143,29 +143,6 @@ def _post_job(
         return 201, load_job_view(context, work, job), f"/v1/jobs/{job.id}"
 
     return answer_once(context, identity.subject, key, asked, act)
-
-
-@router.post(
-    "/{job_id}/extend",
-    operation_id="extend_job",
-    status_code=201,
-    response_model=JobView,
-    responses={**STEER, **describe_problems(422)},
-    summary="Post a job of more rounds that goes on from this one's end",
-)
-def extend(context: Here, identity: Submitter, job_id: JobPath, wanted: Extension, key: Key = None) -> JSONResponse:
-    """It begins from the parameters and the optimizer's state with which the job finishes, which may be running yet.
-
-    With a constant schedule the bits are those of one longer job; one that decays over its rounds (cosine, linear)
-    had ended with this job, and goes on as over the rounds of both. Its fields and tags are that job's, `POST /v1/jobs`
-    takes others; its deposit is its own. No job's own rounds change: they are under the digest that each offer and the
-    escrow name.
-    """
-    with context.reading() as reader:
-        job = job_or_404(reader, job_id)
-        continuing.check_extendable(jobs.load_spec(job))
-    body = {"continue_from": job_id, **wanted.model_dump(exclude_none=True)}
-    return _post_job(context, identity, body | {"tags": unpack_tags(job.tags)}, key, {"extend": digest_body(body)})
 
 
 @router.get("", operation_id="list_jobs", summary="All jobs, oldest first")

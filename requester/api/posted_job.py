@@ -11,7 +11,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from requester.api.state import Here
 from requester.context import Context
-from requester.moves import continuing
+from requester.feature import beginning_of
 
 JOB: Final = {"$ref": "#/components/schemas/JobSpec"}
 SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": True}
@@ -22,7 +22,7 @@ def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
     """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
     try:
         smallest = in_smallest(body, lambda: TokenUnit.of(context.chain_facts))
-        return JobSpec.model_validate(continuing.fill_posted(context, smallest))
+        return JobSpec.model_validate(beginning_of(context).fill_posted(context, smallest))
     except ValidationError as error:
         entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
         raise RequestValidationError(entries, body=body) from error

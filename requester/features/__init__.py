@@ -3,14 +3,18 @@
 from typing import Final
 
 from requester.feature import Feature
+from requester.features.api_tokens import ApiTokensFeature
 from requester.features.auditors import AuditorsFeature
 from requester.features.audits import AuditsFeature
 from requester.features.backup import BackupFeature
 from requester.features.chain_door import ChainDoorFeature
 from requester.features.claims import ClaimsFeature
+from requester.features.clock_steps import ClockStepsFeature
 from requester.features.consents import ConsentsFeature
+from requester.features.continuing import ContinuingFeature
 from requester.features.coverage import CoverageFeature
 from requester.features.drift import DriftFeature
+from requester.features.evaluations import EvaluationsFeature
 from requester.features.event_streams import EventStreamsFeature
 from requester.features.fault_reports import FaultReportsFeature
 from requester.features.late import LateFeature
@@ -36,7 +40,9 @@ from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
+    ClockStepsFeature(),
     AuditsFeature(),
+    EvaluationsFeature(),
     PrivateFeature(),
     DriftFeature(),
     PartMergesFeature(),
@@ -56,6 +62,8 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LedgerFeature(),
     LogFeature(),
     ManyMachinesFeature(),
+    ContinuingFeature(),
+    ApiTokensFeature(),
     BackupFeature(),
     RecordsFeature(),
     LeftoversFeature(),

@@ -13,8 +13,8 @@ from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
 from requester import dataset
 from requester.context import Context
-from requester.feature import features_of
-from requester.moves import continuing, named_blobs
+from requester.feature import beginning_of, features_of
+from requester.moves import named_blobs
 from requester.ready_data import digits
 from requester.store.tables import Job
 from requester.store.work import Work
@@ -33,7 +33,7 @@ class Admitted:
 def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     admissible.check_job_spec(spec)
-    continuing.check_continued(context, spec, token)
+    beginning_of(context).check_posted(context, spec, token)
     check_features_serve(spec, {feature.name for feature in features_of(context)})
     named_blobs.check_spec(context, spec, token)
     if (
@@ -55,6 +55,8 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
     windowed = isinstance(spec.step, LocalStep) and spec.step.window is not None
     needs = {
         "audits": ("audit" if spec.audit is not None else "replication", spec.audited),
+        "continuing": ("continue_from", spec.continue_from is not None),
+        "evaluations": ("evaluation", spec.evaluation is not None),
         "windows": ("step.window", windowed),
         "loss_change": ("verifier", spec.verifier.scored),
         "tolerance": ("verifier", spec.verifier.sketched),

@@ -16,7 +16,6 @@ from requester.feature import MergeWatch, features_of, lateness_in
 from requester.live_states import LiveState, Version
 from requester.merge_turns import SPARE_THREADS
 from requester.moves import (
-    best_round,
     blob_cleanup,
     drawing,
     evaluation,
@@ -199,7 +198,8 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         if unfit and job.state == JobState.RUNNING:
             work.set_state_now(job, JobState.PAUSED, reason=unfit)
             record_event(work, job_id, "paused", now, reason=unfit)
-        best_round.mark_best_round(work, job, row, now)
+        for feature in features_of(work):
+            feature.round_closed(work, job, row, now)
         next_round.continue_job(context, work, job, now)
         work.notify(*(["audit", "rollback"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
         return _Closed(now, job.ended_at is not None)

@@ -20,9 +20,9 @@ from graphdoc.encoding import canonical
 from graphdoc.figures import Ranges
 from requester import dataset
 from requester.context import Context
+from requester.feature import beginning_of, features_of
 from requester.model_runner import PublishedModel
-from requester.moves import blob_cleanup, continuing, named_blobs
-from requester.moves.measured_metrics import check_metrics
+from requester.moves import blob_cleanup, named_blobs
 from requester.ready_data import digits
 from requester.store import jobs, ready_rows
 from requester.store.event_log import record_event
@@ -57,7 +57,7 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
     try:
         with context.reading() as reader:
             job = reader.get_one(Job, job_id)
-            spec, token = continuing.find_start(reader, jobs.load_spec(job)), job.token
+            spec, token = beginning_of(reader).find_start(reader, jobs.load_spec(job)), job.token
         if spec is None:
             return context.settings.sweep_s
         publication, facts = _build_publication(context, job_id, spec, token)
@@ -132,7 +132,7 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
     start, parameters = spec.continue_from, model.parameters
     if start is not None:
         with context.reading() as reader:
-            memory = continuing.check_state_fits(reader, context.blobs, start, model.layout, fresh)
+            memory = beginning_of(reader).check_state_fits(reader, context.blobs, start, model.layout, fresh)
         parameters = start.parameters or parameters
     else:
         memory = context.blobs.put(tensors.pack_tensors(fresh))
@@ -146,7 +146,8 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         manifest=context.blobs.put(canonical(manifest.model_dump(mode="json"))),
     )
     dataset.check_first_step(context.blobs, context.modelling, publication, manifest)
-    check_metrics(context, publication, manifest)
+    for feature in features_of(context):
+        feature.check_publication(context, publication, manifest)
     facts = Facts(
         layout=layout_facts(model.layout),
         counters=model.counters,

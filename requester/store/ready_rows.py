@@ -56,7 +56,7 @@ _DRAFTS: Final = (
     .order_by(Job.created_at)
     .limit(MOST)
 )
-"""As moves.continuing.find_start decides it."""
+"""As a Beginning's find_start decides it."""
 
 
 def list_assignable_jobs(reader: RowReader, now: float) -> Sequence[str]:

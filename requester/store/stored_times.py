@@ -1,126 +1,26 @@
-"""Brings stored times back that are ahead of what their rules could have given: a clock was wrong when they were made.
-
-Who is suspended, rests or holds a lease for an hour too long otherwise stays so; nothing else looks at these rows.
-"""
+"""Brings back times that are ahead of what their rules could have given: a clock was wrong when they were stored."""
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, CursorResult, func, select, update
+from sqlalchemy import ColumnElement, CursorResult, update
 from sqlalchemy.orm import InstrumentedAttribute
 
-from gradmarket.market.rules import stragglers
-from gradmarket.market.rules.newcomers import LONGEST_REST_S
-from gradmarket.market.terms import ReplicaState, TaskState
-from requester.store.tables import (
-    Account,
-    Audit,
-    AuditedClass,
-    Job,
-    LeaderLease,
-    Replica,
-    Reputation,
-    Strike,
-    Task,
-    Transaction,
-    Worker,
-)
 from requester.store.work import Work
-from requester.store.workers import LIVE_S
 
 SLACK_S: Final = 5.0
 """Clocks of the machines that share a database differ by less."""
-LONGEST_DUTY_S: Final = 60.0
-RUNS: Final = (
-    TaskState.OPEN,
-    TaskState.COMMITTING,
-    TaskState.REVEALING,
-    TaskState.REFERRED,
-    TaskState.UPLOADING,
-)
-
-
-AGES: Final = (
-    *(AuditedClass.asked_at, Audit.created_at, Audit.claimed_at, Audit.ended_at),
-    *(Transaction.created_at, Transaction.sent_at),
-)
-"""Times by which an auditor is there, an audit or a class is given up, and a transaction is sent anew."""
 
 
 def bring_back(work: Work, now: float) -> int:
-    """Returns how many rows had a time that is ahead of `now`, or of `now` and the longest that its rule gives."""
-    changed = _shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
-    changed += _shift_times(work, now, Worker.seen_at, Worker.asking_until)
-    changed += _shift_times(work, now, Account.stalled_at, Account.rests_until)
-    changed += _shift_times(work, now, Reputation.failed_at)
-    changed += _shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
-    for age in AGES:
-        changed += _shift_times(work, now, age)
-    changed += _shift_jobs(work, now)
-    changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
-    changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
-    changed += set_at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.holder != "")
-    changed += sum(
-        _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
-    )
-    changed += _bound_claim_times(work, now)
-    own: int = sum(feature.bound_times(work, now) for feature in work.session.info["features"])
+    """Has every feature bring its times back; returns how many rows had one that is ahead."""
+    changed: int = sum(feature.bound_times(work, now) for feature in work.session.info["features"])
     work.flush()
-    return changed + own
-
-
-def _shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead: InstrumentedAttribute[Any]) -> int:
-    """Moves times that were counted from `at` back with it, where that is after now."""
-    moved = {one.key: one - (at - now) for one in ahead}
-    statement = update(at.class_).where(at > now + SLACK_S).values({**moved, at.key: now})
-    return _count_changed_rows(work, statement)
-
-
-def _shift_jobs(work: Work, now: float) -> int:
-    """Moves jobs that were made after now back together, so that they stay in their order."""
-    latest = work.session.scalar(select(func.max(Job.created_at))) or now
-    if latest <= now + SLACK_S:
-        return 0
-    statement = update(Job).where(Job.created_at > now + SLACK_S)
-    return _count_changed_rows(work, statement.values(created_at=Job.created_at - (latest - now)))
+    return changed
 
 
 def set_at_most(work: Work, until: InstrumentedAttribute[Any], latest: float, *which: ColumnElement[bool]) -> int:
     later = update(until.class_).where(until > latest + SLACK_S, *which)
-    return _count_changed_rows(work, later.values({until.key: latest}))
-
-
-def _count_changed_rows(work: Work, statement: Any) -> int:
-    result: CursorResult[Any] = work.session.execute(  # type: ignore[assignment]
-        statement.execution_options(synchronize_session=False)
-    )
-    return result.rowcount
-
-
-def _bound_task_times(work: Work, task: Task, now: float) -> int:
-    offer = task.offer
-    uploads = task.state == TaskState.UPLOADING
-    longest = {
-        "created_at": now,
-        "patience_until": now + offer.lease_seconds + offer.wave_seconds,
-        "due_at": stragglers.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
-        "due_most": stragglers.compute_latest_end(now, offer.upload_seconds),
-        "window_opened": now,
-    }
-    changed = bound_row_times(task, longest)
-    leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
-    return changed + sum(
-        bound_row_times(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
-    )
-
-
-def _bound_claim_times(work: Work, now: float) -> int:
-    """Bounds what auditors have claimed, by their tasks' offers."""
-    changed = 0
-    for kind in (Audit, *(table for feature in work.session.info["features"] for table in feature.claimed_tables)):
-        claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
-        for row, task in work.session.execute(claimed):
-            changed += bound_row_times(row, {"claimed_until": now + task.offer.lease_seconds})
-    return changed
+    return count_changed_rows(work, later.values({until.key: latest}))
 
 
 def bound_row_times(row: Any, longest: dict[str, float]) -> int:
@@ -128,3 +28,10 @@ def bound_row_times(row: Any, longest: dict[str, float]) -> int:
     for name, most in ahead.items():
         setattr(row, name, most)
     return bool(ahead)
+
+
+def count_changed_rows(work: Work, statement: Any) -> int:
+    result: CursorResult[Any] = work.session.execute(  # type: ignore[assignment]
+        statement.execution_options(synchronize_session=False)
+    )
+    return result.rowcount

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
+from requester.features.continuing import continued_jobs
 from requester.features.pages.runs_page import RunsQuery
-from requester.moves import continuing
 from requester.store import jobs
 from requester.store.tables import Job
 from tests.api.api_service import Service
@@ -134,7 +134,7 @@ def test_a_token_has_few_drafts_that_wait_for_other_jobs(
     first = posted(rounds=3)["id"]
     with service.context.reading() as reader:  # others' tests may have left some
         most = 2 + jobs.count_continuing_drafts(reader, reader.get_one(Job, first).token)
-    monkeypatch.setattr(continuing, "MOST_WAITING", most)
+    monkeypatch.setattr(continued_jobs, "MOST_WAITING", most)
 
     def extend() -> httpx.Response:
         return service.requester.post(f"/v1/jobs/{first}/extend", json={"rounds": 2, "budget": "1000000000000"})
@@ -201,10 +201,10 @@ def test_a_private_job_is_told_what_to_do_in_place_of_an_extension() -> None:
     private = {"inputs": {"x": {"dtype": "float32"}}, "holders": ["0x" + "1" * 40]}
     fields = {"name": "n", "model": {"architecture": "mlp"}, "data": private, "step": {"rows": 1}, "rounds": 1}
     fields |= {"optimizer": {"name": "sgd", "lr": 0.1}, "price": "1"}
-    continuing.check_extendable(JobSpec.model_validate(fields))
+    continued_jobs.check_extendable(JobSpec.model_validate(fields))
     fields |= {"privacy": {"epsilon": 9.0, "delta": 1e-6, "noise_multiplier": 1.0}}
     with pytest.raises(JobRefused, match="would not be counted in further ones: post a new job"):
-        continuing.check_extendable(JobSpec.model_validate(fields))
+        continued_jobs.check_extendable(JobSpec.model_validate(fields))
 
 
 def test_one_set_of_runs_is_one_page() -> None:

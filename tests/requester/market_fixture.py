@@ -32,9 +32,9 @@ from requester.blobs.disk import DiskBlobs
 from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
+from requester.feature import beginning_of
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
-from requester.moves import continuing
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.notifier import Notifier
@@ -222,7 +222,7 @@ class MarketFixture:
         )
         fresh = build_model_state(LAYOUT, first_parameters(), move_of(spec)).memory
         with self.context.reading() as reader:
-            memory = continuing.check_state_fits(reader, blobs, start, LAYOUT, fresh) if start else None
+            memory = beginning_of(reader).check_state_fits(reader, blobs, start, LAYOUT, fresh) if start else None
         memory = memory or blobs.put(tensors.pack_tensors(fresh))
         facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
         with self.context.begin() as work:
@@ -250,7 +250,7 @@ class MarketFixture:
 
     def _start(self, spec: JobSpec) -> JobSpec:
         with self.context.reading() as reader:
-            found = continuing.find_start(reader, spec)
+            found = beginning_of(reader).find_start(reader, spec)
         assert found is not None, "the job that it continues goes on"
         return found
 

@@ -10,10 +10,10 @@ from sqlalchemy import update
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
-from requester.api.round_routes import tasks as tasks_told
 from requester.features.audits import audit, audit_draws
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records.evidence_routes import evidence_of
+from requester.features.records.evidence_routes import tasks as tasks_told
 from requester.stages import aggregate
 from requester.store import reputations
 from requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task

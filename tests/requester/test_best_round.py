@@ -7,7 +7,8 @@ import pytest
 
 from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.terms import Digest, JobState
-from requester.moves import best_round, evaluation
+from requester.features.evaluations import best_round
+from requester.moves import evaluation
 from requester.stages import aggregate
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture

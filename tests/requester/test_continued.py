@@ -13,7 +13,8 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric
 from gradmarket.market.terms import Digest, JobState
-from requester.moves import continuing, snapshots
+from requester.features.continuing import continued_jobs
+from requester.moves import snapshots
 from requester.stages import collect
 from requester.store import ready_rows
 from requester.store.tables import Job, Round
@@ -109,34 +110,34 @@ def test_what_cannot_be_continued_is_refused_with_what_to_do(new_floor: NewFloor
     market = new_floor(rounds=2, **ALONE)
     spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
     with market.context.reading() as reader:
-        assert continuing.find_start(reader, spec) is None, "it goes on"
+        assert continued_jobs.find_start(reader, spec) is None, "it goes on"
     with pytest.raises(JobRefused, match="another token posted job"):
-        continuing.check_continued(market.context, spec, "somebody")
-    continuing.check_continued(market.context, spec, "requester")
+        continued_jobs.check_continued(market.context, spec, "somebody")
+    continued_jobs.check_continued(market.context, spec, "requester")
     finish(market, FIRST)
     other = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"name": "sgd"})})
     with pytest.raises(JobRefused, match="keeps the state of adamw: name that optimizer"):
-        continuing.check_continued(market.context, other, "requester")
+        continued_jobs.check_continued(market.context, other, "requester")
     nowhere = spec.model_copy(update={"continue_from": Continued(job=THIRD)})
     with pytest.raises(JobRefused, match=f"there is no job {THIRD}"):
-        continuing.check_continued(market.context, nowhere, "requester")
+        continued_jobs.check_continued(market.context, nowhere, "requester")
     with market.context.reading() as reader:
-        start = continuing.find_start(reader, spec)
+        start = continued_jobs.find_start(reader, spec)
         assert start is not None
         assert start.continue_from is not None
         blobs, named = market.context.blobs, start.continue_from
         wider = Layout((*LAYOUT.entries[:1], LayoutEntry("w", (5,), "gradient"), LAYOUT.entries[2]))
         with pytest.raises(JobRefused, match="other tensors than that of job"):
-            continuing.check_state_fits(reader, blobs, named, wider, {})
+            continued_jobs.check_state_fits(reader, blobs, named, wider, {})
         with pytest.raises(JobRefused, match="keeps another state than in job"):
-            continuing.check_state_fits(reader, blobs, named, LAYOUT, {})
+            continued_jobs.check_state_fits(reader, blobs, named, LAYOUT, {})
 
 
 def test_more_rounds_that_a_stop_rule_ends_at_once_are_refused(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **ALONE)
     finish(market, FIRST)
     spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
-    continuing.check_continued(market.context, spec, "requester")
+    continued_jobs.check_continued(market.context, spec, "requester")
     with market.context.begin() as work:
         work.get_one(Round, (FIRST, 1)).metrics = {"auc": 0.95}
     for rule, over in (
@@ -149,9 +150,9 @@ def test_more_rounds_that_a_stop_rule_ends_at_once_are_refused(new_floor: NewFlo
         ruled = spec.model_copy(update={"stop": (rule,)})
         if over:
             with pytest.raises(JobRefused, match=r"already by 0\.95: POST /v1/jobs|has passed: POST"):
-                continuing.check_continued(market.context, ruled, "requester")
+                continued_jobs.check_continued(market.context, ruled, "requester")
         else:
-            continuing.check_continued(market.context, ruled, "requester")
+            continued_jobs.check_continued(market.context, ruled, "requester")
 
 
 def draft(market: MarketFixture, job: str, **changes: Any) -> None:
@@ -197,7 +198,7 @@ def test_a_job_that_was_called_off_is_not_continued(new_floor: NewFloor) -> None
     market.cancel()
     spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
     with pytest.raises(JobRefused, match="is cancelled and never finished: post its newest parameters"):
-        continuing.check_continued(market.context, spec, "requester")
+        continued_jobs.check_continued(market.context, spec, "requester")
 
 
 def test_what_was_told_of_holders_is_not_counted_anew() -> None:

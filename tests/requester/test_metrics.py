@@ -20,7 +20,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical
 from graphdoc.export import export_module
 from graphdoc.figures import Published
-from requester.moves import measured_metrics
+from requester.features.evaluations import measured_metrics
 from requester.moves.evaluation import evaluate_if_due
 from requester.stages import publish
 from requester.store import jobs

@@ -15,7 +15,7 @@ from gradmarket.market.terms import Digest, RoundState, TaskState
 from requester.context import Context
 from requester.feature import features_of
 from requester.features.audits import audit_rows
-from requester.moves import best_round, blob_cleanup, snapshots, task_attempts
+from requester.moves import blob_cleanup, snapshots, task_attempts
 from requester.store import in_hand, jobs, merges, unneeded
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row, locked_tasks
@@ -90,9 +90,8 @@ def _rewind_rounds(context: Context, work: Work, job: Job) -> dict[str, list[str
     for row in again:
         work.set_state_now(row, RoundState.OPEN, **NOT_MERGED)
     job.rewind_to = None
-    best_round.choose_best_again(context, work, job)
     for feature in features_of(work):
-        feature.rounds_undone(work, job, number, now)
+        feature.rounds_undone(context, work, job, number, now)
     _undo_tasks(work, job, number)
     for row in again:
         _do_again(context, work, job, row.number, now)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gradmarket.market.wire import claim_messages
+from requester.context import Context
 from requester.feature import Feature, MergeWatch
 from requester.features.claims import claim_routes, claim_rows
 from requester.features.claims.claim_watch import ClaimWatch
@@ -22,5 +23,5 @@ class ClaimsFeature(Feature):
         number = used[0].merge_round
         return ClaimWatch([claim_messages.derive_claim_key(job.secret, number, one) for one in range(audit.claims)])
 
-    def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
+    def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
         claim_rows.delete_claims(work, job.id, first)

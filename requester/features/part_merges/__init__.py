@@ -1,5 +1,6 @@
 """Merges of large models that several processes do, part by part, where Celery runs the stages."""
 
+from requester.context import Context
 from requester.feature import Feature
 from requester.features.part_merges import merge_part_rows, part_merge, parts
 from requester.features.part_merges.part_merge import PartMerger
@@ -17,7 +18,7 @@ class PartMergesFeature(Feature):
     def round_closing(self, work: Work, job: Job, row: Round, merged: MergedRound, now: float) -> None:
         part_merge.release_merged_parts(work, job.id, row.number, merged.memory is not None, now)
 
-    def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
+    def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
         part_merge.release_parts(work, job.id, now, first)
 
     def job_collected(self, work: Work, job: Job, now: float) -> None:

@@ -15,6 +15,7 @@ from requester.store.work import RowReader, Work
 
 class SpendingFeature(Feature):
     name = "spending"
+    needs = ("api_tokens",)
     routers = (limit_routes.router,)
 
     def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:

@@ -9,8 +9,8 @@ from requester.api.auth_routes import ROLE, Admin, Submitter
 from requester.api.posted_job import amount_of
 from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.api.token_routes import NamePath
 from requester.context import Context
+from requester.features.api_tokens.token_routes import NamePath
 from requester.features.spending import limits
 from requester.features.spending.limits import SpendingLimit
 from requester.store import tokens

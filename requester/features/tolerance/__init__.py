@@ -2,6 +2,7 @@
 
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.verifiers.tolerance import Allowed
+from requester.context import Context
 from requester.features.audits.audit_kind import Asker, AuditingFeature, AuditKind, OtherWork
 from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
 from requester.features.tolerance.trusted_runs import TrustedRun
@@ -36,7 +37,7 @@ class ToleranceFeature(AuditingFeature):
         if spec.verifier.sketched:
             trusted_runs.drop_sketches(work, job.id, TrustedRun.round < blob_cleanup.oldest_kept(spec, row.number))
 
-    def rounds_undone(self, work: Work, job: Job, first: int, now: float) -> None:
+    def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
         spec = jobs.load_spec(job)
         if spec.verifier.sketched:
             last_unharmed = overlap.last_unharmed(first, spec.overlap)
