@@ -20,6 +20,8 @@ import numpy as np
 import torch
 
 from benchmarks.figure import Figure
+from benchmarks.rig.freivalds import check_product
+from benchmarks.rig.product_check import check_exact_product
 from benchmarks.rig.rounds import GPT_10M
 from benchmarks.size import SMALLEST, sized
 from gradmarket.market.model.architectures import gpt
@@ -29,11 +31,9 @@ from graphdoc.document.publish import next_token, publish_module
 from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.passes import build_tensors, mean_gradient
 from graphdoc.reproducible.exact import multiply_exactly
-from graphdoc.reproducible.product_check import check_exact_product
 from graphdoc.runner.child import set_global_state
 from graphdoc.runner.serving import Configuration
 from graphdoc.runner.settings import RunnerSettings, build_child_environment
-from graphdoc.tracing.freivalds import check_product
 
 PREFIX = "reproducible"
 CLOCKS: Final = {"CPU": time.process_time, "wall": time.perf_counter}

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from gradmarket import coupled_rows
 from gradmarket.client import RequesterClient
 from gradmarket.commands.needs import Resources, Speed, compute_resources, in_bytes
 from gradmarket.market.data.manifest import Manifest, list_training_partitions
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
-from gradmarket.market.model import coupled_rows
 from gradmarket.market.model.layout import check_weighed
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors

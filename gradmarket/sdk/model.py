@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from gradmarket import coupled_rows
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import coupled_rows
 from gradmarket.market.step import Passes
 from graphdoc.document import schema
 from graphdoc.document.bound import compute_bound
@@ -17,7 +17,7 @@ from graphdoc.figures import Published
 
 
 def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec: JobSpec) -> None:
-    """Warns where the loss compares rows with each other, and tasks or microbatches part them (model.coupled_rows)."""
+    """Warns where the loss compares rows with each other, and tasks or microbatches part them (coupled_rows)."""
     count = len(arrays["y"])
     if count < coupled_rows.ROWS:
         return

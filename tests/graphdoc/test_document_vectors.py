@@ -14,9 +14,9 @@ import torch
 
 from graphdoc.document.graph import WEIGHT, Document, Input, answer_of
 from graphdoc.document.interpret import Program, compute_gradients
-from graphdoc.document.json_schema import json_schema
 from graphdoc.document.schema import parse_document
 from graphdoc.operators import ALLOWED
+from tests.kit.document_json_schema import json_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "docs" / "document.schema.json"

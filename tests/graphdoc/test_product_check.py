@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from benchmarks.rig.product_check import check_exact_product, draw_numbers
 from graphdoc.errors import Refused
 from graphdoc.reproducible.exact import DEPTH, count_factor_bits, find_power, multiply_exactly
-from graphdoc.reproducible.product_check import check_exact_product, draw_numbers
 
 SHAPES = [(30, 200, 25), (1, DEPTH, 1), (64, 3, 300), (9, 1024, 2048)]
 

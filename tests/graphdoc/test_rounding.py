@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.rig.freivalds import check_product, draw_signs
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document
-from graphdoc.tracing.freivalds import check_product, draw_signs
 from graphdoc.tracing.passes import CallStep
 from graphdoc.tracing.rounding import judge_rounding
 from graphdoc.tracing.values import Traced, Value

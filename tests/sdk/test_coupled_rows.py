@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gradmarket.coupled_rows import describe_coupling
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.coupled_rows import describe_coupling
 from gradmarket.sdk.model import warn_of_coupled_rows
 from graphdoc.export import export_module
 from tests.kit.torch_tests import TRACING

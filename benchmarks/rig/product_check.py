@@ -11,7 +11,7 @@ round, over r drawn after the product is fixed, whatever the error: one step is 
 Every sum is exact in float64, which holds 53 bits: |A|, |B| <= 2^22, |N| <= 2^53 is cut into a low part of 27 bits and
 a high one, s = 26 - log2 n rounded down, and B r is cut into digits of 20 bits before A, of up to 2^11 columns.
 
-In floating point the product is no A B of any ring: there graphdoc.tracing.freivalds has a tolerance.
+In floating point the product is no A B of any ring: there benchmarks.rig.freivalds has a tolerance.
 """
 
 from typing import Final
