@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from asyncio import Protocol
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import ModuleType
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from fastapi import APIRouter, FastAPI
 from prometheus_client import Metric
@@ -22,6 +23,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Amount, Units
+from gradmarket.market.wire.log_proofs import LeafKind
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
 from requester.moves.beginning import Beginning
@@ -36,6 +38,19 @@ from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
 from requester.store.tables import Base, Job, JobEvent, Round, Task
 from requester.store.work import RowReader, Work
+
+
+@dataclass(frozen=True)
+class LogRecords:
+    """Records that are leaves of a job's log: `about` names one among those of its kind, `columns` go into `encode`,
+    `of_job` are the conditions on a job's id, and `order` is that of the new ones."""
+
+    kind: LeafKind
+    about: ColumnElement[str]
+    columns: Sequence[Any]
+    of_job: Callable[[str], Sequence[Any]]
+    encode: Callable[..., bytes]
+    order: Sequence[Any]
 
 
 class MergeWatch:
@@ -91,6 +106,9 @@ class Feature:
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
     """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
     that deletes the blob, which has locked it."""
+
+    log_records: ClassVar[Sequence[LogRecords]] = ()
+    """Records of the feature's own tables that are leaves of a job's log."""
 
     claimed_tables: ClassVar[tuple[type[Base], ...]] = ()
     """Tables whose rows are claimed for a task's lease (`task_id`, `claimed_until`), as audits are."""
@@ -170,6 +188,14 @@ class Feature:
     def hide_blob(self, digest: ColumnElement[str]) -> ColumnElement[bool] | None:
         """Called once for all features; returns the condition under which no worker reads the blob."""
         return None
+
+    def hear_task(self, work: Work, task: Task, now: float) -> None:
+        """Called in the judging transaction of a task whose answers a referee is to hear, once it is REFERRED."""
+
+    def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
+        """Called while a task whose answers may be shown is read by the API; returns optional fields of its
+        TaskEvidence."""
+        return {}
 
     def describe_round(self, row: Round) -> Mapping[str, object]:
         """Called while a round is read by the API; returns optional fields of its RoundView."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,7 @@ FIRST_STEP: Final = 3 * 10**10
 """Operations of the forward pass of a first step that is computed here before a job begins: seconds."""
 AT_ONCE: Final = 1 + SPARE_THREADS
 """Evaluations of rounds that run at once, each in memory of its own."""
+Kind = TypeVar("Kind", bound=Runner)
 IN_ORDER: Final = 100_000
 """Most checked partitions that are remembered."""
 
@@ -87,10 +88,15 @@ class ModelRunner:
         self._reading = threading.Lock()
         self._in_order: dict[str, None] = {}
         self._held_out: OrderedDict[str, dict[str, np.ndarray]] = OrderedDict()
+        self.memory = model_memory
+        self._lent = threading.Lock(), dict[tuple[type[Runner], int], Runner]()
 
     def close(self) -> None:
         for _lock, runner in self._evaluating:
             runner.close()
+        with self._lent[0]:
+            for lent in self._lent[1].values():
+                lent.close()
         with self._lock:
             self._runner.close()
 
@@ -276,6 +282,20 @@ class ModelRunner:
                 whole = runner.measure(blobs.read(publication.metrics), parameters, batch, metrics_s)
         defined = {name: value for name, value in whole.items() if math.isfinite(value)}
         return {**means.values, **defined, "loss": means.loss}
+
+    @contextmanager
+    def lend(self, kind: type[Kind], threads: int) -> Iterator[Kind]:
+        """Yields a runner of a feature's kind on so many threads, to one caller at a time; the last one stays warm."""
+        lock, lent = self._lent
+        with lock:
+            runner = lent.get((kind, threads))
+            if not isinstance(runner, kind):
+                for other in lent.values():
+                    other.close()
+                lent.clear()
+                runner = kind(RunnerSettings(memory_bytes=self.memory, threads=threads))
+                lent[kind, threads] = runner
+            yield runner
 
     @contextmanager
     def _take_runner(self, job: str, first: bool) -> Iterator[Runner]:

@@ -33,6 +33,7 @@ from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
+from gradmarket.market.wire.hearing_messages import HEARING_S
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
@@ -192,6 +193,7 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
         | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
         | ({"audits": _describe_audits(spec), "joining": _describe_joining(spec)} if spec.proof else {})
         | ({"auditors": _describe_panel(spec.panel, spec.plan(BEST).audit)} if spec.panel else {})
+        | ({"disputes": _describe_disputes(spec)} if spec.refereed else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
         | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
@@ -211,6 +213,16 @@ def _describe_audits(spec: JobSpec) -> str:
     usual = identities.compute_audit_rate(votes)
     raised = f"; {usual:.0%} would do in a long job" if rate > usual else ""
     return f"{rate:.0%} of unanimous tasks, all of the last {min(identities.LAST, spec.rounds)} rounds{raised}"
+
+
+def _describe_disputes(spec: JobSpec) -> str:
+    """Returns what a split vote costs whom, which no budget pays."""
+    deadlines = spec.deadlines
+    return (
+        "workers whose answers differ are heard by the service: each computes the task again, three times a hearing at "
+        f"most, and loses where it is silent for {max(HEARING_S, deadlines.lease_s + deadlines.upload_s)} s; the "
+        "service computes one operation"
+    )
 
 
 def _describe_panel(panel: AuditPanel, rate: float) -> str:

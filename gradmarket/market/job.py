@@ -331,6 +331,11 @@ class JobSpec(JobFields):
         return self.plan().audit > 0.0
 
     @property
+    def refereed(self) -> bool:
+        """Whether a referee hears answers that differ, where no quorum decides."""
+        return self.disputes == "referee"
+
+    @property
     def panel(self) -> AuditPanel | None:
         """How many auditors compute each audited task, and have to agree, where more than one does."""
         return None if self.audit is None else self.audit.auditors
@@ -368,6 +373,5 @@ class Publication(Part):
         """What its tasks' verdicts are proven against."""
         spec = self.spec
         verifier, most = spec.verifier.name, spec.replication.max_replicas
-        return JobChecks(
-            self.digest, verifier, most, spec.plan(), spec.plan(BEST), spec.unaudited_plans, spec.relieved_plans
-        )
+        plans = spec.plan(), spec.plan(BEST), spec.unaudited_plans, spec.relieved_plans
+        return JobChecks(self.digest, verifier, most, *plans, spec.refereed)

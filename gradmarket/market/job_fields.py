@@ -38,7 +38,7 @@ EDITORS: Final = "$schema"
 
 
 def _is_default(value: str | int | tuple[Growth, ...] | Part | None) -> bool:
-    return value is None or value in ("workers", "rounds", "native", 0, (), "")
+    return value is None or value in ("workers", "rounds", "native", "votes", 0, (), "")
 
 
 class JobFields(Part):
@@ -77,6 +77,9 @@ class JobFields(Part):
     replication: Replication = DEFAULT_REPLICATION
     verifier: Verifier = Verifier()
     audit: AuditSpec | None = None
+    disputes: Literal["votes", "referee"] = Field(default="votes", exclude_if=_is_default)
+    """Who settles a vote that is split: `votes` of more workers, or a `referee`, which hears those that differ and
+    computes the one operation where they part (rules.refereed). Omitted where it is the default, as `visibility` is."""
     stake: Stakes | None = None
     separation: tuple[Separation, ...] = ("payout",)
     privacy: Privacy | None = Field(default=None, exclude_if=_is_default)

@@ -25,6 +25,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.archive import write_archive
 from gradmarket.public_audit.audit_report import AuditReport
+from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes, trace_on
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
@@ -89,6 +90,9 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
+                results += prove_disputes(job.record, trace_on(mine, job.fetcher, job.record.publication))
+        else:
+            results += prove_disputes(job.record, None)
         if plan.claims is not None:
             results.append(_claim(job, plan, plan.claims, progress))
         return AuditReport(

@@ -20,6 +20,10 @@ public_audit.start_proof adds, for a job that continues another one:
 
    START     It starts from the parameters and the optimizer's state that the other ended with, after its rounds.
 
+public_audit.dispute_proof adds, for a job whose answers were heard by a referee:
+
+   DISPUTES  Questions, answers and rulings are signed, and each ruling follows from them (features.disputes).
+
 A recomputation (public_audit.recomputation) adds:
 
 9. GRADIENTS Tasks that are computed again have the accepted roots.
@@ -66,6 +70,7 @@ class Clause(StrEnum):
     PAYMENTS = "accepted answers and payments are the same"
     BATCHES = "the contract's batches hold exactly these payments"
     CREDITS = "the contract credits each worker with its batches"
+    DISPUTES = "rulings follow from what both sides of each hearing signed"
     START = "it starts from what the job that it continues ended with"
     LOG = "the log is the one that the batches carry, and has every record"
     GRADIENTS = "gradients computed again have the accepted roots"

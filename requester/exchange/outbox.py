@@ -25,8 +25,8 @@ from requester.context import Context
 from requester.exchange import direct_upload, receipts
 from requester.exchange.payload_upload import Delivery
 from requester.moves import lease_reasons
-from requester.store import unheard
-from requester.store.tables import Replica, Task, Wave
+from requester.store import jobs, unheard
+from requester.store.tables import Job, Replica, Task, Wave
 from requester.store.unheard import Held
 from requester.store.work import RowReader
 
@@ -74,7 +74,13 @@ def list_addressed_workers(context: Context) -> Sequence[str]:
 def any_in(answer: PollAnswer) -> bool:
     """Returns whether the answer has anything but `waiting`, so that it is sent at once."""
     return bool(
-        answer.leases or answer.waves or answer.uploads or answer.verdicts or answer.vouchers or answer.refusals
+        answer.leases
+        or answer.waves
+        or answer.uploads
+        or answer.verdicts
+        or answer.vouchers
+        or answer.refusals
+        or answer.hearings
     )
 
 
@@ -119,6 +125,7 @@ def _build_poll_answer(
             receipts.build_signed_verdict(replica, task) for replica, task in new if _is_judged(replica, task)
         ),
         vouchers=tuple(voucher for voucher in paid if voucher is not None),
+        hearings=tuple(ReplicaId(replica.id) for replica, task in held if _is_referred(reader, poll, replica, task)),
     )
 
 
@@ -128,6 +135,14 @@ def _is_new(poll: Poll, replica: Replica) -> bool:
 
 def _is_asked(replica: Replica, task: Task) -> bool:
     return replica.state == ReplicaState.AGREE and task.uploader == replica.id
+
+
+def _is_referred(reader: RowReader, poll: Poll, replica: Replica, task: Task) -> bool:
+    """Returns whether the worker is to look for a referee's questions, and does not yet."""
+    if replica.state != ReplicaState.REVEALED or task.state != TaskState.REFERRED:
+        return False
+    attends = ReplicaId(replica.id) in poll.said.attending
+    return not attends and jobs.load_spec(reader.get_one(Job, task.job_id)).refereed
 
 
 def _is_judged(replica: Replica, task: Task) -> bool:

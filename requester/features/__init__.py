@@ -13,6 +13,7 @@ from requester.features.clock_steps import ClockStepsFeature
 from requester.features.consents import ConsentsFeature
 from requester.features.continuing import ContinuingFeature
 from requester.features.coverage import CoverageFeature
+from requester.features.disputes import HearingsFeature
 from requester.features.drift import DriftFeature
 from requester.features.evaluations import EvaluationsFeature
 from requester.features.event_streams import EventStreamsFeature
@@ -50,6 +51,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     WindowsFeature(),
     LossChangeFeature(),
     AuditorsFeature(),
+    HearingsFeature(),
     PlantedFeature(),
     StakesFeature(),
     LateFeature(),

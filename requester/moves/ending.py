@@ -143,6 +143,17 @@ def set_rest(work: Work, account: Account, now: float) -> None:
     account.rests_until = now + newcomers.rest_s(account.stalls, known)
 
 
+def rest_workers(work: Work, replicas: Iterable[Replica], now: float) -> None:
+    """Makes workers whose answers were found wrong before any was accepted rest as those that left a place, since a lie
+    costs two runs.
+
+    The caller has locked the tasks.
+    """
+    accounts = earned_rows.lock_accounts(work, [(replica.job_id, replica.worker) for replica in replicas])
+    for account in accounts.values():
+        set_rest(work, account, now)
+
+
 def record_accepted_answers(known: Iterable[tuple[Worker, Account]], now: float) -> None:
     """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved.
 

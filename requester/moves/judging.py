@@ -1,6 +1,6 @@
 """Judges a task's revealed ballots: a quorum, another wave, or no decision. The rule is market.rules.voting."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
@@ -8,6 +8,7 @@ from gradmarket.market.rules import faults, operators, stragglers, voting
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
+from requester.feature import features_of
 from requester.moves import task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
@@ -35,10 +36,19 @@ def judge_tasks(context: Context, work: Work, hands: Iterable[TaskInHand]) -> No
         if hand.task.state == TaskState.REVEALING:
             now, committed = context.clock(), _list_committed(hand)
             if _all_said(context, work, hand.task, committed, now):
-                judgement = voting.judge_ballots(
-                    ballots.group_ballots(work, hand, committed), len(committed), hand.task.plan
-                )
+                judgement = _judge(work, hand, committed, jobs.load_spec(hand.job).refereed)
                 _carry_out(context, work, hand, committed, judgement, now)
+
+
+def judge_unheard(context: Context, work: Work, hand: TaskInHand) -> None:
+    """Judges a task whose answers differ, and of which a referee could not tell which is right: by its ballots."""
+    committed = _list_committed(hand)
+    _carry_out(context, work, hand, committed, _judge(work, hand, committed, refereed=False), context.clock())
+
+
+def _judge(work: Work, hand: TaskInHand, committed: Mapping[ReplicaId, Replica], refereed: bool) -> voting.Judgement:
+    groups = ballots.group_ballots(work, hand, committed)
+    return voting.judge_ballots(groups, len(committed), hand.task.plan, refereed)
 
 
 def _list_committed(hand: TaskInHand) -> dict[ReplicaId, Replica]:
@@ -77,9 +87,16 @@ def _carry_out(
         hand.wave = None
         record_event(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         work.notify("assign")
+    elif isinstance(judgement, voting.Hearing):
+        work.move(task, TaskState.REFERRED, due_at=None)
+        for feature in features_of(work):
+            feature.hear_task(work, task, now)
+        record_event(work, task.job_id, "disputed", now, task=task.id, round=task.round, committed=len(replicas))
+        work.notify("hearings", *(worker_topic(replica.worker) for replica in replicas.values()))
     elif isinstance(judgement, voting.Referral):
         review_of(work).refer_task(work, task, now)
-        work.move(task, TaskState.REFERRED, due_at=None)
+        if task.state != TaskState.REFERRED:
+            work.move(task, TaskState.REFERRED, due_at=None)
     else:
         fail_task(context, work, hand, "no quorum among those that the job may ask", now)
 
@@ -104,7 +121,7 @@ def _accept_quorum(
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
     plans = jobs.load_spec(hand.job).unaudited_plans
     overruled = [] if rejected else tasks.list_overruled(work, hand.task, agreeing[0].root or "", plans)
-    _record_outvoted(work, [*rejected, *overruled], now)
+    record_outvoted(work, [*rejected, *overruled], now)
     reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
     accept_answer(context, work, hand, agreeing, rejected, reason, now)
 
@@ -131,7 +148,8 @@ def accept_answer(
     _request_payload(work, task, uploader, now)
 
 
-def _record_outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
+def record_outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
+    """Records that ballots of these replicas were found wrong by others."""
     for name in sorted({replica.determinism_class for replica in rejected}):
         parties = [build_party(replica) for replica in rejected if replica.determinism_class == name]
         reputations.record_outvoted_ballots(work, operators.list_answerable_keys(parties), name, now)

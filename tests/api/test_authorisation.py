@@ -93,6 +93,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/payloads/{replica}/{fence}/parts"): (401, 403, 404, 404),  # blobs are on disk
     ("GET", "/v1/work/states"): (401, 403, 200, 200),
     ("PUT", "/v1/work/states/{digest}"): (401, 403, 404, 404),  # no audit asks for it
+    ("GET", "/v1/work/hearings"): (401, 403, 200, 200),
+    ("POST", "/v1/work/hearings"): (401, 403, 422, 422),  # an answer without its headers
     ("PUT", "/v1/work/holdings/{job_id}"): (401, 403, 404, 404),  # the job is not private
     ("POST", "/v1/work/aggregations/{replica}/{attempt}/{step}"): (401, 403, 404, 404),  # nor summed under masks
     ("GET", "/v1/workers/{address}"): EVERYBODY,

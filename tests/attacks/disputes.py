@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -17,26 +19,26 @@ from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.hearing import hear_dispute
-from gradmarket.market.features.disputes.questions import Question, Reply, count_questions
+from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, digest_said
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.messages import DisputeQuestion
-from gradmarket.market.signing import address_of, signer_of
-from gradmarket.market.terms import Address, JobId
-from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.signing import address_of, digest_struct, signer_of
+from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, SignedRuling
+from gradmarket.market.wire.poll import OfferFields, hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.registry import Seen, attack
-from tests.attacks.scene import Scene
+from tests.attacks.scene import Posted, Scene
 from tests.kit.behaviour import HONEST as HONEST_WORKER
 from tests.kit.behaviour import TRIPLED
 from tests.kit.disputes import ANSWER_S, HONEST, LIAR, Lie, asking, hear, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.patience import PATIENCE_S
 from worker import durable, wallet
-from worker.features.disputes.dispute_messages import SignedRuling
 from worker.features.disputes.disputed_task import fetch_disputed_task
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.task_tracing import open_course
@@ -169,7 +171,8 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
     market.identify(Credentials(Wallet(key, folder), address_of(key), market.facts().chain_id))
     disputed = fetch_disputed_task(market, scene.ledger, address_of(key), job, task)
     root = hash_of(disputed.root_of(address_of(key)))
-    with open_course(settings, market, disputed) as course:
+    named = disputed.publication, disputed.offer, disputed.classes.values()
+    with open_course(settings, market, *named) as course:
         last = course.answer_leaf(root)
         checkpoints = [*course.runner.trace(course.inputs).checkpoints[:-1], last]
 
@@ -181,3 +184,73 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
         told = ask_referee(transport, wait_s=0.0)
         liar = CarefulSide(disputed.domain, disputed.name, root, side, course, Address(told.referee))
         return answer_until_ruled(transport, liar, lambda _text: None)
+
+
+HEARD = "the job's referee finds the liar wrong at its lie: the honest answer is paid, the lie is not"
+REFEREED = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
+
+
+@attack("a liar before the job's referee", HEARD)
+def a_liar_that_answers_the_referee_of_its_job(scene: Scene) -> str:
+    """Its trace is honest up to the payload; both sides are asked by the service, and the honest one answers too."""
+    with Runner(RunnerSettings()) as runner:
+        here = runner.determinism_class()
+    job = scene.post(**REFEREED)
+    honest, liar = job.team(HONEST_WORKER, TRIPLED)
+    for worker in (honest, liar):
+        worker.determinism_class = here
+    over = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        attending = [pool.submit(attend, scene, job, worker.key, worker is liar, over) for worker in (honest, liar)]
+        try:
+            job.play(honest, liar)
+        finally:
+            over.set()
+        asked_ = [each.result() for each in attending]
+    (task,) = (each["id"] for each in job.told("/tasks")["items"] if each["root"])
+    (hearing,) = job.told(f"/tasks/{task}")["hearings"]
+    ruling, paid = hearing["ruling"], {item["worker"] for item in job.told("/payments")["items"]}
+    found = ruling["wrong"] == [liar.address] and "root of the payload" in ruling["why"]
+    if not found or paid != {honest.address} or min(asked_) < 3:
+        return f"{ruling}, {paid} paid, {asked_} answers"
+    return HEARD
+
+
+def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threading.Event) -> int:
+    """Answers the job's referee until it is over; returns how often. A liar makes its last leaf fit its lie."""
+    with TemporaryDirectory() as folder:
+        settings, me = WorkerSettings(market=scene.url, data=Path(folder)), address_of(key)
+        market = MarketClient(scene.url)
+        market.identify(Credentials(Wallet(key, Path(folder)), me, market.facts().chain_id))
+        questions = next_questions(market, over)
+        first = next(questions, None)
+        if first is None:
+            return 0
+        shown, publication = job.told(f"/tasks/{first.replica.rsplit('-', 2)[0]}"), market.job(job.id).publication
+        assert publication is not None
+        offer, signer = OfferFields.model_validate(shown["offer"]).struct(), market.facts().signer
+        root, answered = Hash(first.roots[first.sides.index(me)]), 0
+        with open_course(settings, market, publication, offer, []) as course:
+            traced, last = course.runner.trace(course.inputs).checkpoints, course.answer_leaf(root)
+
+            def detail(part: int) -> Sequence[bytes]:
+                return [*course.detail(part)[:-2], last, last] if lies else course.detail(part)
+
+            checkpoints = [*traced[:-1], last]
+            own = Side(me, signer_of(key), checkpoints, detail, course.show, course.results)
+            side = CarefulSide(job.domain, digest_struct(job.domain, offer), root, own, course, signer)
+            for asked_ in chain([first], questions):
+                question = Question(asked_.asked, asked_.level, asked_.place)
+                put = PutQuestion(asked_.sides, asked_.roots, asked_.number, question, asked_.until, asked_.signature)
+                reply = side.answer(put)
+                fields = {"side": me, "number": reply.number, "said": digest_said(reply.said)}
+                said = HearingAnswer(**fields, signature=reply.signature, replica=asked_.replica)
+                market.answer_hearing(said, reply.said)
+                answered += 1
+        market.close()
+        return answered
+
+
+def next_questions(market: MarketClient, over: threading.Event) -> Iterator[HearingQuestion]:
+    while not over.is_set():
+        yield from market.hearings(1.0).questions

@@ -76,6 +76,7 @@ LINES: Final = (
     "a mirror that serves other bytes",
     "dispute griefing",
     "a silent side of a dispute",
+    "a liar before the job's referee",
     "a job held up by an audit elsewhere",
     "an answer handed in twice",
     "a lie with a stake behind it",

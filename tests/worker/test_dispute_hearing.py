@@ -23,12 +23,13 @@ from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import SignedRuling
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 from worker import Untrusted
 from worker.features.disputes import dispute_commands
-from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, SignedRuling
+from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
 from worker.journal import Journal

@@ -168,6 +168,7 @@ class Loop:
             jobs=tuple(sorted(self._context.limits.jobs)),
             min_price=self._context.least_units,
             min_prices=self._context.least_by_job,
+            attending=tuple(sorted(self._context.attending)),
             leaving=leaving,
             wait_s=self._at_most(wait_s, leaving),
         )
@@ -246,6 +247,8 @@ class Loop:
         changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
         changed += [self._sending.asked(request) for request in answer.uploads[:AT_ONCE]]
         changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
+        self._context.attending.intersection_update(one.replica for one in self._replica_files.open())
+        self._context.attending.update(answer.hearings[:AT_ONCE])
         if answer.waiting:
             self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)

@@ -13,7 +13,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
-from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
+from gradmarket.market.terms import Address, Amount, JobId, JobState, ReplicaId, Units
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
@@ -69,6 +69,8 @@ class WorkerContext:
     schedule: WorkSchedule = field(default_factory=WorkSchedule)
     more_benches: Sequence[Executor] = ()
     """One for each further card of this worker."""
+    attending: set[ReplicaId] = field(default_factory=set)
+    """Replicas whose referee a feature listens to, since the market said that others answered otherwise."""
     _views: dict[JobId, ListedJob] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)
     _unfit: dict[JobId, None] = field(default_factory=dict)

@@ -30,6 +30,7 @@ from gradmarket.market.wire.evidence import (
     PublishedVerdict,
 )
 from gradmarket.market.wire.framing import HEAD, MissingParts, PartAddress, ReceivedBytes, frame_poll_request
+from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestions, HearingReceipt
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
 from gradmarket.market.wire.poll import MAX_WAIT_S, HoldingReceipt, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
@@ -266,6 +267,15 @@ class MarketClient:
     def bring_state(self, digest: Digest, state: bytes) -> None:
         path = f"/v1/work/states/{quote(digest, safe='')}"
         self.signed_in(StateReceipt, "PUT", path, content=lambda: nullcontext(state))
+
+    def hearings(self, wait_s: float) -> HearingQuestions:
+        """Returns what referees ask this worker; waits so long for a question."""
+        return self.signed_in(HearingQuestions, "GET", "/v1/work/hearings", params={"wait_s": wait_s}, waits=wait_s)
+
+    def answer_hearing(self, said: HearingAnswer, body: bytes) -> None:
+        headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
+        headers["content-length"] = str(len(body))
+        self.signed_in(HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body))
 
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Sends a request with a session token; signs in again once if the session has expired."""

@@ -43,6 +43,11 @@ def encode_verdict(offer: Hash, worker: Address, outcome: int, signature: bytes)
     return _encode(LeafKind.VERDICT, offer, worker, outcome, signature)
 
 
+def encode_ruling(offer: Hash, one: Address, other: Address, signature: bytes) -> bytes:
+    """Of a hearing of these sides; the signature is over who lost, and why."""
+    return _encode(LeafKind.RULING, offer, one, other, signature)
+
+
 def encode_round(number: int, parameters: Digest, updated: Digest) -> bytes:
     return _encode(LeafKind.ROUND, number, parameters, updated)
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import auditing, calibration, secrets, sketch_packing, voting
+from gradmarket.market.rules import auditing, calibration, refereed, secrets, sketch_packing, voting
 from gradmarket.market.rules.proof import (
     PROMISES,
     Fault,
@@ -62,12 +62,26 @@ class VerdictCase:
         return chosen.groups(cast, self.allowed)
 
     @cached_property
+    def answers(self) -> dict[Address, Digest]:
+        """The opened answers, by worker."""
+        opened = {id_ for group in self.groups for id_ in group}
+        return {one.worker: one.root for one in self.committed if one.id in opened and one.root is not None}
+
+    @cached_property
+    def heard(self) -> list[refereed.Heard]:
+        rulings = ((one.sides, one.ruling) for one in self.evidence.hearings or ())
+        return [refereed.Heard(sides, ruling.wrong) for sides, ruling in rulings if ruling is not None]
+
+    @cached_property
     def agreeing(self) -> frozenset[ReplicaId]:
         """The quorum that follows from the ballots, or from the audit that settled them; empty if there is none."""
         judged, audit = self._judgement, self.evidence.audit
         if self._is_referred and audit is not None:
             opened = {id_ for group in self.groups for id_ in group}
             return frozenset(one.id for one in self.committed if one.id in opened and one.root == audit.root)
+        if isinstance(judged, voting.Hearing):
+            standing = refereed.find_standing_root(self.answers, self.heard)
+            return frozenset(one.id for one in self.committed if self.answers.get(one.worker) == standing)
         return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
     @cached_property
@@ -75,7 +89,8 @@ class VerdictCase:
         plan = self.evidence.plan
         unshown = self.checks.lightest if self.checks.strictest.referred else self.checks.strictest
         plan = plan if plan is not None and self.checks.allow(plan) else unshown
-        return voting.judge_ballots(self.groups, len(self.committed), plan)
+        heard = self.checks.refereed and refereed.find_standing_root(self.answers, self.heard) is not None
+        return voting.judge_ballots(self.groups, len(self.committed), plan, heard)
 
     @property
     def _is_referred(self) -> bool:
@@ -136,6 +151,8 @@ def _find_vote_faults(case: VerdictCase) -> Iterator[Finding]:
         yield from (Finding(fault, ballot.id) for fault in _of_ballot(case, ballot, seeds.get(ballot.wave)))
     for wave in evidence.waves:
         yield from (Finding(fault, f"wave {wave.number}") for fault in _of_wave(case, wave))
+    for why in refereed.find_heard_faults(case.answers, case.heard):
+        yield Finding(Fault.OTHER_HEARING, detail=why)
     for pair in evidence.allowed or ():
         if not all(calibration.LEAST <= tau <= calibration.MOST for tau in pair.tau.values()):
             yield Finding(Fault.NO_CALIBRATION, " and ".join(pair.classes))

@@ -47,6 +47,8 @@ class Fault(StrEnum):
     UNSIGNED_SKETCH = "the sketch is not signed by its worker"
     """Show other sketches than those that were judged by."""
     NO_CALIBRATION = "no calibration gives the thresholds"
+    OTHER_HEARING = "a referee heard others than those that answered it differently"
+    """Have a liar lose to a friend, and an honest answer with it."""
     NO_TASK_ROOT = "the task is decided, and its root is not shown"
     OTHER_TASK_ROOT = "by its ballots the task has another root"
     UNSIGNED_VERDICT = "the verdict is not signed by the offer's signer"

@@ -1,4 +1,4 @@
-"""Turns ballots into a quorum, a further wave, a referral to an audit, or no decision.
+"""Turns ballots into a quorum, a further wave, a hearing, a referral to an audit, or no decision.
 
 The winner has at least the plan's quorum **and** strictly more than half of all committed replicas: when two of three
 replicas do not reveal, the third does not win. The outcome depends on neither arrival order nor ids.
@@ -36,17 +36,27 @@ class Referral:
     """Whoever has the root that an audit finds is right."""
 
 
-Judgement = Quorum | Another | Inconclusive | Referral
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """Answers differ: whoever gave the one that stands before a referee is right (rules.refereed)."""
 
 
-def judge_ballots(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) -> Judgement:
+Judgement = Quorum | Another | Inconclusive | Referral | Hearing
+
+
+def judge_ballots(
+    groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan, refereed: bool = False
+) -> Judgement:
     """Returns the judgement on a task.
 
     `groups` are the agreeing replicas, largest group first; `committed` counts all that ever committed to this attempt.
+    `refereed`: a referee hears answers that differ where no quorum decides.
     """
     largest = groups[0] if groups else frozenset()
     if plan.decides(committed, len(largest)):
         return Referral() if plan.referred and plan.audit >= 1.0 else Quorum(largest)
+    if refereed and len(groups) > 1:
+        return Hearing()
     if more := plan.next_wave(committed, len(largest)):
         return Another(more)
     return Referral() if plan.referred and largest else Inconclusive()

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.views.trust_views import AuditView
+from gradmarket.market.wire.hearing_messages import PublishedHearing
 
 
 class ReplicaView(BaseModel):
@@ -101,6 +102,8 @@ class TaskEvidence(TaskView):
     Shown once no audit can change the task.
     """
     audit: AuditView | None
+    hearings: list[PublishedHearing] | None = None
+    """What a referee asked and heard of answers that differ, where the job has one; shown with the ballots."""
 
 
 class VerdictView(BaseModel):

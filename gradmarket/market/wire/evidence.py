@@ -9,6 +9,7 @@ from gradmarket.market.fields import AddressField, AmountField, DigestField, Has
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, ReplicaId, ReplicaState, RoundState, TaskState, Units
 from gradmarket.market.wire.base import NO_NUL, NumbersFields
+from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict
 
 
@@ -151,6 +152,8 @@ class PublishedEvidence(PublishedView):
     plan: Plan | None = None
     audit_link: HashField | None = None
     audit: PublishedAudit | None = None
+    hearings: tuple[PublishedHearing, ...] | None = None
+    """What a referee heard of its answers, in order."""
 
     @field_validator("offer")
     @classmethod

@@ -15,6 +15,7 @@ class LeafKind(StrEnum):
     COMMITMENT = "commitment"
     REVEAL = "reveal"
     VERDICT = "verdict"
+    RULING = "ruling"
     ROUND = "round"
     PAYMENT = "payment"
     RESTART = "restart"

@@ -218,6 +218,8 @@ class PollRequest(Wire):
     """Only leases that pay at least this for a gradient."""
     min_prices: dict[JobField, UnitsField] = Field(default_factory=dict, max_length=64)
     """The same for single jobs, where it is more: a worker may want more for a heavier job."""
+    attending: tuple[ReplicaField, ...] = Field(default=(), max_length=1024)
+    """Replicas whose referee this worker listens to already."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 
@@ -237,6 +239,8 @@ class PollAnswer(Wire):
     verdicts: tuple[SignedVerdict, ...] = ()
     vouchers: tuple[SignedVoucher, ...] = ()
     refusals: tuple[RefusedItem, ...] = ()
+    hearings: tuple[ReplicaId, ...] = ()
+    """Replicas that others answered otherwise: a referee hears both (GET /v1/work/hearings)."""
     waiting: str = ""
     """Why the worker gets no lease."""
 

@@ -13,7 +13,7 @@ from requester.context import Context
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_draws import reopen_audit
 from requester.moves import ending, judging
-from requester.store import earned_rows, jobs, reputations
+from requester.store import jobs, reputations
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Audit, Replica, Task
@@ -37,7 +37,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     convicted = identities.list_convicted({replica.id: replica.root or "" for replica in wrong})
     guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
     others = audit_rows.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
-    _record_refused_answers(work, wrong, now)
+    ending.rest_workers(work, wrong, now)
     work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
     reputations.record_lone_error(work, alone, audit.determinism_class, now)
     reputations.record_failed_audit(work, guilty, audit.determinism_class, now)
@@ -52,16 +52,6 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
         _request_auditors_payload(work, task, Digest(audit.root or ""), now)
     else:
         judging.fail_task(context, work, hand, "an audit found none of its answers", now)
-
-
-def _record_refused_answers(work: Work, replicas: Iterable[Replica], now: float) -> None:
-    """Makes workers whose answers an audit refused rest as those that left a place, since a lie costs two runs.
-
-    The caller has locked the tasks.
-    """
-    accounts = earned_rows.lock_accounts(work, [(replica.job_id, replica.worker) for replica in replicas])
-    for account in accounts.values():
-        ending.set_rest(work, account, now)
 
 
 def _request_auditors_payload(work: Work, task: Task, root: Digest, now: float) -> None:

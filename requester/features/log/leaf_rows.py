@@ -16,6 +16,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import BatchState, Hash, RoundState
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 from requester.chain.chain_context import ChainContext
+from requester.feature import LogRecords, features_of
 from requester.store.tables import Base, Batch, Earned, Job, Replica, Round, Task, Wave
 from requester.store.work import RowReader, Work
 
@@ -104,11 +105,13 @@ def find_leaf(reader: RowReader, job_id: str, kind: str, about: str) -> LogLeaf 
 
 
 def _list_new_leaves(reader: RowReader, job_id: str) -> Iterator[tuple[LeafKind, str, bytes]]:
-    for kind, about, columns, of_job, encode in _RECORDS:
-        logged = exists().where(LogLeaf.job_id == job_id, LogLeaf.kind == kind.value, LogLeaf.about == about)
-        rows = select(about, *columns).where(*of_job(job_id), ~logged).order_by(*_ORDERS[kind])
+    kernels = (LogRecords(*record, _ORDERS[record[0]]) for record in _RECORDS)
+    of_features = (record for feature in features_of(reader) for record in feature.log_records)
+    for one in (*kernels, *of_features):
+        logged = exists().where(LogLeaf.job_id == job_id, LogLeaf.kind == one.kind.value, LogLeaf.about == one.about)
+        rows = select(one.about, *one.columns).where(*one.of_job(job_id), ~logged).order_by(*one.order)
         for name, *fields in reader.session.execute(rows):
-            yield kind, name, encode(*fields)
+            yield one.kind, name, one.encode(*fields)
 
 
 def _text(column: Any) -> ColumnElement[str]:

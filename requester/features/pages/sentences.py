@@ -32,6 +32,8 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "audit_passed": ("good", "An audit confirmed a task of round {round}."),
     "audit_failed": ("bad", "An audit found a wrong answer."),
     "referral_settled": ("plain", "An audit settled a task of round {round} before anything was accepted."),
+    "disputed": ("plain", "Answers to a task of round {round} differ; a referee hears them."),
+    "heard": ("plain", "A referee heard two answers to a task of round {round}: {reason}."),
     "auditor_barred": ("bad", "An auditor audits no more here: {reason}."),
     "audit_lapsed": ("bad", "No auditor of its class came for a task of round {round}: it is done again."),
     "class_proven": ("good", "Three operators of the class are confirmed by audits."),

@@ -16,6 +16,7 @@ from requester.features.records import record_lists
 from requester.features.records.job_counts import count_replicas_of
 from requester.features.records.record_views import job_worker_view
 from requester.features.records.task_views import build_task_evidence, task_view, verdict_view
+from requester.feature import features_of
 from requester.store import ballots, disclosure, jobs
 from requester.store import tasks as task_rows
 from requester.store.review import review_of
@@ -73,7 +74,11 @@ def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
     published = disclosure.of_job(reader, job).of(row)
     sketches = {} if row.allowed is None else ballots.sketches_of(reader, row)
     audit = review_of(reader).view_audit(reader, row, published)
-    return build_task_evidence(row, list(waves), list(replicas), published, link, audit, sketches)
+    shown = build_task_evidence(row, list(waves), list(replicas), published, link, audit, sketches)
+    more: dict[str, object] = {}
+    for feature in features_of(reader) if published else ():
+        more |= feature.describe_task(reader, row)
+    return shown.model_copy(update=more)
 
 
 @router.get("/{job_id}/verdicts", operation_id="list_verdicts", responses=NO_JOB)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,11 +19,12 @@ from gradmarket.market.features.disputes.referee import Referee, Terms
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import checksum_address, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.wire.hearing_messages import SignedRuling
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.network.environment import is_address
+from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.user_files import check_writable
 from worker import wallet
-from worker.features.disputes.dispute_messages import SignedRuling
 from worker.features.disputes.disputed_task import DisputedTask, fetch_disputed_task
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
@@ -74,6 +75,11 @@ def _open_task(settings: WorkerSettings, job: str, task: str) -> Iterator[_Opene
         market.close()
 
 
+def _open_course(settings: WorkerSettings, opened: _Opened) -> AbstractContextManager[TracedCourse]:
+    disputed = opened.task
+    return open_course(settings, opened.market, disputed.publication, disputed.offer, disputed.classes.values())
+
+
 @app.command("judge")
 def judge_command(
     job: JobArgument,
@@ -105,7 +111,7 @@ def judge_command(
     if to is not None:
         check_writable(to)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
-    with _open_task(settings, job, task) as opened, open_course(settings, opened.market, opened.task) as course:
+    with _open_task(settings, job, task) as opened, _open_course(settings, opened) as course:
         named, disputed = [checksum_address(each) for each in side or ()], opened.task
         sides = disputed.choose_sides(named)
         if opened.key.address in sides:
@@ -158,7 +164,7 @@ def answer_command(
     journal = Journal(as_json)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     named = _find_referee(referee, referee_key)
-    with _open_task(settings, job, task) as opened, open_course(settings, opened.market, opened.task) as course:
+    with _open_task(settings, job, task) as opened, _open_course(settings, opened) as course:
         disputed, me = opened.task, opened.key.address
         disputed.check_class(course.runner.determinism_class(), [me])
         trace, root = course.runner.trace(course.inputs), hash_of(disputed.root_of(me))

@@ -8,16 +8,9 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.features.disputes.careful_side import CarefulSide
 from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import check_struct_signature
+from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling
 from worker import Untrusted
-from worker.features.disputes.dispute_messages import (
-    ANSWERS,
-    PATH,
-    WAIT_S,
-    AnswerReceipt,
-    HeardDispute,
-    SaidHeaders,
-    SignedRuling,
-)
+from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, HeardDispute
 
 
 def connect_to_referee(url: str, keep_trying: Callable[[float], bool]) -> ServiceTransport:
@@ -56,4 +49,4 @@ def _bring(referee: ServiceTransport, reply: Reply) -> None:
     ).model_dump(mode="json")
     headers = {f"dispute-{name}": str(value) for name, value in said.items()}
     headers["content-length"] = str(len(reply.said))
-    referee.ask(AnswerReceipt, "POST", ANSWERS, headers=headers, content=lambda: nullcontext(reply.said))
+    referee.ask(HearingReceipt, "POST", ANSWERS, headers=headers, content=lambda: nullcontext(reply.said))

@@ -20,16 +20,8 @@ from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address
-from worker.features.disputes.dispute_messages import (
-    ANSWERS,
-    PATH,
-    WAIT_S,
-    AnswerReceipt,
-    HeardDispute,
-    SaidHeaders,
-    SignedRuling,
-    build_ruling,
-)
+from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling, build_ruling
+from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, HeardDispute
 
 
 class HearingRoom:
@@ -185,7 +177,7 @@ class HearingRoom:
             return _refuse(error.detail)
         finally:
             self.leave(said)
-        return JSONResponse(AnswerReceipt(number=said.number).model_dump())
+        return JSONResponse(HearingReceipt(number=said.number).model_dump())
 
     def _left_s(self) -> float:
         return max(1.0, float(self._referee.asked.until - self._clock() + 1))

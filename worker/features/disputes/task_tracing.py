@@ -1,101 +1,28 @@
-"""A disputed task on this machine: its operations, its trace, and one operation, all in the confined child."""
+"""A disputed task on a worker's machine: what it is computed from is fetched, and traced in the confined child."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import replace
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
-from gradmarket.market.errors import Refused, RunnerFailed
-from gradmarket.market.features.disputes.referee import CourseOperation
-from gradmarket.market.terms import Hash
-from gradmarket.runner.features.disputes.tracing_runner import OperationInfo, PartInfo, TracingRunner
-from gradmarket.runner.market_runner import TaskInputs
-from graphdoc.tracing.packed import digest_plain_bytes
-from worker.features.disputes.disputed_task import DisputedTask
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.runner.features.disputes.traced_course import TracedCourse
+from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from worker.protocol.client import MarketClient
 from worker.protocol.own_limits import machine_limits, runner_settings
 from worker.settings import WorkerSettings
 
-LARGER: Final = "raise GRADMARKET_WORKER_MEMORY, or take a larger machine"
-
-
-@dataclass(frozen=True)
-class TracedCourse:
-    """The course of a task (disputes.referee.Course), which the child describes operation by operation."""
-
-    runner: TracingRunner
-    inputs: TaskInputs
-    _parts: dict[int, PartInfo] = field(default_factory=dict)
-    _told: dict[tuple[int, int], OperationInfo] = field(default_factory=dict)
-
-    @property
-    def parts(self) -> int:
-        return self._outline(0).parts
-
-    def count(self, part: int) -> int:
-        return self._outline(part).count
-
-    def lasting(self, part: int) -> int:
-        return self._outline(part).lasting
-
-    def number(self, part: int, leaf: int) -> int:
-        return self._outline(part).first + leaf
-
-    def describe(self, part: int, leaf: int) -> CourseOperation:
-        told = self._describe(part, leaf)
-        return CourseOperation(told.name, told.reads, told.values, told.results)
-
-    def answer_leaf(self, root: Hash) -> bytes:
-        return digest_plain_bytes(root)
-
-    def detail(self, part: int) -> Sequence[bytes]:
-        """Returns the leaves of a part, its checkpoint last: the task is traced once more for them."""
-        trace = self.runner.trace(self.inputs, [part])
-        return [*trace.leaves, trace.checkpoints[part]]
-
-    def show(self, part: int, leaf: int) -> Sequence[bytes]:
-        """Returns the bytes of what an operation reads: the task is traced once more for them."""
-        return self.runner.trace(self.inputs, (), self._describe(part, leaf).slots).values
-
-    def results(self, part: int, leaf: int) -> Sequence[bytes]:
-        """Returns the bytes of what an operation gave here: the task is traced once more for them."""
-        number = self.number(part, leaf)
-        wanted = [(number, place) for place in range(self._describe(part, leaf).results)]
-        return self.runner.trace(self.inputs, (), wanted).values
-
-    def judge(self, leaf: int, values: Sequence[bytes], results: Sequence[bytes]) -> bool | None:
-        """Returns whether any class can have got these results of an operation; None where no bound is known."""
-        try:
-            return self.runner.judge(self.inputs, leaf, values, results)
-        except RunnerFailed as error:
-            raise Refused(f"this machine could not compute it: {error.detail}", LARGER) from error
-
-    def redo(self, leaf: int, values: Sequence[bytes]) -> bytes:
-        """Returns the leaf of an operation. Raises Refused where it cannot be computed here."""
-        try:
-            return self.runner.redo(self.inputs, leaf, values)
-        except RunnerFailed as error:
-            raise Refused(f"this machine could not compute it: {error.detail}", LARGER) from error
-
-    def _outline(self, part: int) -> PartInfo:
-        if part not in self._parts:
-            self._parts[part] = self.runner.outline(self.inputs, part)
-        return self._parts[part]
-
-    def _describe(self, part: int, leaf: int) -> OperationInfo:
-        if (part, leaf) not in self._told:
-            self._told[part, leaf] = self.runner.describe(self.inputs, part, leaf)
-        return self._told[part, leaf]
-
 
 @contextmanager
-def open_course(settings: WorkerSettings, market: MarketClient, task: DisputedTask) -> Iterator[TracedCourse]:
-    """Fetches what the task is computed from, and starts the child of the class that its answers came from."""
-    threads = settings.threads or choose_named_threads(task.classes.values()) or 1
+def open_course(
+    settings: WorkerSettings, market: MarketClient, publication: Publication, offer: Offer, classes: Iterable[str]
+) -> Iterator[TracedCourse]:
+    """Fetches what the task is computed from, and starts the child of the `classes` that its answers came from."""
+    threads = settings.threads or choose_named_threads(classes) or 1
     limits = replace(runner_settings(settings), threads=threads)
     fetcher = Fetcher(
         Cache(settings.downloads, settings.max_disk),
@@ -107,7 +34,7 @@ def open_course(settings: WorkerSettings, market: MarketClient, task: DisputedTa
     )
     try:
         with TracingRunner(limits) as runner:
-            inputs = Executor(runner, fetcher, machine_limits(settings)).inputs_of(task.publication, task.offer)
+            inputs = Executor(runner, fetcher, machine_limits(settings)).inputs_of(publication, offer)
             yield TracedCourse(runner, inputs)
     finally:
         fetcher.close()

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Refused
 from gradmarket.market.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import Asked
 
-Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]
 LENGTH: Final = 8
 
 

@@ -160,6 +160,11 @@ class Referee:
         return self._leaf if self.verdict is None and self.question.asked == last and self._is_answered() else None
 
     @property
+    def subject(self) -> str:
+        """Returns what the open question is about, in words."""
+        return self._describe(self.question.place).name
+
+    @property
     def inputs(self) -> Sequence[bytes]:
         """Returns the bytes of what that operation reads, as `course.values` lists it: both agree on their digests."""
         return next((shown.values for shown in self._shown.values() if shown.values), [])

@@ -96,6 +96,8 @@ class JobChecks:
     """Of one in a class without auditor, where the others need one."""
     relieved: tuple[Plan, ...] = ()
     """Of those whose audits a hidden seat replaces."""
+    refereed: bool = False
+    """Whether a referee hears answers that differ."""
 
     def allow(self, plan: Plan) -> bool:
         """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""

@@ -1,0 +1,135 @@
+"""A hearing written down: played again from its questions and answers, and checked by whoever trusts neither side."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, name_dispute
+from gradmarket.market.features.disputes.referee import Course, Referee, Terms
+from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing
+from gradmarket.market.wire.poll import hash_of
+
+Body = Callable[[int, SaidInHearing], bytes | None]
+"""Returns the bytes of an answer to question `number`; None where they are not there."""
+Redo = Callable[[int, Sequence[bytes]], bytes]
+
+
+class PlayedHearing(NamedTuple):
+    """`whole`: whether each answer's bytes were there; else it ends before the first one that was not."""
+
+    referee: Referee
+    whole: bool
+
+
+def terms_of(domain: Domain, offer: Hash, hearing: PublishedHearing) -> Terms:
+    roots = hash_of(hearing.roots[0]), hash_of(hearing.roots[1])
+    return Terms(domain, offer, hearing.sides, roots, hearing.answer_s, hearing.most_values, hearing.across)
+
+
+def read_body(_number: int, said: SaidInHearing) -> bytes | None:
+    """Returns what the transcript itself has of an answer."""
+    return None if said.body is None else bytes.fromhex(said.body[2:])
+
+
+def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], body: Body) -> PlayedHearing:
+    """Asks and answers again. Raises Refused where a question is not the one that the rules ask then, or too many."""
+    referee = Referee(terms, course, asked[0].until - terms.answer_s) if asked else Referee(terms, course, 0)
+    for number, each in enumerate(asked):
+        due = referee.question, referee.asked.number, referee.asked.until
+        if referee.verdict is not None or due != (Question(each.asked, each.level, each.place), number, each.until):
+            raise Refused(f"question {number} is not the one that its rules ask then")
+        for said in each.answers:
+            if referee.verdict is not None:  # by the answer before
+                break
+            held = body(number, said)
+            if held is None and said.size <= referee.most_bytes:
+                return PlayedHearing(referee, False)
+            if held is None:
+                referee.check_signed(said.side, number, said.said, said.signature)
+                referee.record_oversized(said.side)
+            else:
+                referee.receive(Reply(said.side, number, held, said.signature), said.at)
+    return PlayedHearing(referee, True)
+
+
+def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing: PublishedHearing) -> Iterator[str]:
+    """Finds what is not signed, not answered in time, or ruled against a silence: all that needs no document."""
+    roots = hash_of(hearing.roots[0]), hash_of(hearing.roots[1])
+    dispute, ruling = name_dispute(offer, hearing.sides, roots), hearing.ruling
+    due: int | None = None
+    for number, each in enumerate(hearing.questions):
+        question = Question(each.asked, each.level, each.place).digest(dispute, number)
+        if not is_signed_by(domain, DisputeQuestion(dispute, number, question, each.until), each.signature, signer):
+            yield f"question {number} is not signed by the referee"
+        if due not in (None, each.until):
+            yield f"question {number} has another end than {hearing.answer_s} s after the answers before it"
+        due = max((said.at for said in each.answers), default=each.until) + hearing.answer_s
+        for said in each.answers:
+            yield from (
+                f"question {number}: {why}"
+                for why in _find_answer_faults(domain, dispute, question, number, each, said)
+            )
+        last = number == len(hearing.questions) - 1
+        if not last and {said.side for said in each.answers} != set(hearing.sides):
+            yield f"question {number} has no answer of one side, and the referee asked on"
+    if ruling is None:
+        yield "it has no ruling"
+    elif not is_signed_by(domain, ruling.struct(dispute, hearing.sides), ruling.signature, signer):
+        yield "its ruling is not signed by the referee"
+
+
+def _find_answer_faults(
+    domain: Domain, dispute: Hash, question: Hash, number: int, each: AskedInHearing, said: SaidInHearing
+) -> Iterator[str]:
+    struct = DisputeAnswer(dispute, said.side, number, question, said.said)
+    if not is_signed_by(domain, struct, said.signature, said.side):
+        yield f"the answer of {said.side} is not signed by it"
+    body = read_body(number, said)
+    if body is not None and (digest_said(body) != said.said or len(body) != said.size):
+        yield f"the answer of {said.side} is another than it signed"
+    if said.at > each.until:
+        yield f"the answer of {said.side} was late, and counted"
+
+
+def list_silent(hearing: PublishedHearing) -> set[Address]:
+    """Returns the sides that have not answered the last question."""
+    last = hearing.questions[-1].answers if hearing.questions else ()
+    return set(hearing.sides) - {said.side for said in last}
+
+
+def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, redo: Redo | None) -> tuple[str, bool]:
+    """Returns why its ruling does not follow from what both sides said, empty where it does; and whether all of it was
+    seen: an operation whose values are not published, or that only a bound on rounding judges, is not."""
+    ruling = hearing.ruling
+    if ruling is None:
+        return "it has no ruling", True
+    try:
+        played = play_hearing(terms, course, hearing.questions, read_body)
+    except MarketError as error:
+        return str(error), True
+    referee, wrong = played.referee, set(ruling.wrong)
+    if not played.whole:
+        return "", False
+    if referee.verdict is None and referee.operation is None:
+        silent = list_silent(hearing)
+        return ("" if wrong == silent else f"{_name(silent)} did not answer, and {_name(wrong)} lost"), True
+    if (leaf := referee.operation) is not None:
+        if redo is None or terms.across or not wrong:
+            return "", False
+        with suppress(Refused):
+            referee.decide(redo(leaf, referee.inputs))
+    if referee.verdict is None:
+        return "", False
+    found = referee.verdict
+    if found.wrong != wrong:
+        return f"it ends with {_name(found.wrong)} wrong ({found.why}), and {_name(wrong)} lost", True
+    return ("" if found.leaf == ruling.leaf else f"the sides part at {found.leaf}, and the ruling names another"), True
+
+
+def _name(sides: set[Address] | frozenset[Address]) -> str:
+    return " and ".join(sorted(sides)) or "nobody"

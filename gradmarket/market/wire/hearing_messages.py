@@ -1,0 +1,127 @@
+"""Hearings of a dispute whose referee is the market: what a side is asked, what it says, and what is published of both.
+
+A side's answer goes as bytes in a body, signed before in the headers (SaidHeaders).
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradmarket.market.digests import domain_hash
+from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
+from gradmarket.market.messages import DisputeRuling
+from gradmarket.market.terms import Address, Hash, ReplicaId
+from gradmarket.market.wire.base import ReplicaField, Wire
+
+Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]
+NO_LEAF: Final = 2**64 - 1
+MOST_SAID: Final = 2**17
+"""The longest answer that is published as it was said: a longer one, of a tensor, by its digest."""
+HEARING_S: Final = 60
+"""Seconds for an answer at least: the first one has the task traced, which takes longer than its step."""
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class SignedRuling(Wire):
+    """`wrong` are the sides that lose; `leaf` is the operation where they part, in words in `why`."""
+
+    wrong: tuple[AddressField, ...] = Field(max_length=2)
+    leaf: Number | None
+    why: str = Field(max_length=2000)
+    signature: SignatureField
+
+    def struct(self, dispute: Hash, sides: tuple[Address, Address]) -> DisputeRuling:
+        """Returns what the referee signed."""
+        return build_ruling(dispute, sides, frozenset(self.wrong), self.leaf, self.why)
+
+
+def build_ruling(
+    dispute: Hash, sides: tuple[Address, Address], wrong: frozenset[Address], leaf: int | None, why: str
+) -> DisputeRuling:
+    """Returns a verdict as its referee signs it."""
+    bits = sum(1 << place for place, side in enumerate(sides) if side in wrong)
+    return DisputeRuling(dispute, bits, NO_LEAF if leaf is None else leaf, digest_why(why))
+
+
+def digest_why(why: str) -> Hash:
+    return domain_hash("gradmarket dispute ruling", why.encode())
+
+
+class HearingQuestion(Wire):
+    """The open question of a hearing to one of its sides, whose answer is of `replica`; `until` is a Unix time."""
+
+    replica: ReplicaId
+    sides: tuple[AddressField, AddressField]
+    roots: tuple[HashField, HashField]
+    number: Number
+    asked: Asked
+    level: Number
+    place: Number
+    until: Number
+    signature: SignatureField
+
+
+class HearingQuestions(Wire):
+    """What referees ask a worker now; of nobody else's answers."""
+
+    questions: tuple[HearingQuestion, ...]
+
+
+class SaidHeaders(Wire):
+    """An answer beside its bytes: they are read once these are signed."""
+
+    side: AddressField
+    number: Number
+    said: HashField
+    signature: SignatureField
+
+
+class HearingAnswer(SaidHeaders):
+    """What a worker says of a replica's answer, beside the bytes."""
+
+    replica: ReplicaField
+
+
+class HearingReceipt(Wire):
+    number: Number
+
+
+class SaidInHearing(BaseModel):
+    """A side's signed answer, `size` bytes long, that came at that Unix time; `body` is none where it was longer than
+    MOST_SAID or than what the referee holds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    side: AddressField
+    said: HashField
+    signature: SignatureField
+    size: Number
+    at: Number
+    body: str | None = Field(default=None, pattern=r"^0x([0-9a-f]{2})*$", max_length=2 + 2 * MOST_SAID)
+
+
+class AskedInHearing(BaseModel):
+    """A question with its answers, in the order in which they came."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    asked: Asked
+    level: Number
+    place: Number
+    until: Number
+    signature: SignatureField
+    answers: tuple[SaidInHearing, ...] = Field(default=(), max_length=2)
+
+
+class PublishedHearing(BaseModel):
+    """A hearing from its first question to its ruling: whoever has the job's document plays it again."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    sides: tuple[AddressField, AddressField]
+    roots: tuple[DigestField, DigestField]
+    answer_s: Number
+    """Seconds for each answer."""
+    most_values: Number
+    """Bytes of an operation's inputs that the referee holds at most."""
+    across: bool
+    """Whether rounding was judged, since the referee's machine or the sides' are of several classes."""
+    questions: tuple[AskedInHearing, ...] = Field(max_length=1000)
+    ruling: SignedRuling | None = None

@@ -1,0 +1,1 @@
+"""What an audit checks of features that a job may have: a folder each."""

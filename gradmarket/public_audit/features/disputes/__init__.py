@@ -1,0 +1,1 @@
+"""The hearings of a job whose answers were heard by a referee."""

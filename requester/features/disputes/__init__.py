@@ -1,0 +1,26 @@
+"""Refereed disputes: this service hears answers that differ, and computes the one operation where they part."""
+
+from collections.abc import Mapping
+
+from requester.feature import Feature
+from requester.features.disputes import hearing_routes, hearing_rows, hearings
+from requester.store.tables import Task
+from requester.store.work import RowReader, Work
+
+
+class HearingsFeature(Feature):
+    name = "disputes"
+    needs = ("log",)
+    stages = (hearings,)
+    routers = (hearing_routes.router,)
+    log_records = (hearing_rows.RULINGS,)
+
+    def bound_times(self, work: Work, now: float) -> int:
+        return hearing_rows.bound_times(work, now)
+
+    def hear_task(self, work: Work, task: Task, now: float) -> None:
+        hearing_rows.begin_dispute(work, task, now)
+
+    def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
+        heard = hearing_rows.list_hearings(reader, row.id)
+        return {"hearings": [each.publish() for each in heard]} if heard else {}

@@ -1,0 +1,175 @@
+"""Hearings as rows: what a referee asks two workers whose answers differ, and what they said."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, or_, select
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.market.features import log as job_log
+from gradmarket.market.rules.refereed import Heard
+from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing, SignedRuling
+from gradmarket.market.wire.log_proofs import LeafKind
+from requester.feature import LogRecords
+from requester.store.stored_times import bound_row_times
+from requester.store.tables import Base, Task
+from requester.store.work import RowReader, Work
+
+AT_ONCE: Final = 64
+"""Hearings that are looked at at a time."""
+
+
+class DisputeUnderWay(Base):
+    """A task whose answers differ, until it is settled. Only the holder of its task's lock writes it."""
+
+    __tablename__ = "disputed_tasks"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    at: Mapped[float]
+    over: Mapped[bool]
+
+    __table_args__ = (Index("disputed_tasks_under_way", "over", "at"),)
+
+
+class TaskHearing(Base):
+    """Hearing `number` of a task. Only the holder of its task's lock writes it."""
+
+    __tablename__ = "hearings"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    one: Mapped[Address]
+    other: Mapped[Address]
+    one_root: Mapped[Digest]
+    other_root: Mapped[Digest]
+    answer_s: Mapped[int]
+    most_values: Mapped[int]
+    across: Mapped[bool]
+    questions: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    """Each an AskedInHearing."""
+    most_bytes: Mapped[int]
+    """Of an answer to the last question."""
+    due_at: Mapped[float | None]
+    """Until when that is to be answered; none once there is a ruling."""
+    ruling: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+
+    __table_args__ = (
+        Index("hearings_due", "due_at"),
+        Index("hearings_of_one", "one", "due_at"),
+        Index("hearings_of_other", "other", "due_at"),
+    )
+
+    @property
+    def sides(self) -> tuple[Address, Address]:
+        return self.one, self.other
+
+    @property
+    def open(self) -> AskedInHearing:
+        """The last question."""
+        return AskedInHearing.model_validate(self.questions[-1])
+
+    @property
+    def answered(self) -> set[Address]:
+        return {Address(said.side) for said in self.open.answers}
+
+    def publish(self) -> PublishedHearing:
+        return PublishedHearing(
+            sides=self.sides,
+            roots=(self.one_root, self.other_root),
+            answer_s=self.answer_s,
+            most_values=self.most_values,
+            across=self.across,
+            questions=tuple(map(AskedInHearing.model_validate, self.questions)),
+            ruling=None if self.ruling is None else SignedRuling.model_validate(self.ruling),
+        )
+
+
+class HearingValue(Base):
+    """The bytes of a long answer, until there is a ruling."""
+
+    __tablename__ = "hearing_values"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    question: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    side: Mapped[Address] = mapped_column(primary_key=True)
+    body: Mapped[bytes]
+
+
+def list_hearings(reader: RowReader, task_id: str) -> Sequence[TaskHearing]:
+    rows = select(TaskHearing).where(TaskHearing.task_id == task_id).order_by(TaskHearing.number)
+    return reader.session.scalars(rows, execution_options={"populate_existing": True}).all()
+
+
+def list_heard(rows: Sequence[TaskHearing]) -> list[Heard]:
+    """Returns those that are over, as the rules know them."""
+    return [Heard(row.sides, SignedRuling.model_validate(row.ruling).wrong) for row in rows if row.ruling is not None]
+
+
+def load_value(reader: RowReader, row: TaskHearing, question: int, said: SaidInHearing) -> bytes | None:
+    """Returns the bytes of an answer."""
+    if said.body is not None:
+        return bytes.fromhex(said.body[2:])
+    held = reader.get(HearingValue, (row.task_id, row.number, question, said.side))
+    return None if held is None else held.body
+
+
+def drop_values(work: Work, row: TaskHearing) -> None:
+    mine = HearingValue.task_id == row.task_id, HearingValue.number == row.number
+    work.session.execute(delete(HearingValue).where(*mine))
+
+
+def begin_dispute(work: Work, task: Task, now: float) -> None:
+    row = work.get(DisputeUnderWay, task.id)
+    if row is None:
+        work.add(DisputeUnderWay(task_id=task.id, job_id=task.job_id, at=now, over=False))
+    else:
+        row.over = False
+
+
+def end_dispute(work: Work, task_id: str) -> None:
+    work.get_one(DisputeUnderWay, task_id).over = True
+
+
+def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
+    """Returns the disputed tasks that nobody hears just now, and those whose open question has both answers, or whose
+    time is over."""
+    is_open = exists().where(TaskHearing.task_id == DisputeUnderWay.task_id, TaskHearing.due_at.is_not(None))
+    new = select(DisputeUnderWay.task_id).where(DisputeUnderWay.over.is_(False), ~is_open)
+    unheard = reader.session.scalars(new.order_by(DisputeUnderWay.at).limit(AT_ONCE)).all()
+    heard = reader.session.scalars(_OPEN).all()
+    due = [row.task_id for row in heard if len(row.answered) == 2 or (row.due_at or now) < now]
+    return [*unheard, *due[:AT_ONCE]]
+
+
+_OPEN: Final = select(TaskHearing).where(TaskHearing.due_at.is_not(None)).order_by(TaskHearing.due_at)
+
+
+def list_open_hearings(reader: RowReader, worker: Address) -> Sequence[TaskHearing]:
+    """Returns the open hearings of which this worker is a side and has the last question to answer."""
+    own = or_(TaskHearing.one == worker, TaskHearing.other == worker)
+    rows = reader.session.scalars(_OPEN.where(own).limit(AT_ONCE)).all()
+    return [row for row in rows if worker not in row.answered]
+
+
+def bound_times(work: Work, now: float) -> int:
+    """Brings back until when questions are open, where that is later than their rule gives; returns how many."""
+    rows = work.session.scalars(_OPEN.where(TaskHearing.due_at > now))
+    return sum(bound_row_times(row, {"due_at": now + row.answer_s}) for row in rows)
+
+
+def _encode_ruling(offer: Hash, one: Address, other: Address, ruling: dict[str, Any]) -> bytes:
+    return job_log.encode_ruling(offer, one, other, SignedRuling.model_validate(ruling).signature)
+
+
+RULINGS: Final = LogRecords(
+    LeafKind.RULING,
+    TaskHearing.task_id + "/" + cast(TaskHearing.number, String),
+    (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.ruling),
+    lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
+    _encode_ruling,
+    (TaskHearing.task_id, TaskHearing.number),
+)

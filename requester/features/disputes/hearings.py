@@ -1,0 +1,271 @@
+"""The stage that hears answers that differ: asks, computes the one operation where two part, rules, and settles."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.market.errors import MarketError, Refused, RunnerFailed
+from gradmarket.market.features.disputes.hearing import judge_operation
+from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.transcript import play_hearing, terms_of
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import refereed
+from gradmarket.market.rules.shortage import find_thread_count
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
+from gradmarket.market.wire.hearing_messages import (
+    HEARING_S,
+    AskedInHearing,
+    PublishedHearing,
+    SaidInHearing,
+    SignedRuling,
+    build_ruling,
+)
+from requester.context import Context
+from requester.features.disputes import hearing_rows
+from requester.features.disputes.hearing_rows import TaskHearing
+from requester.features.disputes.referee_child import RefereeCourse, open_referee_course
+from requester.moves import ending, judging
+from requester.notifier import worker_topic
+from requester.store import in_hand, jobs
+from requester.store.event_log import record_event
+from requester.store.in_hand import TaskInHand
+from requester.store.tables import Job, Task
+from requester.store.work import RowReader, Work
+
+TOPIC: Final = "hearings"
+MOST_VALUES: Final = 32 * 2**20
+"""Bytes of an operation's inputs that are taken of a side."""
+REASON: Final = "a referee found another answer to be right"
+NOBODY_STANDS: Final = "none of its answers stood before a referee"
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """A task whose answers differ, `classes` those in which they were computed, and what was heard of it so far."""
+
+    task: str
+    offer: Offer
+    offer_digest: Hash
+    publication: Publication
+    answers: dict[Address, Digest]
+    classes: dict[Address, str]
+    heard: list[refereed.Heard]
+    number: int
+    open: PublishedHearing | None
+    values: dict[tuple[int, Address], bytes]
+
+    @property
+    def threads(self) -> int:
+        named = {find_thread_count(each) for each in self.classes.values()} - {None}
+        return (named.pop() if len(named) == 1 else None) or 1
+
+    def body(self, number: int, said: SaidInHearing) -> bytes | None:
+        return self.values.get((number, said.side)) if said.body is None else bytes.fromhex(said.body[2:])
+
+
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    return hearing_rows.list_ready_tasks(reader, now)
+
+
+def run(context: Context, task_id: str) -> float | None:
+    """Does the next thing about a task: begins a hearing, goes on with the open one, or settles the task."""
+    with context.reading() as reader:
+        scene = _load_scene(reader, task_id)
+    if scene is None:
+        return None
+    if scene.open is not None:
+        return _go_on(context, scene, scene.open)
+    sides = refereed.choose_sides(scene.answers, scene.heard)
+    return _settle(context, scene) if sides is None else _begin(context, scene, sides)
+
+
+def _load_scene(reader: RowReader, task_id: str) -> _Scene | None:
+    task = reader.get_one(Task, task_id)
+    if task.state != TaskState.REFERRED:
+        return None
+    hand = in_hand.of_task(reader, task, reader.get_one(Job, task.job_id))
+    rows, values = hearing_rows.list_hearings(reader, task_id), dict[tuple[int, Address], bytes]()
+    row = next((row for row in rows if row.ruling is None), None)
+    for number, asked in enumerate(row.publish().questions if row is not None else ()):
+        held = ((said.side, hearing_rows.load_value(reader, row, number, said)) for said in asked.answers if row)
+        values |= {(number, side): value for side, value in held if value is not None}
+    return _Scene(
+        task=task_id,
+        offer=task.offer,
+        offer_digest=task.offer_digest,
+        publication=jobs.load_publication(hand.job),
+        answers=_list_answers(hand),
+        classes={replica.worker: replica.determinism_class for replica in hand.in_state(ReplicaState.REVEALED)},
+        heard=hearing_rows.list_heard(rows),
+        number=len(rows) if row is None else row.number,
+        open=None if row is None else row.publish(),
+        values=values,
+    )
+
+
+def _list_answers(hand: TaskInHand) -> dict[Address, Digest]:
+    revealed = hand.in_state(ReplicaState.REVEALED)
+    return {replica.worker: Digest(replica.root) for replica in revealed if replica.root is not None}
+
+
+def _begin(context: Context, scene: _Scene, sides: tuple[Address, Address]) -> float | None:
+    roots = scene.answers[sides[0]], scene.answers[sides[1]]
+    answer_s = max(HEARING_S, scene.offer.lease_seconds + scene.offer.upload_seconds)
+    hearing = PublishedHearing(
+        sides=sides, roots=roots, answer_s=answer_s, most_values=MOST_VALUES, across=False, questions=()
+    )
+    try:
+        with open_referee_course(context, scene.publication, scene.offer, scene.threads) as here:
+            across = here.is_across([scene.classes[side] for side in sides])
+            hearing = hearing.model_copy(update={"across": across})
+            terms = terms_of(context.domain, scene.offer_digest, hearing)
+            referee = Referee(terms, here.course, int(context.clock()))
+            asked, most = _put_question(context, referee), referee.most_bytes
+    except (MarketError, RunnerFailed) as error:
+        ruling = _sign_ruling(context, scene, hearing, frozenset(), None, f"the referee cannot trace it: {error}")
+        return _store_hearing(context, scene, hearing, ruling=ruling)
+    return _store_hearing(context, scene, hearing, asked, most)
+
+
+def _put_question(context: Context, referee: Referee) -> AskedInHearing:
+    asked, question = referee.asked, referee.question
+    return AskedInHearing(
+        asked=question.asked,
+        level=question.level,
+        place=question.place,
+        until=asked.until,
+        signature=context.sign(asked),
+    )
+
+
+def _sign_ruling(
+    context: Context, scene: _Scene, hearing: PublishedHearing, wrong: frozenset[Address], leaf: int | None, why: str
+) -> SignedRuling:
+    dispute = terms_of(context.domain, scene.offer_digest, hearing).dispute
+    signed = build_ruling(dispute, hearing.sides, wrong, leaf, why := why[:2000])
+    return SignedRuling(wrong=tuple(sorted(wrong)), leaf=leaf, why=why, signature=context.sign(signed))
+
+
+def _store_hearing(
+    context: Context,
+    scene: _Scene,
+    hearing: PublishedHearing,
+    asked: AskedInHearing | None = None,
+    most: int = 0,
+    ruling: SignedRuling | None = None,
+) -> float | None:
+    """Writes a new hearing down, with its first question or a ruling that it cannot be heard."""
+    with context.begin() as work:
+        hand = in_hand.lock_task_if_free(work, scene.task)
+        if hand is None:
+            return context.settings.sweep_s
+        if hand.task.state != TaskState.REFERRED or work.get(TaskHearing, (scene.task, scene.number)) is not None:
+            return None
+        row = TaskHearing(
+            task_id=scene.task,
+            number=scene.number,
+            job_id=hand.job.id,
+            one=hearing.sides[0],
+            other=hearing.sides[1],
+            one_root=hearing.roots[0],
+            other_root=hearing.roots[1],
+            answer_s=hearing.answer_s,
+            most_values=hearing.most_values,
+            across=hearing.across,
+            questions=[],
+            most_bytes=most,
+        )
+        work.add(row)
+        if asked is not None:
+            _write_question(work, row, asked, most)
+        if ruling is not None:
+            _write_ruling(context, work, hand, row, ruling)
+    return None
+
+
+def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float | None:
+    """Plays the hearing again from what is written down, and writes down what comes next."""
+    terms, now = terms_of(context.domain, scene.offer_digest, hearing), context.clock()
+    try:
+        with open_referee_course(context, scene.publication, scene.offer, scene.threads) as here:
+            referee = play_hearing(terms, here.course, hearing.questions, scene.body).referee
+            if referee.verdict is None and referee.operation is not None:
+                _compute_operation(here, referee, referee.operation)
+            elif now > referee.asked.until:
+                referee.expire(referee.asked.until + 1)
+            asked, most = _put_question(context, referee), referee.most_bytes
+    except (MarketError, RunnerFailed) as error:
+        ruling = _sign_ruling(context, scene, hearing, frozenset(), None, f"the referee cannot go on: {error}")
+    else:
+        found = referee.verdict
+        ruling = found and _sign_ruling(context, scene, hearing, found.wrong, found.leaf, found.why)
+    with context.begin() as work:
+        hand = in_hand.lock_task_if_free(work, scene.task)
+        if hand is None:
+            return context.settings.sweep_s
+        row = hearing_rows.list_hearings(work, scene.task)[scene.number]
+        if row.publish() != hearing:  # an answer came meanwhile
+            return 0.0
+        if ruling is not None:
+            _write_ruling(context, work, hand, row, ruling)
+        elif referee.asked.number == len(hearing.questions):
+            _write_question(work, row, asked, most)
+    return None
+
+
+def _compute_operation(here: RefereeCourse, referee: Referee, leaf: int) -> None:
+    try:
+        here.check_computable(referee.subject)
+    except Refused as error:
+        if referee.terms.across:
+            referee.decide_across(dict.fromkeys(referee.terms.sides))
+        else:
+            referee.decide(None, error.detail)
+        return
+    judge_operation(referee, leaf, here.course.redo, here.course.judge)
+
+
+def _write_question(work: Work, row: TaskHearing, asked: AskedInHearing, most: int) -> None:
+    row.questions = [*row.questions, asked.model_dump(mode="json")]
+    row.most_bytes, row.due_at = most, float(asked.until)
+    work.notify(*(hearing_topic(side) for side in row.sides), *(worker_topic(side) for side in row.sides))
+
+
+def _write_ruling(context: Context, work: Work, hand: TaskInHand, row: TaskHearing, ruling: SignedRuling) -> None:
+    row.ruling, row.due_at = ruling.model_dump(mode="json"), None
+    hearing_rows.drop_values(work, row)
+    told = {"task": row.task_id, "round": hand.task.round, "sides": list(row.sides), "wrong": list(ruling.wrong)}
+    record_event(work, row.job_id, "heard", context.clock(), **told, reason=ruling.why)
+    work.notify(TOPIC)
+
+
+def hearing_topic(worker: str) -> str:
+    return f"hearing:{worker}"
+
+
+def _settle(context: Context, scene: _Scene) -> float | None:
+    """Accepts the answer that stands alone: whoever gave it is paid, and any other answer is unpaid. Where none stands
+    the attempt fails, and where more do the ballots decide."""
+    now = context.clock()
+    with context.begin() as work:
+        hand = in_hand.lock_task_if_free(work, scene.task)
+        if hand is None:
+            return context.settings.sweep_s
+        heard, answers = hearing_rows.list_heard(hearing_rows.list_hearings(work, scene.task)), _list_answers(hand)
+        if hand.task.state != TaskState.REFERRED or refereed.choose_sides(answers, heard) is not None:
+            return None
+        hearing_rows.end_dispute(work, scene.task)
+        standing, root = refereed.list_standing(answers, heard), refereed.find_standing_root(answers, heard)
+        right = [replica for replica in hand.in_state(ReplicaState.REVEALED) if replica.root == root]
+        wrong = [replica for replica in hand.in_state(ReplicaState.REVEALED) if replica not in right]
+        if root is None and standing:
+            judging.judge_unheard(context, work, hand)
+            return None
+        ending.rest_workers(work, wrong, now)
+        judging.record_outvoted(work, wrong, now)
+        if right:
+            judging.accept_answer(context, work, hand, right, wrong, REASON, now)
+        else:
+            judging.fail_task(context, work, hand, NOBODY_STANDS, now)
+    return None

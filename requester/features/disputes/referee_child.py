@@ -1,0 +1,79 @@
+"""The referee's own child: knows a task's operations by its document, and computes one of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.data.manifest import parse_manifest, partition_of
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.gradient.arrays import Arrays
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.rules.classes import list_checked_classes
+from gradmarket.market.wire.poll import digest_of
+from gradmarket.runner.features.disputes.traced_course import TracedCourse
+from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
+from gradmarket.runner.market_runner import TaskInputs
+from requester.context import Context
+from requester.dataset import OURS
+from requester.moves.evaluation import load_parameter_arrays
+
+ROWS: Final = ", rows"
+"""How the name of an operation that reads rows ends (disputes.traced.plan)."""
+
+
+@dataclass(frozen=True)
+class RefereeCourse:
+    """A task as its referee knows it: what `course` describes, and whether it can compute on the task's rows."""
+
+    course: TracedCourse
+    has_rows: bool
+
+    def check_computable(self, subject: str) -> None:
+        """Raises Refused where this operation reads rows that are not here."""
+        if subject.endswith(ROWS) and not self.has_rows:
+            raise Refused(f"{subject} are not stored here")
+
+    def is_across(self, classes: Sequence[str]) -> bool:
+        """Returns whether answers of these classes can differ by rounding alone, from each other or from this
+        machine's."""
+        own = list_checked_classes(self.course.runner.determinism_class())
+        return len(set(classes)) > 1 or any(each not in own for each in classes)
+
+
+@contextmanager
+def open_referee_course(
+    context: Context, publication: Publication, offer: Offer, threads: int
+) -> Iterator[RefereeCourse]:
+    """Raises Refused where the task's parameters are not here any more."""
+    with context.modelling.lend(TracingRunner, threads) as runner:
+        runner.turn(publication.digest)
+        if runner.current != publication.document:
+            runner.load(context.blobs.read(publication.document))
+        state = load_parameter_arrays(context, digest_of(offer.parameters))
+        rows, batch, has_rows = _load_rows(context, publication, offer)
+        step = publication.spec.step_in(offer.round)
+        inputs = TaskInputs(rows, state, batch, offer.seed, step, publication.spec.uplink.codec)
+        yield RefereeCourse(TracedCourse(runner, inputs), has_rows)
+
+
+def _load_rows(
+    context: Context, publication: Publication, offer: Offer
+) -> tuple[Sequence[int], Mapping[str, np.ndarray], bool]:
+    """Returns the numbers of the task's rows, and the rows; zeros in their place where they are stored elsewhere."""
+    manifest, spec = parse_manifest(context.blobs.read(publication.manifest)), publication.spec
+    partition = partition_of(manifest, spec, spec.place(offer.round, offer.task))
+    rows = task_rows(manifest, spec, offer.round, offer.task)
+    here = partition.link.startswith(OURS) and context.modelling.may_read_partition(manifest, partition)
+    if here:
+        try:
+            arrays: Arrays = context.modelling.held_out(context.blobs, manifest, partition)
+            return rows, {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}, True
+        except NotFound:
+            pass
+    expected = manifest.batch(len(rows))
+    return rows, {name: np.zeros(shape, dtype) for name, (shape, dtype) in expected.items()}, False

@@ -1,0 +1,238 @@
+"""A job's referee hears a split vote: who loses is unpaid, silence loses in time, and where it cannot tell votes do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
+from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
+from gradmarket.market.job_parts import Column
+from gradmarket.market.merkle import MerkleTree
+from gradmarket.market.messages import DisputeAnswer, Outcome
+from gradmarket.market.signing import digest_struct, sign_digest
+from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.wire.hearing_messages import HEARING_S, HearingAnswer, HearingQuestion, SignedRuling
+from gradmarket.market.wire.poll import hash_of
+from graphdoc import tensors
+from graphdoc.encoding import canonical
+from graphdoc.tracing.packed import digest_plain_bytes
+from requester.dataset import OURS
+from requester.exchange import outbox
+from requester.features.disputes import hearing_exchange, hearings
+from requester.features.disputes.hearing_rows import HearingValue, TaskHearing
+from tests.attacks.tiny import ROWS, document, table
+from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.requester.books import check_books
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import SimWorker
+
+NewFloor = Callable[..., MarketFixture]
+LIE = scaled(3.0)
+VOTES = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
+ALONE = bytes(32)
+
+
+def split(market: MarketFixture, *behaviours: Behaviour) -> list[SimWorker]:
+    """Two workers have revealed different answers, and the stages are at rest."""
+    team = [market.worker(how) for how in behaviours or (HONEST, LIE)]
+    market.gather(*team)
+    market.commit(*team)
+    market.reveal(*team)
+    return team
+
+
+def write_ruling(market: MarketFixture, one: SimWorker, other: SimWorker, *wrong: SimWorker) -> None:
+    """As a hearing of their answers would have left it."""
+    with market.context.begin() as work:
+        ruling = SignedRuling(wrong=tuple(each.address for each in wrong), leaf=3, why="so", signature=bytes(65))
+        work.add(
+            TaskHearing(
+                task_id=market.task().id,
+                number=len(market.all(TaskHearing)),
+                job_id=market.job,
+                one=one.address,
+                other=other.address,
+                one_root=Digest("blake3:" + "1" * 64),
+                other_root=Digest("blake3:" + "2" * 64),
+                answer_s=60,
+                most_values=1,
+                across=False,
+                questions=[],
+                most_bytes=0,
+                ruling=ruling.model_dump(mode="json"),
+            )
+        )
+
+
+def test_whose_answer_stands_is_paid_and_the_other_gets_what_a_wrong_answer_gets(new_floor: NewFloor) -> None:
+    market = new_floor(**VOTES)
+    honest, liar = market.worker(), market.worker(LIE)
+    market.gather(honest, liar)
+    write_ruling(market, honest, liar, liar)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert set(market.earned()) == {honest.address}
+    lost = market.replica(liar)
+    assert (lost.state, lost.outcome, lost.reason) == (ReplicaState.REJECTED, Outcome.REJECTED, hearings.REASON)
+    assert market.account(liar).rests_until > market.account(honest).rests_until
+    check_books(market)
+
+
+def test_further_equal_answers_follow_the_one_that_stands(new_floor: NewFloor) -> None:
+    """Of four, two and two agree: no quorum; the one of each pair that was not heard follows the other."""
+    votes = {"replication": {"name": "fixed", "replicas": 4, "max_replicas": 4}}
+    market = new_floor(**VOTES | votes)
+    honest, second, liar, friend = (market.worker(how) for how in (HONEST, HONEST, LIE, LIE))
+    market.gather(*market.workers)
+    write_ruling(market, second, liar, second, liar)
+    write_ruling(market, honest, friend, friend)
+    market.play()
+    assert set(market.earned()) == {honest.address, second.address}
+    assert {market.replica(each).state for each in (liar, friend)} == {ReplicaState.REJECTED}
+    check_books(market)
+
+
+def test_where_the_referee_cannot_tell_the_ballots_decide(new_floor: NewFloor) -> None:
+    """Its document is not here: the hearing ends with nobody wrong, and a further wave decides."""
+    market = new_floor(**VOTES)
+    honest, liar = split(market)
+    (told,) = market.events("heard")
+    assert told["wrong"] == []
+    assert "cannot trace it" in told["reason"]
+    third = market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert set(market.earned()) == {honest.address, third.address}
+    assert market.replica(liar).state == ReplicaState.REJECTED
+    check_books(market)
+
+
+def test_where_no_answer_stands_the_task_is_done_again_and_nobody_is_paid(new_floor: NewFloor) -> None:
+    market = new_floor(**VOTES)
+    team = market.worker(), market.worker(LIE)
+    market.gather(*team)
+    write_ruling(market, *team, *team)
+    market.commit(*team)
+    market.reveal(*team)
+    assert [task.state for task in market.tasks()] == [TaskState.FAILED, TaskState.OPEN]
+    assert market.earned() == {}
+    assert market.account(team[0]).rests_until > market.clock()
+
+
+def test_a_job_without_a_referee_asks_another_worker(new_floor: NewFloor) -> None:
+    market = new_floor(**{name: value for name, value in VOTES.items() if name != "disputes"})
+    split(market)
+    assert market.task().state == TaskState.OPEN
+    assert market.all(TaskHearing) == []
+
+
+def traced(new_floor: NewFloor) -> MarketFixture:
+    """A job whose document, rows and hearing are real; its answers are not."""
+    rows = tensors.pack_tensors(table())
+    inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
+    partition = Partition(
+        name="train", link=OURS + blob_digest(rows), digest=blob_digest(rows), bytes=len(rows), rows=ROWS
+    )
+    manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
+    named = {"document": blob_digest(document()), "manifest": blob_digest(manifest)}
+    market = new_floor(**VOTES, published=named)
+    for blob in (rows, manifest, document()):
+        market.context.blobs.put(blob)
+    return market
+
+
+def asked_of(market: MarketFixture, worker: SimWorker) -> HearingQuestion:
+    (question,) = hearing_exchange.list_asked_questions(market.context, worker.address).questions
+    return question
+
+
+def say(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -> HearingAnswer:
+    """Answers the open question with these bytes, signed; `changes` are what a cheater says instead."""
+    asked, offer = asked_of(market, worker), market.task().offer_digest
+    dispute = name_dispute(offer, asked.sides, asked.roots)
+    question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
+    struct = DisputeAnswer(dispute, worker.address, asked.number, question, digest_said(body))
+    signature = sign_digest(worker.key, digest_struct(market.context.domain, struct))
+    fields = {"side": worker.address, "number": asked.number, "said": digest_said(body), "signature": signature}
+    said = HearingAnswer(**(fields | {"replica": asked.replica} | changes))
+    door = hearing_exchange.admit_answer(market.context, worker.address, said)
+    hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
+    return said
+
+
+def root_of(worker: SimWorker, parts: int) -> bytes:
+    """The answer to the first question of a side whose checkpoints are nonsense but for the last."""
+    leaves = [ALONE] * (parts - 1) + [digest_plain_bytes(hash_of(worker.newest().root))]
+    tree = MerkleTree(leaves)
+    return join_parts([tree.root, leaves[-1], b"".join(tree.path(parts - 1))])
+
+
+def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, liar = split(market)
+    (row,) = market.all(TaskHearing)
+    assert row.due_at == market.clock() + HEARING_S
+    announced = {worker: outbox.load_poll_answers(market.context, [worker.poll()])[0] for worker in (honest, liar)}
+    assert all(told.hearings == (worker.newest().lease.replica,) for worker, told in announced.items())
+    attending = honest.poll(attending=(honest.newest().lease.replica,))
+    assert outbox.load_poll_answers(market.context, [attending])[0].hearings == ()
+
+    with pytest.raises(SignatureRefused):
+        say(market, honest, b"", signature=bytes(65))
+    with pytest.raises(NotFound):
+        say(market, honest, b"", number=1)
+    with pytest.raises(NotFound):
+        say(market, honest, b"", side=liar.address)
+    with pytest.raises(NotFound):
+        say(market, honest, b"", replica=liar.newest().lease.replica)
+    bare = market.worker()
+    assert hearing_exchange.list_asked_questions(market.context, bare.address).questions == ()
+
+    said = say(market, honest, root_of(honest, 3))
+    assert hearing_exchange.list_asked_questions(market.context, honest.address).questions == ()
+    with pytest.raises((Conflict, NotFound)):
+        hearing_exchange.admit_answer(market.context, honest.address, said)
+    market.lapse(HEARING_S + 1.0)
+    (told,) = market.events("heard")
+    assert told["wrong"] == [liar.address]
+    assert told["reason"] == "it did not answer in time"
+    market.play(honest, liar)
+    assert set(market.earned()) == {honest.address}
+    check_books(market)
+
+
+def test_a_side_whose_signed_answer_does_not_hold_loses_at_once(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, liar = split(market)
+    say(market, liar, b"nonsense")
+    say(market, honest, root_of(honest, 3))
+    market.drive()
+    (told,) = market.events("heard")
+    assert told["wrong"] == [liar.address]
+    assert "does not hold" in told["reason"]
+    assert market.all(HearingValue) == []
+
+
+def test_other_bytes_than_were_signed_are_not_taken(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, _ = split(market)
+    body = root_of(honest, 3)
+    asked = asked_of(market, honest)
+    dispute = name_dispute(market.task().offer_digest, asked.sides, asked.roots)
+    question = Question("root").digest(dispute, 0)
+    struct = DisputeAnswer(dispute, honest.address, 0, question, digest_said(body))
+    said = HearingAnswer(
+        side=honest.address,
+        number=0,
+        said=digest_said(body),
+        signature=sign_digest(honest.key, digest_struct(market.context.domain, struct)),
+        replica=asked.replica,
+    )
+    door = hearing_exchange.admit_answer(market.context, honest.address, said)
+    with pytest.raises(Refused, match="not those that were signed"):
+        hearing_exchange.store_answer(market.context, honest.address, door, said, body + b"x", len(body) + 1)
+    assert not door.may_be_longer
+    assert door.most_bytes >= len(body)
