@@ -12,11 +12,11 @@ from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictVi
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
 from requester.api.paging import CostlyLimit, Cursor, Limit, load_list_page, load_page_rows
 from requester.api.state import Here
+from requester.feature import features_of
 from requester.features.records import record_lists
 from requester.features.records.job_counts import count_replicas_of
 from requester.features.records.record_views import job_worker_view
 from requester.features.records.task_views import build_task_evidence, task_view, verdict_view
-from requester.feature import features_of
 from requester.store import ballots, disclosure, jobs
 from requester.store import tasks as task_rows
 from requester.store.review import review_of
