@@ -32,6 +32,7 @@ from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
 from requester.store.answer_kind import AnswerKind
+from requester.store.explanation import Explanation
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Review
 from requester.store.round_sum import RoundSum
@@ -97,6 +98,7 @@ class Feature:
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
     answer_kind: ClassVar[AnswerKind | None] = None
+    explanation: ClassVar[Explanation | None] = None
     review: ClassVar[Review | None] = None
     beginning: ClassVar[Beginning | None] = None
     lateness: ClassVar[Lateness | None] = None

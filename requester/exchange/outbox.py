@@ -24,8 +24,8 @@ from gradmarket.market.wire.poll import (
 from requester.context import Context
 from requester.exchange import direct_upload, receipts
 from requester.exchange.payload_upload import Delivery
-from requester.moves import lease_reasons
 from requester.store import jobs, unheard
+from requester.store.explanation import explanation_of
 from requester.store.tables import Job, Replica, Task, Wave
 from requester.store.unheard import Held
 from requester.store.work import RowReader
@@ -61,7 +61,7 @@ def last_answer(context: Context, poll: Poll) -> PollAnswer:
     now = context.clock()
     with context.reading() as reader:
         (news,) = build_poll_answers(context, reader, [poll], unheard.load_held_replicas(reader, [poll.worker]), now)
-        waiting = lease_reasons.find_lease_reason(reader, poll.worker, now).words
+        waiting = explanation_of(reader).explain_no_lease(reader, poll.worker, now)
     return news.model_copy(update={"waiting": waiting})
 
 

@@ -17,6 +17,7 @@ from requester.features.disputes import HearingsFeature
 from requester.features.drift import DriftFeature
 from requester.features.evaluations import EvaluationsFeature
 from requester.features.event_streams import EventStreamsFeature
+from requester.features.explanations import ExplanationsFeature
 from requester.features.fault_reports import FaultReportsFeature
 from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
@@ -65,6 +66,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     LogFeature(),
     ManyMachinesFeature(),
     ContinuingFeature(),
+    ExplanationsFeature(),
     ApiTokensFeature(),
     BackupFeature(),
     RecordsFeature(),

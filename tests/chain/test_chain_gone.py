@@ -15,7 +15,7 @@ from contracts.processes import has_process_ended
 from gradmarket.market.terms import ReplicaState
 from requester.chain import reconcile
 from requester.chain.chain_worker import ChainWorker
-from requester.store import progress
+from requester.features.explanations import job_waits
 from requester.store.tables import Job, Task
 from tests.chain.chain_fixture import PRICE, ChainFixture
 from tests.onchain import DEPLOYER, NewKey
@@ -47,7 +47,7 @@ def kill(chain: LocalChain) -> None:
 
 def why(chain_fixture: ChainFixture, job_id: str) -> str:
     with chain_fixture.chain.reading() as reader:
-        return progress.why_waiting(reader, reader.get_one(Job, job_id), chain_fixture.clock())
+        return job_waits.why_waiting(reader, reader.get_one(Job, job_id), chain_fixture.clock())
 
 
 def wait_for_the_state(chain: LocalChain) -> None:

@@ -21,7 +21,7 @@ from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import leader_lease, outcomes, sender, settlement_batches
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.chain.chain_worker import ChainWorker
-from requester.store.progress import chain_trouble
+from requester.features.explanations.job_waits import chain_trouble
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.onchain import NewKey

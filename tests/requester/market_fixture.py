@@ -49,7 +49,8 @@ from requester.stages import (
     plan,
 )
 from requester.stages.stage import Stage
-from requester.store import earned_rows, identities, progress, strikes
+from requester.store import earned_rows, identities, strikes
+from requester.store.explanation import explanation_of
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
 from requester.store.tables import Account, AuditedClass, Earned, Job, JobEvent, Replica, Round, Task, Worker
@@ -428,7 +429,7 @@ class MarketFixture:
     def why_waiting(self) -> str:
         with self.reading() as reader:
             job = reader.get_one(Job, self.job)
-            return progress.why_waiting(reader, job, self.clock())
+            return explanation_of(reader).explain_wait(reader, job, self.clock())
 
     def final_parameters(self) -> str:
         return str(self.rounds()[-1].updated)

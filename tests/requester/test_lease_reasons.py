@@ -9,8 +9,8 @@ from gradmarket.market.rules.assignment import Reason
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import AuditState, JobState
 from gradmarket.market.wire.poll import LeaseReturn
-from requester.moves import lease_reasons
-from requester.moves.lease_reasons import LeaseReason
+from requester.features.explanations import lease_reasons
+from requester.features.explanations.lease_reasons import LeaseReason
 from requester.store.strikes import StrikeChange, change_strikes
 from requester.store.tables import Account, Audit, Job, Replica, Reputation, Trouble, Worker
 from tests.features.private.test_private_jobs import holder, listed

@@ -8,7 +8,8 @@ from sqlalchemy import select
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from requester.store import audited_classes, progress, workers
+from requester.features.explanations import job_waits
+from requester.store import audited_classes, workers
 from requester.store.tables import AuditedClass, Job, Task, Worker
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.requester.books import check_books
@@ -26,7 +27,7 @@ LIE = scaled(3.0)
 
 def described(market: MarketFixture) -> str:
     with market.reading() as reader:
-        return progress.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
+        return job_waits.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
 
 
 def test_a_voted_job_with_an_audit_says_that_nobody_audits(new_floor: NewFloor) -> None:

@@ -19,6 +19,7 @@ from gradmarket.market.views.job_views import (
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import jobs, progress, tasks
+from requester.store.explanation import explanation_of
 from requester.store.listings import unpack_tags
 from requester.store.review import review_of
 from requester.store.round_sum import count_noised_rounds
@@ -42,7 +43,7 @@ def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is counted over all rows of a job; `reason` as progress.why_waiting.
+    """What is counted over all rows of a job; `reason` as store.explanation.
 
     parts: fields of its JobView that features give. noised_rounds: the merged rounds that its privacy counts
     (store.round_sum).
@@ -56,11 +57,12 @@ class Standing:
     remedy: str = ""
     """The one command that mends a pause."""
     checks: str = ""
-    """As progress.describe_checks."""
+    """As store.explanation."""
 
 
 def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
-    reason = progress.why_waiting(reader, job, now)
+    explained = explanation_of(reader)
+    reason = explained.explain_wait(reader, job, now)
     parts = {name: told for feature in features_of(reader) for name, told in feature.describe_job(reader, job).items()}
     newest = jobs.latest_closed(reader, job.id) if jobs.load_spec(job).privacy else None
     noised = count_noised_rounds(reader, job.id, jobs.load_spec(job), newest.number + 1) if newest else 0.0
@@ -71,7 +73,7 @@ def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
         parts,
         noised,
         choose_remedy(reader, job) if job.state == JobState.PAUSED else "",
-        progress.describe_checks(reader, job, now),
+        explained.describe_checks(reader, job, now),
     )
 
 

@@ -8,11 +8,12 @@ from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reason
 from gradmarket.market.rules.shortage import Idle, in_words
 from gradmarket.market.terms import Address
+from requester.features.explanations import job_waits
 from requester.moves.candidates import CandidatePool
 from requester.moves.seating import SeatPool
 from requester.store import audited_classes, ballots, jobs, joining, progress, seats, tasks, workers
 from requester.store.answer_kind import answer_kind_of
-from requester.store.progress import admit_returners, candidates_of, chain_trouble, opening_for
+from requester.store.progress import admit_returners, candidates_of, opening_for
 from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
@@ -43,7 +44,7 @@ class Chance:
 def find_lease_reason(reader: RowReader, address: str, now: float) -> LeaseReason:
     """Returns why the worker gets no lease: of the jobs with an open task, the first that it would serve decides."""
     worker, found = reader.get_one(Worker, address), None
-    running = progress.list_running_jobs(reader)
+    running = job_waits.list_running_jobs(reader)
     for job in running[:MOST_JOBS]:
         reason = _find_reason_in_job(reader, job, worker, now)
         if reason is not None and reason.kind not in OF_ITS_OWN:
@@ -54,11 +55,11 @@ def find_lease_reason(reader: RowReader, address: str, now: float) -> LeaseReaso
 
 def _describe_no_open_task(reader: RowReader, running: Sequence[Job], now: float) -> LeaseReason:
     for job in running[:MOST_JOBS]:
-        if waits := progress.why_waiting(reader, job, now):
+        if waits := job_waits.why_waiting(reader, job, now):
             return LeaseReason(Idle.WAITS, f"{jobs.load_spec(job).name}: {waits}")
     if running:
         return LeaseReason(Idle.NO_TASK, Idle.NO_TASK)
-    paused, unfunded = progress.count_held_up_jobs(reader)
+    paused, unfunded = job_waits.count_held_up_jobs(reader)
     if not paused + unfunded:
         return LeaseReason(Idle.NO_JOB, Idle.NO_JOB)
     return LeaseReason(Idle.HELD_UP, Idle.HELD_UP.format(paused, unfunded))
@@ -99,7 +100,7 @@ def _explain_chance(
         return Idle.ASKS_NOTHING, Idle.ASKS_NOTHING
     if reason not in (None, Reason.NO_RESERVATION):
         return reason, in_words(candidate, chance.opening) or reason
-    if reason is not None and (trouble := chain_trouble(reader)):
+    if reason is not None and (trouble := job_waits.chain_trouble(reader)):
         return Idle.CHAIN, trouble
     if queued := _tell_newcomer(reader, job, worker, mixable, now):
         return Idle.QUEUED, queued
@@ -114,14 +115,14 @@ def _explain_chance(
 
 def _describe_lack(reader: RowReader, job: Job, task: Task, mixable: Mixable, now: float) -> str:
     if job.determinism_class is None:
-        return progress.why_waiting(reader, job, now)
-    return progress.describe_lack(reader, job, task, mixable, now)
+        return job_waits.why_waiting(reader, job, now)
+    return job_waits.describe_lack(reader, job, task, mixable, now)
 
 
 def _explain_no_money(reader: RowReader, job: Job, reason: Reason, now: float) -> tuple[Reason | Idle, str]:
-    if locked := progress.describe_locked_money(reader, job, workers.list_live_workers(reader, now)):
+    if locked := job_waits.describe_locked_money(reader, job, workers.list_live_workers(reader, now)):
         return Idle.SPENT, f"{reason}: {locked}"
-    if progress.count_free_units(reader, job) < jobs.compute_reserve_per_gradient(job):
+    if job_waits.count_free_units(reader, job) < jobs.compute_reserve_per_gradient(job):
         return Idle.SPENT, Idle.SPENT
     return reason, reason
 

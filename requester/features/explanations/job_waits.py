@@ -1,0 +1,226 @@
+"""Why a job makes no progress, and who decides about its answers: texts that name the remedy."""
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Final
+
+from sqlalchemy import func, select
+
+from contracts.gas_price import WAITS
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import assignment, classes, newcomers
+from gradmarket.market.rules.assignment import Candidate, Opening, Reason
+from gradmarket.market.rules.replication import BEST
+from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
+from gradmarket.market.terms import JobId, JobState, TaskState, Units
+from requester.store import (
+    audited_classes,
+    ballots,
+    jobs,
+    seats,
+    tasks,
+    workers,
+)
+from requester.store.answer_kind import answer_kind_of
+from requester.store.progress import CHAIN, LOOKED_AT, admit_returners, candidates_of, opening_for
+from requester.store.review import review_of
+from requester.store.tables import Account, Job, Task, Trouble, Worker
+from requester.store.work import RowReader
+
+UNCHECKED: Final = "no auditor could check an answer of the workers here: run one of class {} (gradmarket auditor run)"
+VOTED: Final = "; in {:.0f} s a plain majority of {} decides"
+"""What an unaudited class has to wait for besides."""
+FAILING: Final = (
+    "auditors of class {} left an audit of the job unanswered {} times, and {} of {} proven workers are here to vote "
+    "instead: run one with more memory or time (gradmarket auditor run)"
+)
+UNHEARD: Final = "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
+FIRST: Final = itemgetter(0)
+IDLE_S: Final = 30.0
+"""Seconds without a lease or commitment after which a task is told of that nobody asks for, nor works beside."""
+
+
+def chain_trouble(reader: RowReader) -> str:
+    """Returns why nothing is reserved or settled just now; empty where it is."""
+    row = reader.get(Trouble, CHAIN)
+    if row is None or not row.said or row.said.startswith(WAITS):
+        return "" if row is None else row.said
+    return f"the chain cannot be used, and the job goes on once it can: {row.said}"
+
+
+def list_running_jobs(reader: RowReader) -> Sequence[Job]:
+    return reader.session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
+
+
+def count_held_up_jobs(reader: RowReader) -> tuple[int, int]:
+    """Returns how many jobs are paused, and how many have no deposit yet."""
+    held = (JobState.PAUSED, JobState.AWAITING_FUNDS)
+    states = reader.session.scalars(select(Job.state).where(Job.state.in_(held))).all()
+    return states.count(held[0]), states.count(held[1])
+
+
+def why_waiting(reader: RowReader, job: Job, now: float) -> str:
+    """Returns why the job waits; empty while it makes progress (or has ended without a reason)."""
+    if job.state in (JobState.RUNNING, JobState.AWAITING_FUNDS) and (trouble := chain_trouble(reader)):
+        return trouble
+    if job.state != JobState.RUNNING:
+        return job.reason
+    if trouble := review_of(reader).describe_disagreement(reader, job) or _describe_bounded_vote(reader, job, now):
+        return trouble
+    open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
+    if open_task is None:
+        waits = "" if jobs.has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
+        return job.reason or waits
+    mixable = ballots.list_mixable_classes(reader, job, now)
+    if lack := describe_lack(reader, job, open_task, mixable, now):
+        return lack
+    replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
+    busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [open_task])[open_task.round]
+    opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
+    alive = workers.list_live_workers(reader, now, LOOKED_AT)
+    candidates = candidates_of(reader, job, alive, now)
+    reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
+    texts = [in_words(candidate, opening) or "" for candidate in candidates]
+    if None in reasons:
+        return job.reason
+    if Reason.AT_CAPACITY in reasons:
+        at_work = tasks.any_in_flight(reader, [worker.address for worker in alive])
+        idle = now - tasks.load_last_answer(reader, open_task) > IDLE_S and not at_work
+        asking = [
+            Idle.ASKS_NOTHING if reason is Reason.AT_CAPACITY else text
+            for reason, text in zip(reasons, texts, strict=True)
+        ]
+        return job.reason or (_describe_commonest_reason(asking) if idle else "")
+    commonest = _describe_commonest_reason(texts)
+    locked = describe_locked_money(reader, job, alive)
+    return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
+
+
+def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.Mixable, now: float) -> str:
+    """Returns which workers or auditor an open task lacks, and why those here do not do; empty where it lacks none."""
+    spec = jobs.load_spec(job)
+    counted = workers.list_deciding_workers if job.determinism_class is None else workers.list_present_workers
+    present = [(row.determinism_class, workers.build_party(row)) for row in counted(reader, job, now)]
+    leading = assignment.leading_class(present, spec.separation, mixable)
+    have = leading[1] if leading else 0
+    unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
+    if unserved and (unchecked := _describe_unchecked(reader, job, task, present, now)):
+        return unchecked
+    least = _count_least_workers(spec, unserved, job.determinism_class is not None)
+    if have < least and (absence := answer_kind_of(reader, job).describe_absence(reader, job)):
+        return absence
+    if have < least:
+        kinds = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
+        here = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
+        lead = leading[0] if leading else _commonest_class(here)
+        nobody = Opening(JobId(job.id), frozenset(), (), lead, task.offer.price, spec.separation, (), mixable)
+        return "; ".join(
+            filter(
+                None,
+                (f"needs {least} separate workers of {kinds}, has {have}", describe_shortage(here, nobody, mixable)),
+            )
+        )
+    return ""
+
+
+def _is_nobody_audited(reader: RowReader, job: Job, names: Sequence[str], now: float) -> bool:
+    """Returns whether workers are there and no auditor of the job can check an answer of their classes."""
+    servable = audited_classes.list_servable_classes(reader, job, now)
+    return servable is not None and bool(names) and servable.isdisjoint(names)
+
+
+def _describe_unchecked(
+    reader: RowReader, job: Job, task: Task, present: Sequence[tuple[str, object]], now: float
+) -> str:
+    """Returns which auditor the job waits for; empty where it does not, or no longer."""
+    plain, there = jobs.load_spec(job).unaudited_plan, audited_classes.list_servable_classes(reader, job, now)
+    wait = task.created_at + audited_classes.compute_wait_for_audited(reader, job, there or frozenset()) - now
+    if job.determinism_class is not None or (plain is not None and wait <= 0):
+        return ""
+    said = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
+    return said if plain is None else said + VOTED.format(wait, plain.first_wave)
+
+
+def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
+    """Returns a text where too few proven workers are there to vote for auditors that fail; empty elsewhere."""
+    plain = jobs.load_spec(job).unaudited_plan
+    if plain is None or not audited_classes.is_lately_unable(reader, job, now):
+        return ""
+    votes = plain.first_wave
+    have = seats.count_proven(reader, job, ballots.list_mixable_classes(reader, job, now), now, votes)
+    return "" if have >= votes else FAILING.format(job.determinism_class, classes.ATTEMPTS, have, votes)
+
+
+def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:
+    """Returns how many separate workers a task begins with; in a job that `settled` on a class, at least."""
+    if unserved and spec.unaudited_plan is not None:
+        return spec.unaudited_plan.first_wave
+    return min(spec.plan().first_wave, spec.plan(BEST).first_wave) if settled else spec.plan().first_wave
+
+
+def describe_checks(reader: RowReader, job: Job, now: float) -> str:
+    """Returns in one sentence who decides about the job's answers just now, where that depends on an auditor."""
+    spec = jobs.load_spec(job)
+    plain = spec.unaudited_plan
+    if job.ended_at is not None:
+        return ""
+    if plain is None:
+        return UNHEARD if spec.audited and not audited_classes.list_heard_classes(reader, job, now) else ""
+    there = audited_classes.list_servable_classes(reader, job, now) or frozenset()
+    name = job.determinism_class
+    if name is None:
+        here = ", ".join(sorted(there))
+        return f"An auditor of class {here} is there." if there else "No auditor is there yet."
+    if name in there:
+        return f"An auditor of its class, {name}, is there: newcomers work alone, proven workers vote."
+    return (
+        f"No auditor of its class, {name}, is there: a plain majority of {plain.first_wave} decides until one is "
+        "(gradmarket auditor run)."
+    )
+
+
+def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) -> str:
+    """Returns who holds the money that a further reservation lacks; empty where it lacks none."""
+    return _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _describe_stalled(reader, job)
+
+
+def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
+    """Returns a text where the escrow has no free gradient left and absent workers hold reservations in it."""
+    columns = (Account.worker, Account.reserved, Account.earned)
+    accounts = reader.session.execute(select(*columns).where(Account.job_id == job.id)).all()
+    left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
+    gone = {worker: units for worker, units in left.items() if worker not in alive}
+    if not gone or count_free_units(reader, job) >= jobs.compute_reserve_per_gradient(job):
+        return ""
+    gradients = sum(gone.values()) // jobs.compute_reserve_per_gradient(job)
+    return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
+
+
+def count_free_units(reader: RowReader, job: Job) -> int:
+    """Returns the deposited units that are neither reserved nor earned."""
+    accounts = reader.session.execute(select(Account.reserved, Account.earned).where(Account.job_id == job.id)).all()
+    return job.deposited - sum(max(reserved, earned) for reserved, earned in accounts)
+
+
+def _describe_stalled(reader: RowReader, job: Job) -> str:
+    """Returns a text where newcomers that left their places unanswered hold all that newcomers may."""
+    silent = (Account.earned == 0, Account.reserved > 0, Account.stalls > 0, Worker.accepted_at.is_(None))
+    held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
+    count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
+    if units + jobs.compute_reserve_per_gradient(job) <= newcomers.compute_allowance(
+        Units(job.deposited), jobs.round_cost(reader, job)
+    ):
+        return ""
+    gradients = units // jobs.compute_reserve_per_gradient(job)
+    return f"{gradients} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
+
+
+def _commonest_class(candidates: Sequence[Candidate]) -> str:
+    classes = Counter(candidate.determinism_class for candidate in candidates if candidate.determinism_class)
+    return classes.most_common(1)[0][0] if classes else ""
+
+
+def _describe_commonest_reason(reasons: list[str]) -> str:
+    reason = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
