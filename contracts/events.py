@@ -244,6 +244,15 @@ def all_settled_groups(ledger: Ledger, job: int, worker: Address | None = None) 
 
 
 @node_errors()
+def fetch_group_times(ledger: Ledger, job: int, worker: Address) -> dict[int, int]:
+    """Returns the Unix time of the block of each of the job's batches that has a group of this worker."""
+    logs = _fetch_event_logs(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})
+    blocks = {log["args"]["batch"]: log["blockNumber"] for log in logs}
+    times = {number: int(ledger.web3.eth.get_block(number)["timestamp"]) for number in set(blocks.values())}
+    return {batch: times[block] for batch, block in blocks.items()}
+
+
+@node_errors()
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     """Returns the batches of the job with gradients of `worker`."""
     return {

@@ -41,3 +41,8 @@ def fetch_heads(ledger: Ledger, job: int) -> dict[int, LogHead]:
     groups: Sequence[tuple[int, PackedGroup]] = events.all_settled_groups(ledger, job, LOG)
     found = ((number, parse_head(job, group)) for number, group in groups)
     return {number: head for number, head in found if head is not None}
+
+
+def fetch_head_times(ledger: Ledger, job: int) -> dict[int, int]:
+    """Returns when each batch that carries a head was settled, in Unix time. Raises ChainError."""
+    return events.fetch_group_times(ledger, job, LOG)

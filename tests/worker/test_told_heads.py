@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -16,7 +17,7 @@ from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import LeafHashes, PublishedRestart
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FakeMarket
-from tests.worker.test_worker_verify import write_log
+from tests.worker.test_worker_verify import settle, write_log
 from worker.features.verify.told_heads import load_told_heads
 from worker.markets.worker_context import WorkerContext
 
@@ -150,9 +151,61 @@ def test_a_service_that_was_restored_admits_it_and_is_no_liar(
     assert verified() == (0, set())
 
 
+@pytest.mark.parametrize(("at", "excused"), [(1, False), (None, True)])
+def test_a_head_that_a_batch_carries_was_told_when_the_batch_was_settled(
+    fake_market: FakeMarket,
+    worked: Callable[[], WorkerContext],
+    verified: Verified,
+    worker_key: PrivateKey,
+    at: int | None,
+    excused: bool,
+) -> None:
+    """A restore that was over before excuses nothing; this worker was told no head, so the batch's is all it has."""
+    worked()
+    head = write_log(fake_market)
+    settle(fake_market, worker_key, [0, 1, 2], head)
+    fake_market.logged = dict(list(fake_market.logged.items())[:1])
+    admit_restore(fake_market, at or compute_soon())
+    grow(fake_market, b"g", b"h")
+    fake_market.shows_head = True
+    found = verified()[1]
+    assert ("forked_log" in found) is not excused
+
+
 def test_a_head_that_nobody_signed_is_named(
     logging_market: FakeMarket, verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unsigned = logging_market.published_head().model_copy(update={"signature": b"\1" * 65})
     monkeypatch.setattr(logging_market, "published_head", lambda: unsigned)
     assert verified() == (1, {"unsigned_head"})
+
+
+@pytest.mark.parametrize("lie", [None, tell_other_leaves, begin_anew_unadmitted])
+def test_two_observers_find_two_histories_by_one_command(
+    logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None] | None
+) -> None:
+    """The other observer was told the same log later on, or another one."""
+    export = tmp_path / "theirs.json"
+    mine = (tmp_path / "heads").glob("*.jsonl")
+    (path,) = mine
+    before = path.read_bytes()
+    if lie is not None:
+        lie(logging_market)
+    verified()
+    theirs = path.read_bytes().removeprefix(before)
+    path.write_bytes(theirs)
+    done = CliRunner().invoke(app, ["wallet", "heads", "export", str(export), "--data", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    path.write_bytes(before)
+    compared = CliRunner().invoke(app, ["wallet", "heads", "compare", str(export), "--data", str(tmp_path)])
+    assert compared.exit_code == int(lie is not None), compared.output
+    assert ("one history each" in compared.output) is (lie is None)
+    assert ("Both are signed" in compared.output) is (lie is not None)
+
+
+def test_what_is_no_file_of_heads_is_refused(logging_market: FakeMarket, tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text("{}")
+    for file in ("none.json", "missing.json"):
+        done = CliRunner().invoke(app, ["wallet", "heads", "compare", str(tmp_path / file), "--data", str(tmp_path)])
+        assert done.exit_code == 2
+        assert "no heads of logs" in done.output

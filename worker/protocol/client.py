@@ -41,6 +41,8 @@ from worker.protocol.outgoing import FramedPayloads, Payload
 from worker.protocol.signin import Credentials, sign_in
 
 MAX_PAGES: Final = 10
+MOST_LEAVES: Final = 10_000_000
+"""Leaves of a log that are read at most: 32 bytes each on the wire, and a hundred in memory."""
 MAX_ITEMS: Final = 1_000_000
 MAX_LISTING: Final = 2 * 2**30
 """Bytes of all pages of one list."""
@@ -123,7 +125,7 @@ class MarketClient:
     def leaves(self, job: JobId, size: int) -> Iterator[Hash]:
         """Yields the hashes of the log's first `size` leaves, or of as many as there are."""
         first = 0
-        while first < min(size, MAX_ITEMS):
+        while first < min(size, MOST_LEAVES):
             path = f"{_build_job_path(job)}/log/leaves"
             page = self._transport.ask(LeafHashes, "GET", path, params={"first": first, "size": size})
             yield from page.hashes

@@ -1,10 +1,11 @@
 """`wallet verify`: proves everything anew that this worker received, by its records and the chain."""
 
 from worker.feature import WorkerFeature
+from worker.features.verify import head_commands
 from worker.features.verify.self_check import verify
 
 
 class VerifyFeature(WorkerFeature):
     name = "verify"
     needs = ("log",)
-    wallet_commands = {"verify": verify}
+    wallet_commands = {"verify": verify, "heads": head_commands.app}

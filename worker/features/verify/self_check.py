@@ -12,7 +12,7 @@ import typer
 
 from contracts import events
 from contracts.ledger import Ledger
-from contracts.log_heads import fetch_heads, parse_head
+from contracts.log_heads import fetch_head_times, fetch_heads, parse_head
 from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
@@ -163,7 +163,8 @@ class SelfCheck:
         """Compares the log's head with those that this worker was told before, in earlier runs too."""
         path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
         all_heads = partial(fetch_heads, ledger, account.chain_job)
-        check = HeadCheck(market, account.job, account.domain, seen.signer, path, all_heads, self.clock)
+        times = partial(fetch_head_times, ledger, account.chain_job)
+        check = HeadCheck(market, account.job, account.domain, seen.signer, path, all_heads, times, self.clock)
         yield from check.run([head for _, head in list_batch_heads(account, seen)])
         for text in dict.fromkeys(check.restored):
             self.journal.say("restored", f"{account.job}: {text}.", job=account.job)

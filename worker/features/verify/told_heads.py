@@ -27,6 +27,10 @@ COMPARED: Final = 64
 each time."""
 
 
+CARRIED: Final = -1.0
+"""In place of the time at which a head was told, of one that a batch carries: its block has it."""
+
+
 class ToldHead(BaseModel):
     """A head that a market told; `at` in Unix seconds."""
 
@@ -77,6 +81,8 @@ class HeadCheck:
     signer: Address
     path: Path
     fetch_carried: Callable[[], Mapping[int, LogHead]]
+    fetch_times: Callable[[], Mapping[int, int]]
+    """When each of these batches was settled: what it carries was told then."""
     clock: Callable[[], float]
     restored: list[str] = field(default_factory=list)
 
@@ -93,7 +99,7 @@ class HeadCheck:
             return
         before = {(one.head.size, one.head.root): (one.head.struct(), one.at) for one in told[-COMPARED:]}
         drawn = random.SystemRandom().sample(carried, min(COMPARED, len(carried)))
-        before |= {(head.size, head.root): (head, 0.0) for head in drawn}
+        before |= {(head.size, head.root): (head, CARRIED) for head in drawn}
         forks = [(why, *one) for one in before.values() if (why := self._find_fork(one[0], shown))]
         leaves = list(self.market.leaves(self.job, shown.size)) if forks else []
         for why, old, at in forks:
@@ -126,8 +132,16 @@ class HeadCheck:
         self, leaves: Sequence[Hash], old: LogHead, at: float, shown: PublishedHead
     ) -> PublishedRestart | None:
         """Takes no admission of a time to come: one would excuse whatever is told until then."""
-        now = self.clock()
+        now, at = self.clock(), self._find_batch_time(old) if at == CARRIED else at
         past = [restart for restart in shown.restarts if restart.at <= now + log.SKEW_S]
         if not shown.restarts or len(leaves) != shown.size or GrowingTree(leaves).compute_root() != shown.root:
             return None
         return log.find_admission(leaves, past, old, at, self.fetch_carried())
+
+    def _find_batch_time(self, head: LogHead) -> float:
+        """Returns when the first batch that carries this head was settled; later than any restore where none is."""
+        times = self.fetch_times()
+        told = [
+            times[number] for number, carried in self.fetch_carried().items() if carried == head and number in times
+        ]
+        return float(min(told, default=2**62))

@@ -1,0 +1,179 @@
+"""`gradmarket wallet heads …`: two observers of a job's log hold the heads that they were told against each other.
+
+A service that shows each of them another history is found by any two: both heads are signed, and nothing connects them.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contracts import events
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.features import log
+from gradmarket.market.fields import HashField
+from gradmarket.market.rules.proof import is_signed_by
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.user_files import check_writable
+from worker import wallet
+from worker.features.verify import told_heads
+from worker.features.verify.told_heads import ToldHead
+from worker.journal import Journal
+from worker.money import known_chains
+from worker.money.account_store import JobAccount
+from worker.money.chain_view import ledger_of
+from worker.money.ownership import open_account_store
+from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
+from worker.protocol.client import MarketClient
+from worker.settings import WorkerSettings
+
+MARKET_S: Final = 5.0
+MOST_BYTES: Final = 2**26
+app = typer.Typer(no_args_is_help=True, help="The heads of jobs' logs that this wallet was told, to compare.")
+Prove = Callable[[int, int], Sequence[bytes] | None]
+"""Returns what connects a log of so many leaves with a longer one; None where nothing does."""
+
+
+class ObservedJob(BaseModel):
+    """A job's heads as one observer was told them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    instance: HashField
+    chain_job: int = Field(ge=0)
+    job: str = Field(max_length=64)
+    heads: tuple[ToldHead, ...]
+
+
+class ObservedHeads(BaseModel):
+    """What `wallet heads export` writes."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    jobs: tuple[ObservedJob, ...]
+
+
+@dataclass(frozen=True)
+class HeadFork:
+    """Two signed heads of one log that nothing connects: whoever signed both is convicted by them."""
+
+    one: ToldHead
+    other: ToldHead
+    why: str
+
+
+def find_forks(heads: Sequence[ToldHead], domain: Domain, signer: Address, prove: Prove) -> Iterator[HeadFork]:
+    """Yields each two heads in a row, by their sizes, of which the first is no beginning of the second.
+
+    One line of heads that each begins the next has one history. What the signer did not sign is passed over.
+    """
+    signed = [one for one in heads if is_signed_by(domain, one.head.struct(), one.head.signature, signer)]
+    distinct = {(one.head.size, one.head.root): one for one in signed}
+    for one, other in pairwise(distinct[key] for key in sorted(distinct)):
+        small, large = one.head.struct(), other.head.struct()
+        path = None if small.size == large.size else prove(small.size, large.size)
+        if why := log.find_fork(small, large, path):
+            yield HeadFork(one, other, why)
+
+
+@app.command("export")
+def export_command(
+    file: Annotated[Path, typer.Argument(help="File for the heads, as JSON.")],
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the signed heads of jobs' logs that this wallet was told, for another observer to compare."""
+    settings = add_wallet_passphrase(settings_of(data=data, passphrase_file=passphrase_file))
+    told = ObservedHeads(jobs=tuple(job for _, job in _list_observed(settings)))
+    check_writable(file).write_text(told.model_dump_json(indent=1) + "\n")
+    count = sum(len(job.heads) for job in told.jobs)
+    Journal(as_json).say("heads", f"{count} heads of {len(told.jobs)} jobs are in {file}.", heads=count, file=str(file))
+
+
+@app.command("compare")
+def compare_command(
+    file: Annotated[Path, typer.Argument(help="What another observer's `wallet heads export` wrote.")],
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold another observer's heads against this wallet's own: is one job's log shown as two histories?
+
+    Signers are read from the chain. Ends with 1 where two heads do not connect.
+    """
+    journal, theirs = Journal(as_json), load_observed_heads(file)
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    by_job = defaultdict[tuple[Hash, int], list[ToldHead]](list)
+    for job in theirs.jobs:
+        by_job[job.instance, job.chain_job] += job.heads
+    forks, shared = 0, 0
+    for account, mine in _list_observed(settings):
+        others = by_job.get((mine.instance, mine.chain_job), [])
+        if not others:
+            continue
+        shared += 1
+        for fork in _compare_job(settings, account, mine, others, journal):
+            forks += 1
+            both = [one.model_dump(mode="json") for one in (fork.one, fork.other)]
+            text = f"{account.job}: {fork.why}. Both are signed: keep this file and {file}."
+            journal.say("fork", text, job=account.job, heads=both)
+    said = f"{shared} jobs in common: {'one history each' if not forks else f'{forks} forks'}."
+    journal.say("compared", said if shared else "No job in common: nothing is compared.", jobs=shared, forks=forks)
+    raise typer.Exit(1 if forks else 0)
+
+
+def load_observed_heads(file: Path) -> ObservedHeads:
+    """Raises Refused where it is no such file."""
+    remedy = "name what `gradmarket wallet heads export FILE` wrote"
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise Refused(f"{file} has more than {MOST_BYTES} bytes", remedy)
+        return ObservedHeads.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise Refused(f"{file} has no heads of logs: {str(error).splitlines()[0]}", remedy) from None
+
+
+def _list_observed(settings: WorkerSettings) -> Iterator[tuple[JobAccount, ObservedJob]]:
+    me = wallet.load_wallet(settings.data, settings.secret).address
+    for account in open_account_store(settings.data, me).accounts:
+        instance = Hash(account.instance)
+        told = told_heads.load_told_heads(told_heads.file_of(settings.data, instance, account.chain_job))
+        if told:
+            fields = {"instance": instance, "chain_job": account.chain_job, "job": account.job}
+            yield account, ObservedJob(**fields, heads=tuple(told))
+
+
+def _compare_job(
+    settings: WorkerSettings, account: JobAccount, mine: ObservedJob, others: Sequence[ToldHead], journal: Journal
+) -> Iterator[HeadFork]:
+    """Heads of one size need no market; it proves what connects others, and says so where it does not answer."""
+    heads = [*mine.heads, *others]
+    facts = known_chains.load_chain_facts(settings.data, Hash(account.instance))
+    signer = events.opened_job(ledger_of(settings.node, facts), account.chain_job).signer
+    until = time.monotonic() + MARKET_S
+    market = MarketClient(mine.heads[-1].market, lambda _seconds: time.monotonic() < until)
+
+    def prove(small: int, large: int) -> Sequence[bytes] | None:
+        proof = market.prove_prefix(JobId(account.job), small, large)
+        return None if proof is None else proof.path
+
+    try:
+        yield from find_forks(heads, account.domain, signer, prove)
+    except MarketError as error:
+        equal = [one for one in find_forks(heads, account.domain, signer, lambda _small, _large: ()) if _is_alike(one)]
+        text = f"{account.job}: its market does not answer, so only heads of one size are compared: {error}"
+        journal.say("market_silent", text, job=account.job)
+        yield from equal
+    finally:
+        market.close()
+
+
+def _is_alike(fork: HeadFork) -> bool:
+    return fork.one.head.size == fork.other.head.size
