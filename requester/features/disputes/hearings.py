@@ -187,10 +187,11 @@ def _store_hearing(
 def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float | None:
     """Plays the hearing again from what is written down, and writes down what comes next."""
     terms, now = terms_of(context.domain, scene.offer_digest, hearing), context.clock()
+    ruling: SignedRuling | None
     try:
         with open_referee_course(context, scene.publication, scene.offer, scene.threads) as here:
             referee = play_hearing(terms, here.course, hearing.questions, scene.body).referee
-            if referee.verdict is None and referee.operation is not None:
+            if not referee.is_decided() and referee.operation is not None:
                 _compute_operation(here, referee, referee.operation)
             elif now > referee.asked.until:
                 referee.expire(referee.asked.until + 1)
@@ -199,7 +200,7 @@ def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float 
         ruling = _sign_ruling(context, scene, hearing, frozenset(), None, f"the referee cannot go on: {error}")
     else:
         found = referee.verdict
-        ruling = found and _sign_ruling(context, scene, hearing, found.wrong, found.leaf, found.why)
+        ruling = _sign_ruling(context, scene, hearing, found.wrong, found.leaf, found.why) if found else None
     with context.begin() as work:
         hand = in_hand.lock_task_if_free(work, scene.task)
         if hand is None:

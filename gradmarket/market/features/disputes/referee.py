@@ -147,6 +147,9 @@ class Referee:
         self.question, self._number, self._until = question, self._number + 1, now + self.terms.answer_s
         self._answers = {}
 
+    def is_decided(self) -> bool:
+        return self.verdict is not None
+
     @property
     def asked(self) -> DisputeQuestion:
         """Returns the question that is open, for the referee to sign."""

@@ -41,10 +41,10 @@ def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], 
     referee = Referee(terms, course, asked[0].until - terms.answer_s) if asked else Referee(terms, course, 0)
     for number, each in enumerate(asked):
         due = referee.question, referee.asked.number, referee.asked.until
-        if referee.verdict is not None or due != (Question(each.asked, each.level, each.place), number, each.until):
+        if referee.is_decided() or due != (Question(each.asked, each.level, each.place), number, each.until):
             raise Refused(f"question {number} is not the one that its rules ask then")
         for said in each.answers:
-            if referee.verdict is not None:  # by the answer before
+            if referee.is_decided():  # by the answer before
                 break
             held = body(number, said)
             if held is None and said.size <= referee.most_bytes:
