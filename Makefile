@@ -24,6 +24,7 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CARD_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 CHAIN := contracts/node_modules/.package-lock.json
+FORGED := contracts/cache/compiled
 
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 CORES := $(shell getconf _NPROCESSORS_ONLN)
@@ -65,7 +66,7 @@ ifeq ($(shell command -v anvil),)
 install: $(CHAIN)
 endif
 
-develop: $(DEVELOP) $(CHAIN)
+develop: $(DEVELOP) $(CHAIN) $(FORGED)
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or newer, or make PYTHON=/its/path"; exit 1; }
@@ -93,6 +94,11 @@ $(CHAIN): contracts/package-lock.json | $(INSTALLED)
 	fi
 	echo "Installing Anvil and the contract tools into contracts/node_modules"
 	"$${npm[@]}" --prefix contracts ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+$(FORGED): $(wildcard contracts/foundry.toml contracts/src/*.sol contracts/test/*.sol contracts/test/*/*.sol) | $(CHAIN)
+	@echo "Compiling the contracts' tests into contracts/out"
+	$(BIN)/python -m contracts.build_artifacts tests
 	touch $@
 
 demo: install

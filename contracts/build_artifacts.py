@@ -1,10 +1,13 @@
 """Compiles the contracts and writes artifacts/*.json: `python -m contracts.build_artifacts`.
 
+With the argument `tests` it compiles the contracts' tests in their place, which takes forge half a minute once.
+
 The files depend on the sources and the settings alone, so that a test can compile again and compare.
 """
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -18,9 +21,18 @@ NAMES: Final = ("GradMarket", "GradToken")
 
 
 def main() -> None:
+    if sys.argv[1:] == ["tests"]:
+        compile_tests()
+        return
     FOLDER.mkdir(exist_ok=True)
     for name, artifact in build_all().items():
         (FOLDER / f"{name}.json").write_text(render_artifact(artifact), encoding="utf-8")
+
+
+def compile_tests() -> None:
+    """Compiles all that `forge test` runs, into its cache; raises CalledProcessError if that fails."""
+    command = [str(toolchain.locate_tool("forge")), "test", "--list", "--quiet"]
+    subprocess.run(command, cwd=toolchain.HERE, env=toolchain.build_node_environment(), check=True)
 
 
 def build_all() -> dict[str, dict[str, Any]]:

@@ -23,6 +23,7 @@ from contracts.local import CHAIN_ID, LocalChain
 from gradmarket.demo import service as demo_service
 from gradmarket.demo.service import Service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, plays_deep, postgres_server
+from tests.durations import load_file_seconds
 from tests.lanes import file_of, leave_later_cases, record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 from tests.patience import PATIENCE_S, TEST_S
@@ -56,10 +57,10 @@ demo_service.START_S = PATIENCE_S  # type: ignore[misc]
 
 HERE = Path(__file__).parent
 LONGEST = (
+    "sdk/test_train.py",  # and all of the town
     "attacks/test_attacks.py",
     "attacks/test_attacks_alone.py",
     "benchmarks/test_smallest.py",
-    "sdk/test_train.py",  # and all of the town
     "containers/test_deployed_in_containers.py",
     "e2e/test_readme.py",
     "e2e/test_deployed.py",
@@ -70,14 +71,7 @@ LONGEST = (
     "e2e/test_page_wallet.py",
     "worker/test_worker_process.py",
     "contracts/test_forge.py",
-    "features/secure_sums/test_secagg_round.py",
-    "graphdoc/test_runner_failures.py",
-    "fuzz/test_corpus.py",
     "requester/test_any_order.py",
-    "requester/test_audits.py",
-    "requester/test_assigning.py",
-    "requester/test_disclosure.py",
-    "features/secure_sums/test_secure_sums.py",
 )
 
 
@@ -90,7 +84,8 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files begin first: whoever has one left when all others are done is waited for.
+    """The longest files begin first: whoever has one left when all others are done is waited for. How long those of
+    `make test` take is in tests/durations.json.
 
     With ORDER in the environment, a number, files and the tests of each come in an order of its own.
     """
@@ -98,8 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not plays_deep():
         items[:], left = leave_later_cases(items)
         config.hook.pytest_deselected(items=left)
-    ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    ranks, seconds = {HERE / name: rank for rank, name in enumerate(LONGEST)}, load_file_seconds()
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -seconds.get(file_of(item.nodeid), 0.0)))
     strangers = {file_of(item.nodeid) for item in items if lives_in_town(item)} - set(NEIGHBOURS)
     assert not strangers, f"tests.town.NEIGHBOURS lacks {strangers}: they would start a town of their own"
     if order := os.environ.get("ORDER"):

@@ -17,6 +17,7 @@ import pytest
 
 PHASES: Final = ("setup", "call", "teardown")
 CPU: Final = "cpu"
+COMMITTED: Final = Path(__file__).with_suffix(".json")
 SLOW_S: Final = 1.0
 
 Seconds = dict[str, float]
@@ -71,6 +72,12 @@ class DurationsRecorder:
     def pytest_sessionfinish(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(summarize_durations(self.seconds), indent=1) + "\n")
+
+
+def load_file_seconds() -> dict[str, float]:
+    """Returns how long each file took in the run of `make test` that is committed."""
+    files: dict[str, Seconds] = json.loads(COMMITTED.read_text())["files"]
+    return {name: sum(took[phase] for phase in PHASES) for name, took in files.items()}
 
 
 def summarize_durations(seconds: dict[str, Seconds]) -> dict[str, object]:

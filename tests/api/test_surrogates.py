@@ -23,6 +23,7 @@ from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 from tests.databases import new_sqlite
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.hypothesis
@@ -42,7 +43,7 @@ CONTROL: Final = bytes([*range(32), 127])
 ODD: Final = st.text(st.sampled_from(HALVES + "az09/%&=.-:"), min_size=1, max_size=40)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["postgresql", pytest.param("sqlite", marks=FULL)])
 def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("surrogates")
     deployments.write_deployment(deployment, data / "deployment.json")

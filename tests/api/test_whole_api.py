@@ -26,7 +26,9 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = 8
+pytestmark = pytest.mark.hypothesis
+
+EXAMPLES = 3 if settings.get_current_profile_name() == "tests" else 8
 BOUNDED = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -17,6 +17,7 @@ from tests.lanes import FULL
 from tests.source_tree import ROOT
 
 
+@FULL
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a card")
 def test_a_machine_without_a_driver_says_so_in_one_line() -> None:
     command = [sys.executable, "-m", "benchmarks.cards"]

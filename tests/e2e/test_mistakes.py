@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from gradmarket import mistakes
 from gradmarket.cli import app
+from tests.lanes import leave_to_full
 from tests.source_tree import PACKAGES
 from worker import wallet
 
@@ -41,6 +42,8 @@ SOUND: Final[dict[str, str | None]] = {
 """What an option gets that is not the one tried, so that no command finds a service, a chain or much to do."""
 WORDS: Final = ("", "nobody", "-1", "1e400", "http://[", "\udcff")
 JUNK: Final = tuple(f"junk{suffix}" for suffix in ("", ".npz", ".npy", ".parquet", ".csv", ".jsonl", ".safetensors"))
+SHARE: Final = 4
+"""`make test` tries every fourth wrong word of a parameter, `make test-all` all of them."""
 TEXTS: Final = {"array.json": "[1]", "deep.json": "[" * 100_000, "empty.json": ""}
 PLACES: Final = ("/proc/nope", "junk/below", "x" * 300, "\udcff/nope", *JUNK, *TEXTS)
 """Neither a folder that can be used or made, nor a file with anything in it that makes sense."""
@@ -83,13 +86,14 @@ def holds_a_path(parameter: Any) -> bool:
     return "FILE" in (parameter.metavar or "") or parameter.type_descriptor.annotation in (Path, Path | None)
 
 
-def tries(command: Any) -> Iterator[list[str]]:
+def tries(command: Any, share: int = 1) -> Iterator[list[str]]:
+    """Of the wrong words for each parameter, every `share`-th: those of the next parameter begin with the next word."""
     yield [*required(command), "--no-such-option"]
     yield [*required(command), "too", "many", "words"]
-    for parameter in command.params:
+    for number, parameter in enumerate(command.params):
         if parameter.name in ("help", "as_json") or getattr(parameter, "is_flag", False):
             continue
-        for word in wrong(parameter):
+        for word in wrong(parameter)[number % share :: share]:
             given = [word] if parameter.param_type_name == "argument" else [parameter.opts[0], word]
             yield [*required(command, parameter), *given]
         if parameter.param_type_name == "option":
@@ -115,9 +119,10 @@ def call(words: list[str]) -> Result:
     return CliRunner().invoke(app, words)
 
 
+@pytest.mark.parametrize("share", leave_to_full([SHARE, 1]))
 @pytest.mark.parametrize("path", TREE, ids=" ".join)
-def test_no_wrong_argument_ends_in_a_traceback(path: tuple[str, ...], place: Path) -> None:
-    for words in tries(TREE[path]):
+def test_no_wrong_argument_ends_in_a_traceback(path: tuple[str, ...], share: int, place: Path) -> None:
+    for words in tries(TREE[path], share):
         done = call([*path, *words])
         said = (path, words, done.output[-800:])
         assert done.exception is None or isinstance(done.exception, SystemExit), said

@@ -11,6 +11,7 @@ from gradmarket.market.wire.poll import LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.store.tables import Replica, Reputation
 from tests.kit.behaviour import NOISE, filled, scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
@@ -96,7 +97,7 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
     return [one for one in fresh if market.replicas(one)]
 
 
-@pytest.mark.parametrize("claims_a_fault", [False, True])
+@pytest.mark.parametrize("claims_a_fault", leave_to_full([True, False]))
 def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_time(
     new_floor: NewFloor, claims_a_fault: bool
 ) -> None:
@@ -124,7 +125,7 @@ def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_t
 
 
 def test_a_newcomer_that_delivers_is_kept_from_its_proof_by_no_leaver(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=30, replication={"audit": 1e-9})
+    market, auditor = open_job(new_floor, rounds=15, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(3)]
     prove(market, *honest)
     newcomer = market.worker()

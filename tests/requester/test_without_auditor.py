@@ -12,6 +12,7 @@ from requester.features.explanations import job_waits
 from requester.store import audited_classes, workers
 from requester.store.tables import AuditedClass, Job, Task, Worker
 from tests.kit.behaviour import NOISE, filled, scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -154,7 +155,7 @@ def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: N
     assert market.replicas(honest)
 
 
-@pytest.mark.parametrize("idle", [1, 3])
+@pytest.mark.parametrize("idle", leave_to_full([1, 3]))
 def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewFloor, idle: int) -> None:
     """They poll for ever: one is no reason to wait for its class, nor are three for the job to settle on it."""
     market = new_floor(rounds=2, **PROVEN)

@@ -29,6 +29,7 @@ from gradmarket.compute.own_machine import (
 from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.runner.driver import Card, Cards
+from tests.lanes import leave_to_full
 
 SMALL = RunnerSettings(memory_bytes=2**30)
 ALL = float(len(os.sched_getaffinity(0)))
@@ -141,7 +142,7 @@ def two_cards() -> Cards:
     return Cards("580", tuple(Card(number, "H100", f"GPU-{number}", "sm_90", 2**36, 2**35) for number in (998, 999)))
 
 
-@pytest.mark.parametrize(("found", "word"), [(no_driver, "no driver"), (two_cards, "CUDA|driver|card")])
+@pytest.mark.parametrize(("found", "word"), leave_to_full([(no_driver, "no driver"), (two_cards, "CUDA|driver|card")]))
 def test_a_card_that_is_there_and_unusable_is_a_loud_warning_or_an_error(
     found: Callable[[], Cards], word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ from gradmarket.market.views.trust_views import ReputationView
 from gradmarket.market.wire.poll import Lease, OfferFields, SignedVerdict
 from graphdoc.runner.driver import CardLoad, Management
 from tests.chromium import chromium, needs_chromium
+from tests.lanes import FULL
 from tests.offers import offer
 from tests.patience import PATIENCE_S, wait_for_end, wait_until
 from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
@@ -219,6 +220,7 @@ def test_it_listens_on_this_machine_alone_and_says_a_taken_port(
     assert "--page" in done.stderr
 
 
+@FULL
 @needs_chromium
 def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Working) -> None:
     with chromium() as browser:
