@@ -12,21 +12,18 @@ from requester.api.paging import encode_cursor
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, EXPECTED, JOB
-from tests.databases import new_sqlite
-from tests.lanes import FULL
 
 HALF = "\ud800"
 WORDS = {"determinism_class": HALF, "jobs": [HALF], "vouchers_for": [HALF], "known": {HALF: "leased"}}
 KEYS = [HALF, "a\0", "x", 1, 1.5, 2**62, -1, True, None, [], {}]
 
 
-@pytest.fixture(scope="module", params=["postgresql", pytest.param("sqlite", marks=FULL)])
-def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+@pytest.fixture(scope="module")
+def here(postgres, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+    """On PostgreSQL, which takes fewer texts; test_texts_on_sqlite asks the same of one on SQLite."""
     data = tmp_path_factory.mktemp("odd")
     deployments.write_deployment(deployment, data / "deployment.json")
-    shared = request.param == "postgresql"
-    database = request.getfixturevalue("postgres").new() if shared else new_sqlite(data)
-    with serving(RequesterSettings(data=data, rpc=anvil.url, database=database)) as made:
+    with serving(RequesterSettings(data=data, rpc=anvil.url, database=postgres.new())) as made:
         yield made
 
 

@@ -22,8 +22,6 @@ from contracts import deployment as deployments
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
-from tests.databases import new_sqlite
-from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.hypothesis
@@ -43,13 +41,12 @@ CONTROL: Final = bytes([*range(32), 127])
 ODD: Final = st.text(st.sampled_from(HALVES + "az09/%&=.-:"), min_size=1, max_size=40)
 
 
-@pytest.fixture(scope="module", params=["postgresql", pytest.param("sqlite", marks=FULL)])
-def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+@pytest.fixture(scope="module")
+def here(postgres, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+    """On PostgreSQL, which takes fewer texts; test_texts_on_sqlite asks the same of one on SQLite."""
     data = tmp_path_factory.mktemp("surrogates")
     deployments.write_deployment(deployment, data / "deployment.json")
-    shared = request.param == "postgresql"
-    database = request.getfixturevalue("postgres").new() if shared else new_sqlite(data)
-    with serving(RequesterSettings(data=data, rpc=anvil.url, database=database)) as made:
+    with serving(RequesterSettings(data=data, rpc=anvil.url, database=postgres.new())) as made:
         yield made
 
 

@@ -347,7 +347,7 @@ def test_a_worker_asks_by_itself_for_as_long_as_an_audit_may_come(
 
 def test_a_clock_that_was_an_hour_ahead_keeps_no_state_from_an_audit() -> None:
     """An audit waits for a lease and an upload; who brings nothing by then has a strike."""
-    context: Any = SimpleNamespace(bench=SimpleNamespace(windowed=Windowed(1e9, 60.0)))
+    context: Any = SimpleNamespace(lanes=SimpleNamespace(windowed=Windowed(1e9, 60.0)))
     states: Any = WindowStates(context, SimpleNamespace())
     states._asked_at = 1e9 + 3600.0
     assert states._is_time(1e9 + 1.0)
