@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from gradmarket import mistakes
 from gradmarket.cli import app
-from tests.lanes import leave_to_full
+from tests.lanes import FULL
 from tests.source_tree import PACKAGES
 from worker import wallet
 
@@ -119,9 +119,18 @@ def call(words: list[str]) -> Result:
     return CliRunner().invoke(app, words)
 
 
-@pytest.mark.parametrize("share", leave_to_full([SHARE, 1]))
 @pytest.mark.parametrize("path", TREE, ids=" ".join)
-def test_no_wrong_argument_ends_in_a_traceback(path: tuple[str, ...], share: int, place: Path) -> None:
+def test_no_wrong_argument_ends_in_a_traceback(path: tuple[str, ...], place: Path) -> None:
+    check_wrong_words(path, SHARE)
+
+
+@FULL
+@pytest.mark.parametrize("path", TREE, ids=" ".join)
+def test_none_of_all_wrong_arguments_ends_in_a_traceback(path: tuple[str, ...], place: Path) -> None:
+    check_wrong_words(path, 1)
+
+
+def check_wrong_words(path: tuple[str, ...], share: int) -> None:
     for words in tries(TREE[path], share):
         done = call([*path, *words])
         said = (path, words, done.output[-800:])
