@@ -11,8 +11,8 @@ from gradmarket.compute.card_checks import check_cards
 from gradmarket.compute.machine import Unfit
 from tests.kit.stand_in_card import install_driver, make_nodes
 from tests.worker.fake_market import FakeMarket, Server
-from worker.cli import check_command
 from worker.cli.worker_commands import app
+from worker.features import machine_check
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_worker_check_shows_what_would_compute(monkeypatch: pytest.MonkeyPatch) 
 
 
 def check_market(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setattr(check_command, "measure_speed", lambda _runner: 1e9)
+    monkeypatch.setattr(machine_check, "measure_speed", lambda _runner: 1e9)
     shown = CliRunner().invoke(app, ["check", "--device", "cpu", "--market", server.url, "--json"])
     assert shown.exit_code == 0, shown.output
     told: dict[str, str] = json.loads(shown.output.splitlines()[-1])

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from contracts import OTHERS
-from worker.cli.check_command import check
 from worker.cli.wallet_commands import app as wallet_app
 from worker.features import FEATURES
 from worker.journal import Journal
@@ -26,7 +25,6 @@ from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")
-app.command("check")(check)
 for feature in FEATURES:
     for name, command in feature.commands.items():
         app.command(name)(command)

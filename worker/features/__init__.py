@@ -1,4 +1,4 @@
-"""Features: each folder is one. Delete it and its line here, and it is gone."""
+"""Features: each folder or file is one. Delete it and its line here, and it is gone."""
 
 from typing import Final
 
@@ -6,6 +6,7 @@ from worker.feature import WorkerFeature
 from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
 from worker.features.disputes import DisputesFeature
+from worker.features.machine_check import MachineCheckFeature
 from worker.features.owner_page import OwnerPageFeature
 from worker.features.private import HeldRowsFeature
 from worker.features.secure_sums import MaskedAnswersFeature
@@ -15,6 +16,7 @@ from worker.features.watchtower import WatchtowerFeature
 from worker.features.windows import WindowStatesFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
+    MachineCheckFeature(),
     OwnerPageFeature(),
     StakingFeature(),
     WatchtowerFeature(),

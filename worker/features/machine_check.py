@@ -26,6 +26,7 @@ from gradmarket.market.terms import Amount, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.runner import Runner
 from worker import wallet
+from worker.feature import WorkerFeature
 from worker.journal import Journal
 from worker.markets.expected_pay import LOOKED_AT
 from worker.options import DeviceOption, JsonOption, settings_of
@@ -179,3 +180,8 @@ def _describe_job(job: CheckedJob, money: TokenUnit) -> str:
     if job.expected is not None:
         text += f" By its newest rounds, one more worker earns {money.about(job.expected)} an hour."
     return text
+
+
+class MachineCheckFeature(WorkerFeature):
+    name = "machine_check"
+    commands = {"check": check}
