@@ -8,6 +8,7 @@ uploads while it computes.
 import os
 import random
 from collections.abc import Iterator
+from typing import Final
 
 from benchmarks.figure import Figure
 from benchmarks.rig.child import cpu_s, drop, task
@@ -22,12 +23,13 @@ PREFIX = "wan.utilisation.gpt10m"
 LINK = Link(110, 500)
 ROWS, STEPS, TRIED = sized((8, 100, 4), (1, 2, 1))
 COUNT = int(os.environ.get("WAN_ROUNDS", sized("3", "1")))
+CASES: Final = (("", 1, 0), (".ahead", 2, 1))
 CODES = {"uplink": {"codec": "two_bit"}, "downlink": {"codec": "two_bit"}}
 
 
 def measure() -> Iterator[Figure]:
     seconds = STEPS * inner_step_s()
-    for name, leases, overlap in (("", 1, 0), (".ahead", 2, 1)):
+    for name, leases, overlap in sized(CASES, CASES[1:]):
         relay = Relay(LINK, seldom(random.Random(0), 1 << 22))
         with relayed(relay), service(shared=False, settings={"GRADMARKET_URL": relay.url}) as here:
             pace = Pace(seconds, leases, warm=1 + 3 * overlap, job=CODES | {"overlap": overlap})

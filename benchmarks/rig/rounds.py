@@ -83,7 +83,10 @@ class Pace:
 
 
 def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace = Pace()) -> Rounds:
-    """Two tasks a round, a worker for each replica. Each round ends when its parameters are published."""
+    """Two tasks a round, a worker for each replica, or in the smallest run one for both.
+
+    Each round ends when its parameters are published.
+    """
     job = here.post(
         model={"architecture": model.architecture, "arguments": model.arguments},
         data={"manifest": packed(here, model)},
@@ -93,7 +96,7 @@ def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace 
         replication={"name": "fixed", "replicas": replicas, "max_replicas": replicas},
         **pace.job,
     )
-    with _workers(here, 2 * replicas, pace) as workers:
+    with _workers(here, sized(2 * replicas, replicas), pace) as workers:
         latest_s = PATIENCE_S + 3 * pace.seconds * (pace.warm + count)
         _wait(here, job, pace.warm, latest_s)
         before, others = here.cpu_s(), sum(map(_cpu_s, workers))
