@@ -56,6 +56,8 @@ PRELOADED: Final = (
     "celery",
 )
 """The dearest imports of the tests."""
+HANGS_S: Final = 180
+"""After which a test that waits for ever fails: long enough for one without a fault on a busy machine."""
 _OWN: Final = re.compile(r"(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*?\])?)?)")
 
 
@@ -94,7 +96,7 @@ class Copy:
     def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str, float]:
         """Returns pytest's exit code, the test that failed, and the processor's seconds; None where they are more."""
         words = ["-x", "-n", "0", "-rfE", "--disable-warnings", "--tb=no", "-p", "no:cacheprovider"]
-        words += ["-m", self.lane] if self.lane else []
+        words += ["--timeout", str(HANGS_S), *(("-m", self.lane) if self.lane else ())]
         words += [word for name in self.broken for word in ("--deselect", name)]
         with TemporaryFile() as output:
             pid = os.fork()
