@@ -23,6 +23,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc import tensors
 from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
+from graphdoc.document.graph import Document
 from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
@@ -70,6 +71,8 @@ class PublishedModel:
     peak_bytes: int
     child: str
     """Whose documents are known: PUBLISHING or BOUNDING."""
+    step: Step
+    """The job's, with a microbatch where none was named and all rows at once do not fit."""
 
 
 class ModelRunner:
@@ -100,8 +103,12 @@ class ModelRunner:
         with self._lock:
             self._runner.close()
 
-    def ready(self, blobs: Blobs, spec: JobSpec, manifest: Manifest) -> PublishedModel:
-        """Builds a ready architecture for the job's data and publishes it."""
+    def ready(self, blobs: Blobs, spec: JobSpec, manifest: Manifest, room: int | None = None) -> PublishedModel:
+        """Builds a ready architecture for the job's data and publishes it.
+
+        Where the job names no microbatch, a task takes as many rows at once as fit into `room`, the bytes of workers'
+        devices: these losses are means over rows. With running statistics it would be another model.
+        """
         if not isinstance(spec.model, ReadyModel):
             raise JobRefused("model", "is not a ready architecture")
         if manifest.labelled is None:
@@ -120,20 +127,25 @@ class ModelRunner:
             metrics=metrics,
             parameters=parameters,
         )
-        return self._describe_model(blobs, spec, named, PUBLISHING)
+        return self._describe_model(blobs, spec, named, PUBLISHING, room)
 
     def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
         """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
         return self._describe_model(blobs, spec, model, BOUNDING)
 
-    def _describe_model(self, blobs: Blobs, spec: JobSpec, model: DocumentModel, child: str) -> PublishedModel:
+    def _describe_model(
+        self, blobs: Blobs, spec: JobSpec, model: DocumentModel, child: str, room: int | None = None
+    ) -> PublishedModel:
         with self._lock:
             self._runner.turn(child, publishes=child == PUBLISHING)
             loaded = self._runner.load(blobs.read(model.document))
-            bounded = self._runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
-            self._check_step_memory(spec.step, bounded.peak_bytes)
-            estimate = compute_task_cost(loaded, bounded, spec.step)
-            ranges = self._runner.ranges(spec.step.pass_rows)
+            layout, step = build_layout(loaded), spec.step
+            if room is not None and step.microbatch is None and not any(layout.of("buffer")):
+                step = self._choose_microbatch(step, loaded, min(room, self._step_memory))
+            bounded = self._runner.bound(*step.pass_sizes, by_row=step.by_row)
+            self._check_step_memory(step, bounded.peak_bytes)
+            estimate = compute_task_cost(loaded, bounded, step)
+            ranges = self._runner.ranges(step.pass_rows)
         _check_finite(
             tensors.unpack_tensors(blobs.read(model.parameters), loaded.state), [e.name for e in loaded.trainable]
         )
@@ -147,14 +159,29 @@ class ModelRunner:
             evaluation=model.evaluation,
             metrics=model.metrics,
             parameters=model.parameters,
-            layout=build_layout(loaded),
+            layout=layout,
             counters=loaded.counters,
             inputs=loaded.batch(1),
             ranges=ranges,
             flops=estimate.operations,
             peak_bytes=estimate.memory,
             child=child,
+            step=step,
         )
+
+    def _choose_microbatch(self, step: Step, document: Document, room: int) -> Step:
+        """Returns the step with the most rows at once, halved as often as needed, whose task fits into `room` bytes.
+
+        The step as it is where all rows do, or not one.
+        """
+        rows = step.pass_rows
+        while rows:
+            smaller = step if rows == step.pass_rows else step.model_copy(update={"microbatch": rows})
+            bounded = self._runner.bound(*smaller.pass_sizes, by_row=step.by_row)
+            if compute_task_cost(document, bounded, smaller).memory <= room:
+                return smaller
+            rows //= 2
+        return step
 
     def _check_step_memory(self, step: Step, peak: int) -> None:
         """Raises JobRefused where a pass of the current document takes too much, with the microbatch that would fit."""

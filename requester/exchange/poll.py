@@ -160,7 +160,7 @@ def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> Non
 def _record_worker(worker: Worker, said: PollRequest, now: float) -> None:
     if said.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
         worker.seen_at = now
-    worker.determinism_class = said.determinism_class
+    worker.determinism_class, worker.memory = said.determinism_class, said.memory
     worker.jobs, worker.least_price = list(said.jobs), said.min_price
     worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
 

@@ -14,6 +14,7 @@ from gradmarket.market.model.layout import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork
+from gradmarket.market.rules.workers_memory import find_common_memory
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors
 from graphdoc.encoding import canonical
@@ -24,7 +25,7 @@ from requester.feature import beginning_of, features_of
 from requester.model_runner import PublishedModel
 from requester.moves import blob_cleanup, named_blobs
 from requester.ready_data import digits
-from requester.store import jobs, ready_rows
+from requester.store import jobs, ready_rows, workers
 from requester.store.event_log import record_event
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.locks import hold_named_lock, lock_row
@@ -114,6 +115,7 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
     dataset.check_dataset(context.blobs, context.modelling, spec, manifest)
     named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none becomes unserved after this
     model = _prepare_model(context, spec, manifest)
+    spec = spec.model_copy(update={"step": model.step})
     dataset.check_inputs(manifest, model.inputs)
     if spec.evaluation is not None:
         context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
@@ -177,7 +179,9 @@ def _record_own_blobs(context: Context, made: Manifest) -> None:
 
 def _prepare_model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
     if isinstance(spec.model, ReadyModel):
-        return context.modelling.ready(context.blobs, spec, manifest)
+        with context.reading() as reader:
+            room = find_common_memory(workers.list_told_memory(reader, context.clock()))
+        return context.modelling.ready(context.blobs, spec, manifest, room)
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
         _load_uploaded(context, field, digest)
     return context.modelling.uploaded(context.blobs, spec, spec.model)

@@ -14,6 +14,7 @@ from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.rules.workers_memory import round_memory
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.base import SKETCH_TENSORS
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
@@ -169,6 +170,7 @@ class Loop:
             min_price=self._context.least_units,
             min_prices=self._context.least_by_job,
             attending=tuple(sorted(self._context.attending)),
+            memory=round_memory(self._context.limits.max_memory),
             leaving=leaving,
             wait_s=self._at_most(wait_s, leaving),
         )

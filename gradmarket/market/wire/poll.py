@@ -220,6 +220,8 @@ class PollRequest(Wire):
     """The same for single jobs, where it is more: a worker may want more for a heavier job."""
     attending: tuple[ReplicaField, ...] = Field(default=(), max_length=1024)
     """Replicas whose referee this worker listens to already."""
+    memory: int = Field(default=0, ge=0, lt=2**63)
+    """Bytes that a step may take on this worker's device, about (rules.workers_memory); 0: it does not say."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 
