@@ -65,6 +65,8 @@ def compute_loss_changes(
     return [compute_change(before, losses(move_along_gradient(state, gradient))) for gradient in gradients]
 
 
+MOST_SEALED: Final = 256
+"""Sealed answers that an auditor remembers: panels of jobs that ended never ask for theirs."""
 TRIES: Final = 3
 """Runs of one task. If no two of them agree, the machine is not fit to audit."""
 
@@ -131,7 +133,7 @@ class Auditor:
         """The last task that was run twice and its payload, which the service may ask for next."""
         self._chain: Domain | None = None
         self._sealed: dict[tuple[str, int], Done] = {}
-        """What it sealed and has not opened, by task and run: after a new start it is computed again."""
+        """What it sealed last and has not opened, by task and run: of others the answer is computed again."""
         self.determinism_class = runner.determinism_class()
         self.warning = ""
         """What its owner must hear: that its card computes nothing."""
@@ -176,6 +178,8 @@ class Auditor:
         if work.panel == "seal":
             self._market.seal_audit(work.task, self._sealing.seal(domain, offer, work.run, root))
             self._sealed[work.task, work.run] = done
+            for oldest in list(self._sealed)[:-MOST_SEALED]:
+                del self._sealed[oldest]
         else:
             opening = self._sealing.open(domain, offer, work.run, root, done.seconds)
             self._market.open_audit(work.task, opening)

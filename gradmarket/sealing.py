@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
-from eth_utils.exceptions import ValidationError
 
+from contracts.keystore import parse_key
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.audit_panels import derive_salt, seal_audit
@@ -62,6 +62,6 @@ def load_or_create_sealing_key(folder: Path, auditor: str) -> SealingKey:
             os.link(beside, path)
         beside.unlink()
     try:
-        return SealingKey(auditor, PrivateKey(bytes.fromhex(path.read_text().strip())))
-    except (ValueError, ValidationError):
-        raise Refused(f"{path} is no key of an auditor", "delete the file: a new key is made") from None
+        return SealingKey(auditor, parse_key(path.read_text(errors="replace"), str(path)))
+    except Refused as error:
+        raise Refused(f"{path} is no key of an auditor", "delete the file: a new key is made") from error

@@ -10,6 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.create_index("audits_of_round", "audits", ["job_id", "round"])
     op.create_table(
         "disputed_tasks",
         sa.Column("task_id", sa.String(), nullable=False),
@@ -57,6 +58,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.drop_index("audits_of_round", "audits")
     op.drop_table("disputed_tasks")
     op.drop_table("hearing_values")
     op.drop_table("hearings")

@@ -22,6 +22,9 @@ from requester.store.locks import lock_row
 from requester.store.tables import Audit, Job, Task
 from requester.store.work import RowReader, Work
 
+SEAT_LEASES: Final = 4
+"""Times of a task's lease for which a seat is held at most."""
+MOST_DOUBLED: Final = 6
 WRONG: Final = "it opened another answer than the panel's"
 WITHHELD: Final = "it sealed an answer, and did not open it in time"
 
@@ -60,7 +63,7 @@ class PanelAudits(AuditKind):
         seat = work.get(PanelSeat, (task_id, audit.runs, asker.operator))
         if seat is None or seat.auditor != asker.auditor or seat.claimed_until is None:
             return
-        if (seat.claimed_at or 0.0) > now - classes.HELD_S and seat.claimed_until >= now:
+        if (seat.claimed_at or 0.0) > now - _held_s(task) and seat.claimed_until >= now:
             seat.claimed_until = now + task.offer.lease_seconds
 
     def renew_waits(self, work: Work, now: float) -> None:
@@ -84,15 +87,21 @@ def _panel_of(reader: RowReader, audit: Audit) -> AuditPanel:
 
 
 def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> audit_panels.Turn:
-    """Who left its seat takes one again a lease later at the earliest: others come first."""
+    """Who left a seat of the job takes one again a lease later at the earliest, and each time twice as late: others
+    come first, and nobody holds up panel after panel."""
     seats = panel_rows.list_seats(reader, audit.task_id, audit.runs)
-    own = next((seat for seat in seats if seat.operator == asker.operator), None)
-    if own is not None and own.state == PanelSeatState.LEFT:
+    left, last = panel_rows.count_left_seats(reader, audit.job_id, asker.operator)
+    if left and asker.operator not in {seat.operator for seat in seats if seat.state != PanelSeatState.LEFT}:
         lease_s = reader.get_one(Task, audit.task_id).offer.lease_seconds
-        if (own.claimed_until or 0.0) + lease_s > now:
+        if last + lease_s * 2 ** min(left - 1, MOST_DOUBLED) > now:
             return "wait"
     members = [seat.member for seat in seats]
     return audit_panels.choose_turn(members, _panel_of(reader, audit), asker.operator, asker.auditor)
+
+
+def _held_s(task: Task) -> float:
+    """Returns for how long an auditor that goes on computing may hold its seat: others of the panel wait for it."""
+    return min(classes.HELD_S, SEAT_LEASES * task.offer.lease_seconds)
 
 
 def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -> None:

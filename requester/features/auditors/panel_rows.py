@@ -171,6 +171,13 @@ _TO_OPEN: Final = (
 )
 
 
+def count_left_seats(reader: RowReader, job: str, operator: str) -> tuple[int, float]:
+    """Returns how many seats of the job's panels this operator left, and when it last did."""
+    left = (PanelSeat.job_id == job, PanelSeat.operator == operator, PanelSeat.state == PanelSeatState.LEFT)
+    count, last = reader.session.execute(select(func.count(), func.max(PanelSeat.claimed_until)).where(*left)).one()
+    return count, last or 0.0
+
+
 def list_overdue_panels(reader: RowReader, now: float) -> Sequence[str]:
     """Returns the tasks whose panels wait for an auditor longer than it has."""
     return reader.session.scalars(_OVERDUE, {"now": now}).all()

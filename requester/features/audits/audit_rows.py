@@ -74,12 +74,11 @@ def compute_longest_wait(reader: RowReader, job: Job, since: int, now: float) ->
     """
     mine = Audit.job_id == job.id
     could = or_(mine, and_(true(), *(~condition for _, condition in _list_awaited(reader, now))))
-    waits = and_(Audit.state == AuditState.DUE, could)
-    ended_at = case((Audit.state == AuditState.DUE, now), else_=Audit.ended_at)
     of_class = (Audit.determinism_class == job.determinism_class, Audit.scored.is_(False))
-    longest = select(func.max(ended_at - Audit.created_at))
-    found = longest.where(*of_class, or_(waits, and_(mine, Audit.round >= since)))
-    return max(0.0, reader.session.scalar(found) or 0.0)
+    due = select(now - func.min(Audit.created_at)).where(Audit.state == AuditState.DUE, could, *of_class)
+    over = select(func.max(Audit.ended_at - Audit.created_at)).where(mine, Audit.round >= since, *of_class)
+    waits = (reader.session.scalar(each) or 0.0 for each in (due, over))  # each by an index of its own
+    return max(0.0, *waits)
 
 
 def list_answered_audits(reader: RowReader) -> Sequence[str]:

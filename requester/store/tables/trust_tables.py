@@ -48,6 +48,7 @@ class Audit(Base):
     __table_args__ = (
         Index("audits_by_state", "state", "created_at"),
         Index("audits_of_job", "job_id", "state"),
+        Index("audits_of_round", "job_id", "round"),
         Index("audits_claimed", "claimed_at"),
     )
 

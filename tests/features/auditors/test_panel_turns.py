@@ -4,9 +4,11 @@ import pytest
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, PanelSeatState
-from requester.features.auditors import panel_rows
+from requester.features.auditors import panel_exchange, panel_rows
+from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims, renew_waits
 from tests.features.auditors.test_panels import LEASE_S, TWO, NewFloor, claimed, due, panel, seats, sit
+from tests.kit.behaviour import HONEST
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_one_class import NAMES
@@ -134,3 +136,28 @@ def test_audits_by_panels_take_turns_with_those_of_other_jobs(new_floor: NewFloo
         ann.answer(work)
         market.clock.now += 1.0
     assert "seal" in taken[:2]
+
+
+def test_a_seat_is_held_for_a_few_leases_however_often_it_is_renewed(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    (ann,) = panel(market, HONEST)
+    work, began = claimed(ann), market.clock.now
+    while seats(market)["ann"] == PanelSeatState.TAKEN and market.clock.now < began + classes.HELD_S:
+        auditor_claims.renew_held_audit(market.context, ann.asker, work.task)
+        market.lapse(LEASE_S - 1.0)
+    assert market.clock.now <= began + (panel_exchange.SEAT_LEASES + 2) * LEASE_S
+
+
+def test_who_left_seats_of_the_job_comes_later_each_time(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    (ann,) = panel(market, HONEST)
+    with market.context.begin() as work:
+        for run in (7, 8):
+            fields = {"task_id": market.task().id, "run": run, "operator": "ann", "job_id": market.job}
+            left = {"number": 0, "auditor": "her machine", "state": PanelSeatState.LEFT}
+            work.add(PanelSeat(**fields, **left, claimed_until=market.clock()))
+    assert ann.claim() is None
+    market.lapse(LEASE_S + 1.0)
+    assert ann.claim() is None, "two leases, since it left two"
+    market.lapse(LEASE_S + 1.0)
+    assert claimed(ann).panel == "seal"

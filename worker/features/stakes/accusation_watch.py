@@ -28,6 +28,7 @@ from worker.features.stakes import cases
 from worker.features.stakes.cases import WalletCase
 from worker.features.verify import proofs
 from worker.journal import Journal
+from worker.markets.background import running_thread
 from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ledger_of
@@ -75,13 +76,8 @@ class AccusationWatch:
     @contextmanager
     def running(self) -> Iterator["AccusationWatch"]:
         """Runs the checks in a thread until the `with` block ends."""
-        thread = threading.Thread(target=self._run_until_stopped, name="watch", daemon=True)
-        thread.start()
-        try:
+        with running_thread("watch", self._run_until_stopped, self._over):
             yield self
-        finally:
-            self._over.set()
-            thread.join(timeout=5.0)
 
     @property
     def standing(self) -> int:

@@ -14,6 +14,7 @@ from gradmarket.market.terms import Address
 from worker import durable
 from worker.features.watchtower.watch_export import build_export, measure_folder, write_export
 from worker.journal import Journal
+from worker.markets.background import running_thread
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 
@@ -39,13 +40,10 @@ class ExportSync:
     @contextmanager
     def running(self) -> Iterator["ExportSync"]:
         """Syncs every `upkeep_s` seconds until the `with` block ends, and then once more."""
-        thread = threading.Thread(target=self._run_until_stopped, name="watch-export", daemon=True)
-        thread.start()
         try:
-            yield self
+            with running_thread("watch-export", self._run_until_stopped, self._over):
+                yield self
         finally:
-            self._over.set()
-            thread.join(timeout=5.0)
             self.sync()
 
     def sync(self) -> None:
