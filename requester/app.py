@@ -35,7 +35,6 @@ from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit
 from requester.edge.own_path import OwnPath
-from requester.edge.rate_limit import RateLimit
 from requester.edge.request_log import RequestLog
 from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
@@ -98,7 +97,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
-    app.add_middleware(RateLimit, context=context, callers=app.state.callers)
+    for feature in features_of(context):
+        feature.limit_requests(app, context)
     app.add_middleware(RequestLog, meters=context.meters)
     app.add_middleware(OwnPath, path=path_of(context.public_url))
     return app

@@ -138,6 +138,9 @@ class Feature:
     def add_middleware(self, app: FastAPI, context: Context) -> None:
         """Called when the API starts; what it adds lies behind the limits that the kernel has for all requests."""
 
+    def limit_requests(self, app: FastAPI, context: Context) -> None:
+        """Called after that; what it adds refuses a request before its body is read."""
+
     def guard_connections(self, app: ASGIApp, settings: RequesterSettings) -> tuple[ASGIApp, type[Protocol]] | None:
         """Called when the service starts to listen; returns the application behind a guard, and uvicorn's protocol."""
         return None

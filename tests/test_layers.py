@@ -70,9 +70,9 @@ REQUESTER: Final = {
     "context": 1,
     **dict.fromkeys(("moves", "feature"), 2),
     **dict.fromkeys(("stages", "exchange"), 3),
-    "api": 5,
+    **dict.fromkeys(("api", "edge"), 5),
     "features": 6,
-    **dict.fromkeys(("app", "edge", "wiring"), 8),
+    **dict.fromkeys(("app", "wiring"), 8),
     **dict.fromkeys(("engine", "cli"), 9),
 }
 

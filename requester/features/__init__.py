@@ -32,6 +32,7 @@ from requester.features.part_merges import PartMergesFeature
 from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
 from requester.features.private import PrivateFeature
+from requester.features.rate_limits import RateLimitsFeature
 from requester.features.records import RecordsFeature
 from requester.features.secure_sums import SecureSumsFeature
 from requester.features.slow_clients import SlowClientsFeature
@@ -72,6 +73,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     RecordsFeature(),
     LeftoversFeature(),
     SlowClientsFeature(),
+    RateLimitsFeature(),
     ChainDoorFeature(),
     EventStreamsFeature(),
     MetricsFeature(),

@@ -52,16 +52,3 @@ _ASKING: Final = select(
 )
 _LEAVE: Final = update(Account).where(Account.worker == bindparam("of")).values(leaving=True)
 _STAY: Final = update(Account).where(_THEIRS, Account.leaving.is_(True)).values(leaving=False)
-
-
-def stakes_of(reader: RowReader, worker: str) -> Sequence[tuple[str, int | None, int, str]]:
-    """Returns where the worker has a stake at risk: job, the contract's job, units at risk, and the job's unit."""
-    return [(job, number, units, unit) for job, number, units, unit in reader.session.execute(_STAKES, {"of": worker})]
-
-
-_STAKES: Final = (
-    select(Job.id, Job.chain_job, Account.at_risk, Job.unit)
-    .join(Job, Job.id == Account.job_id)
-    .where(Account.worker == bindparam("of"), Account.at_risk > 0)
-    .order_by(Job.created_at)
-)

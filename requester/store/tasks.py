@@ -12,7 +12,7 @@ from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
 from requester.store.merges import UNACCEPTED, merged_in
-from requester.store.tables import Replica, Task, Wave
+from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
 
@@ -161,15 +161,6 @@ _PAID: Final = (
     .join(Task, Task.id == Replica.task_id)
     .where(is_in_bound_list(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
 )
-
-
-def waves_of(reader: RowReader, task_id: str) -> Sequence[Wave]:
-    return reader.session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
-
-
-def replicas_by_id(reader: RowReader, task_id: str) -> Sequence[Replica]:
-    """Returns the task's replicas in the order of their ids."""
-    return reader.session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
 
 
 def list_overruled(reader: RowReader, task: Task, root: str, plans: Collection[Plan]) -> list[Replica]:

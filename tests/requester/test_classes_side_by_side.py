@@ -7,12 +7,12 @@ from gradmarket.market.rules import classes
 from gradmarket.market.terms import JobState, TaskState
 from requester.store import jobs, reputations
 from requester.store.tables import Job
+from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import failed, open_job
 
 NewFloor = Callable[..., MarketFixture]

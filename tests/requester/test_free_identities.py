@@ -10,13 +10,13 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.store.tables import Replica, Reputation
+from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import failed, open_job, prove
 from tests.requester.test_verdicts_replayed import changed, found, shown
 

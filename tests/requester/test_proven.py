@@ -14,12 +14,12 @@ from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskStat
 from requester.features.audits.auditor_claims import Claimed
 from requester.store import jobs, reputations
 from requester.store.tables import Job, Replica, Reputation
+from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_audits import clean_parameters
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]

@@ -11,13 +11,13 @@ from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskStat
 from requester.features.explanations import job_waits
 from requester.store import audited_classes, workers
 from requester.store.tables import AuditedClass, Job, Task, Worker
+from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import prove
 from tests.requester.test_verdicts_replayed import found, shown
 

@@ -297,3 +297,9 @@ def lock_unaudited_tasks(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
 
 def select_ended_audits(job_id: str) -> Select[Audit]:
     return select(Audit).where(Audit.job_id == job_id, Audit.state.in_((AuditState.PASSED, AuditState.FAILED)))
+
+
+def list_revealed_roots(reader: RowReader, task_id: str) -> Sequence[str]:
+    """Returns the roots that the task's replicas revealed and that are not judged yet."""
+    revealed = (Replica.task_id == task_id, Replica.state == ReplicaState.REVEALED)
+    return [root for root in reader.session.scalars(select(Replica.root).where(*revealed)) if root]

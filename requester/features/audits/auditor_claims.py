@@ -13,7 +13,7 @@ from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
-from requester.features.audits import audit_rows, equal_answers
+from requester.features.audits import audit_rows
 from requester.features.audits.audit_kind import Asker, OtherWork, audit_kinds_of
 from requester.store import audited_classes, ballots
 from requester.store.locks import lock_row
@@ -128,7 +128,7 @@ def record_audit_answer(context: Context, task_id: str, said: AuditAnswer) -> bo
 def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
     passes: bool | None
     if task.state == TaskState.REFERRED:
-        passes = auditing.judge_referral(equal_answers.list_revealed_roots(work, task.id), said.root, audit.root)
+        passes = auditing.judge_referral(audit_rows.list_revealed_roots(work, task.id), said.root, audit.root)
     else:
         passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
     kinds = audit_kinds_of(work)

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
+from sqlalchemy import select
+
 from gradmarket.market.rules import copying
-from gradmarket.market.terms import TaskState
-from requester.features.audits import audit_rows, equal_answers
+from gradmarket.market.rules.copying import AcceptedAnswer
+from gradmarket.market.rules.lifecycle import ONCE_ACCEPTED
+from gradmarket.market.terms import AuditState, Digest, TaskState
+from requester.features.audits import audit_rows
 from requester.store.event_log import record_event
-from requester.store.tables import Task
+from requester.store.tables import Audit, Task
 from requester.store.work import RowReader, Work
 
 ALIKE: Final = "another task has the same answer"
@@ -15,7 +19,7 @@ ALIKE: Final = "another task has the same answer"
 
 def has_equal_answer(reader: RowReader, task: Task) -> bool:
     """Returns whether the task that was just accepted is audited for certain."""
-    own, others = equal_answers.load_equal_answers(reader, task, ALIKE)
+    own, others = _load_equal_answers(reader, task, ALIKE)
     return bool(copying.to_audit(own, others))
 
 
@@ -26,13 +30,45 @@ def lock_equal_unaudited_tasks(work: Work, task: Task) -> Sequence[Task]:
     """
     if task.state == TaskState.DIVERGED:
         return ()
-    own, others = equal_answers.load_equal_answers(work, task, ALIKE)
+    own, others = _load_equal_answers(work, task, ALIKE)
     return audit_rows.lock_unaudited_tasks(work, [answer.task for answer in copying.to_audit(own, others)])
 
 
 def record_copied_answer(work: Work, task: Task, workers: Sequence[str], now: float) -> None:
     """Logs which workers were paid for a copy; does nothing if the wrong answer is not a copy."""
-    own, others = equal_answers.load_equal_answers(work, task, ALIKE)
+    own, others = _load_equal_answers(work, task, ALIKE)
     same = [answer.task for answer in copying.list_possible_originals(own, others)]
     if same:
         record_event(work, task.job_id, "copied", now, task=task.id, round=task.round, same_as=same, workers=workers)
+
+
+def _load_equal_answers(reader: RowReader, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
+    """Returns the task's accepted answer, and the job's other answers with the same root.
+
+    If there are others, also returns answers whose roots passed an audit drawn for `reason`.
+    """
+    answers = _with_roots(reader, task.job_id, [task.root])
+    if len(answers) > 1:
+        passed = (Audit.job_id == task.job_id, Audit.state == AuditState.PASSED, Audit.reason == reason)
+        answers = _with_roots(
+            reader, task.job_id, [task.root, *reader.session.scalars(select(Audit.root).where(*passed))]
+        )
+    (own,) = (answer for answer in answers if answer.task == task.id)
+    return own, [answer for answer in answers if answer is not own]
+
+
+def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:
+    rows = select(Task.id, Task.round, Task.index, Task.root, Task.state, Audit.state)
+    rows = rows.outerjoin(Audit, Audit.task_id == Task.id).where(Task.job_id == job_id, Task.root.in_(roots))
+    return [
+        AcceptedAnswer(task_id, round, index, Digest(root or ""), _is_right(state, audit))
+        for task_id, round, index, root, state, audit in reader.session.execute(
+            rows.where(Task.state.in_(ONCE_ACCEPTED)).order_by(Task.id)
+        )
+    ]
+
+
+def _is_right(state: str, audit: str | None) -> bool | None:
+    if state == TaskState.REVOKED:
+        return False
+    return True if audit == AuditState.PASSED else None

@@ -15,7 +15,7 @@ from requester.context import Context
 from requester.features.pages import overview
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.sentences import Sentence, build_sentence
-from requester.features.records.traffic import Traffic, traffic_of
+from requester.features.records.job_counts import Traffic, traffic_of
 from requester.join_command import build_join_command
 from requester.store import jobs
 from requester.store.listings import unpack_tags

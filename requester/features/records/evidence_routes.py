@@ -18,7 +18,6 @@ from requester.features.records.job_counts import count_replicas_of
 from requester.features.records.record_views import job_worker_view
 from requester.features.records.task_views import build_task_evidence, task_view, verdict_view
 from requester.store import ballots, disclosure, jobs
-from requester.store import tasks as task_rows
 from requester.store.review import review_of
 from requester.store.tables import Account, Job, Replica, Round, Task
 from requester.store.work import RowReader
@@ -68,7 +67,7 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
 
 
 def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
-    waves, replicas = task_rows.waves_of(reader, row.id), task_rows.replicas_by_id(reader, row.id)
+    waves, replicas = record_lists.waves_of(reader, row.id), record_lists.replicas_by_id(reader, row.id)
     job = reader.get_one(Job, row.job_id)
     link = secrets.of_task(row.secret, jobs.load_spec(job).replication.max_replicas)[-1]
     published = disclosure.of_job(reader, job).of(row)

@@ -1,13 +1,15 @@
 """Lists that are read page by page: what each holds."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import defer
 
 from gradmarket.market.terms import RoundState
 from requester.store.listings import select_rounds
-from requester.store.tables import Account, Batch, Earned, Replica, Round, Task, Transaction, Worker
+from requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Wave, Worker
+from requester.store.work import RowReader
 
 _LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
 """Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
@@ -53,3 +55,25 @@ def select_payments(job_id: str) -> Select[*tuple[Any, ...]]:
         .outerjoin(Transaction, Transaction.id == Batch.transaction_id)
         .where(Earned.job_id == job_id)
     )
+
+
+def waves_of(reader: RowReader, task_id: str) -> Sequence[Wave]:
+    return reader.session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
+
+
+def replicas_by_id(reader: RowReader, task_id: str) -> Sequence[Replica]:
+    """Returns the task's replicas in the order of their ids."""
+    return reader.session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
+
+
+def stakes_of(reader: RowReader, worker: str) -> Sequence[tuple[str, int | None, int, str]]:
+    """Returns where the worker has a stake at risk: job, the contract's job, units at risk, and the job's unit."""
+    return [(job, number, units, unit) for job, number, units, unit in reader.session.execute(_STAKES, {"of": worker})]
+
+
+_STAKES: Final = (
+    select(Job.id, Job.chain_job, Account.at_risk, Job.unit)
+    .join(Job, Job.id == Account.job_id)
+    .where(Account.worker == bindparam("of"), Account.at_risk > 0)
+    .order_by(Job.created_at)
+)

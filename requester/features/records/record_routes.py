@@ -17,10 +17,10 @@ from requester.api.state import Here
 from requester.api.views.formats import format_amount, format_time
 from requester.context import Context
 from requester.features.records import job_counts, record_lists, worker_figures
+from requester.features.records.job_counts import traffic_of
 from requester.features.records.record_views import payment_view, reputation_view, settlement_view, strikes_view
-from requester.features.records.traffic import traffic_of
 from requester.features.records.worker_figures import History
-from requester.store import accounts, disclosure, jobs, progress, reputations, strikes, workers
+from requester.store import disclosure, jobs, progress, reputations, strikes, workers
 from requester.store.tables import Earned, Worker
 from requester.store.work import RowReader
 
@@ -110,7 +110,7 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
 
 
 def stakes_of(reader: RowReader, address: str) -> list[StakeView]:
-    stakes = accounts.stakes_of(reader, address)
+    stakes = record_lists.stakes_of(reader, address)
     return [
         StakeView(job=job, chain_job=number, at_risk=format_amount(units, unit)) for job, number, units, unit in stakes
     ]

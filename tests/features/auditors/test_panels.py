@@ -29,12 +29,12 @@ from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims
 from requester.features.audits.auditor_claims import Claimed
 from requester.store import identities, stored_times
+from tests.features.audits.test_auditor_brings import FixtureAuditor
 from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
-from tests.requester.test_auditor_brings import FixtureAuditor
 from tests.requester.upload_door import served
 
 NewFloor = Callable[..., MarketFixture]

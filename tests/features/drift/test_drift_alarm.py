@@ -15,10 +15,10 @@ from requester.api.views.job_views import round_view
 from requester.features.drift import drift_watch, lean_rows
 from requester.features.drift.lean_rows import Lean
 from requester.store.tables import Job, Round, Task
+from tests.features.metrics.test_tallies import measured
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import honest_answer
-from tests.requester.test_tallies import measured
 
 NewFloor = Callable[..., MarketFixture]
 OPERATORS = ("ann", "bea", "mallory")

@@ -16,12 +16,12 @@ from gradmarket.market.terms import JobState, Role, TaskState
 from gradmarket.market.wire.audits import AuditWork
 from graphdoc.encoding import Bytes
 from requester.store import identities
+from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
 from tests.patience import wait_for
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import agree_once, open_job
 from tests.requester.upload_door import served
 

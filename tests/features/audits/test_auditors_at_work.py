@@ -10,11 +10,11 @@ from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits import auditor_claims
 from requester.store import audited_classes
+from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
-from tests.requester.test_audits import clean_parameters
 from tests.requester.test_proven import open_job, prove
 
 NewFloor = Callable[..., MarketFixture]

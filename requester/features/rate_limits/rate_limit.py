@@ -41,7 +41,7 @@ class RateLimit:
     are free, so all strangers of an address share its allowance. A sign-in is always a stranger's. All tokens of a
     paid worker share one bucket, from which the lengths of its bodies are taken too. A refusal is delayed, the longer
     the more refusals of its address wait: a client that floods waits on each of its connections, whose number is
-    limited (edge.slow_clients).
+    limited (features.slow_clients).
     """
 
     def __init__(self, app: ASGIApp, context: Context, callers: Callers) -> None:
