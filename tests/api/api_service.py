@@ -14,7 +14,8 @@ from requester.edge.serving import build_server_config, open_listener, own_url
 from requester.features import FEATURES
 from requester.settings import RequesterSettings
 from requester.wiring import open_context
-from tests.api.declared import Declared
+from tests.api.declared import Declared, describe_once
+from tests.databases import sqlite_template
 from tests.kit.letters import letter, signed
 from tests.kit.prompt_server import PromptServer
 from tests.patience import PATIENCE_S
@@ -25,7 +26,7 @@ class Service:
 
     def __init__(self, url: str, context: Context, app: FastAPI) -> None:
         self.url, self.context, self.app = url, context, app
-        self._declared = Declared(app.openapi())
+        self._declared = Declared(describe_once(app))
         self.token = (context.settings.data / "keys" / "token").read_text().strip()
         self.anyone = self.client(None)
         self.requester = self.client(self.token)
@@ -50,7 +51,13 @@ class Service:
 
 @contextmanager
 def serving(settings: RequesterSettings, path: str = "") -> Iterator[Service]:
-    """A service under these settings, on its own port; `path` in its address."""
+    """A service under these settings, on its own port; `path` in its address.
+
+    It finds a database of the newest revision, which takes a quarter of a second to make.
+    """
+    database = settings.data / "gradmarket.sqlite"
+    if settings.database is None and not database.exists():
+        database.write_bytes(sqlite_template())
     with open_listener(settings.host, 0) as door:
         url = own_url(settings.host, door.getsockname()[1]) + path
         with open_context(settings, url) as context:

@@ -4,9 +4,20 @@ And each says that no browser may guess another type.
 """
 
 import re
-from typing import Any
+from typing import Any, Final
 
 import httpx
+from fastapi import FastAPI
+
+_DOCUMENTS: Final[dict[frozenset[tuple[str, frozenset[str]]], dict[str, Any]]] = {}
+"""By the routes of an app, each a path and its methods."""
+
+
+def describe_once(app: FastAPI) -> dict[str, Any]:
+    """Returns the app's OpenAPI document: that of an earlier app with the same routes, for it takes long to make."""
+    routes = [(getattr(route, "path", ""), frozenset(getattr(route, "methods", None) or ())) for route in app.routes]
+    app.openapi_schema = _DOCUMENTS.get(frozenset(routes))
+    return _DOCUMENTS.setdefault(frozenset(routes), app.openapi())
 
 
 class Declared:

@@ -17,6 +17,7 @@ from requester.chain import settlement_batches
 from requester.chain.chain_context import ChainPolicy
 from requester.store import identities
 from requester.store.tables import Task
+from tests.api.declared import describe_once
 from tests.kit.behaviour import HONEST, scaled
 from tests.lanes import leave_to_full
 from tests.requester.market_auditor import SimAuditor
@@ -43,6 +44,7 @@ class Reader:
     def __init__(self, market: MarketFixture) -> None:
         self.market = market
         self.app = create_app(market.context, nullcontext)
+        describe_once(self.app)
         self.computer = SimWorker(market, key_of("reader"), HONEST, CLASS)
         self.callers: list[dict[str, str]] = [{}, self._caller("admin"), self._caller("worker")]
         """The headers of each."""

@@ -69,7 +69,10 @@ def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_open
     assert seats(market) == {"ann": PanelSeatState.OPENED, "bea": PanelSeatState.OPENED}
 
 
-def test_who_says_for_ever_that_it_computes_is_barred_at_last(new_floor: NewFloor) -> None:
+def test_who_says_for_ever_that_it_computes_is_barred_at_last(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classes, "HELD_S", 20 * LEASE_S)
     market = due(new_floor)
     ann, bea = panel(market, None, None)
     for one in (ann, bea):
