@@ -55,7 +55,8 @@ class _Seen:
 
     def list_unseen(self) -> Iterator[str]:
         if self.silent:
-            yield f"whether {self.silent} sides were silent, as the service says"
+            who = "1 side was" if self.silent == 1 else f"{self.silent} sides were"
+            yield f"whether {who} silent, as the service says"
         if self.undecided:
             yield f"{self.undecided} rulings on operations whose values are not published"
         yield from (f"the operations of {count} hearings: {why}" for why, count in self.unplayed.items())

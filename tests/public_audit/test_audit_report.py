@@ -1,0 +1,25 @@
+"""The report of a public audit reads as sentences do, on a phone too."""
+
+from gradmarket.public_audit.audit_report import AuditReport, count_things
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult
+
+
+def test_one_thing_is_counted_as_one_and_an_empty_cell_has_no_label() -> None:
+    fault = ClauseFinding(Clause.VERDICTS, "task t", "it has <another> root")
+    results = [
+        ClauseResult(Clause.BATCHES, 1, "batches"),
+        ClauseResult(Clause.VERDICTS, 3, "tasks", (fault,)),
+        ClauseResult(Clause.LOG, 1, "leaves"),
+    ]
+    report = AuditReport(
+        market="http://m", job="j", name="n", state="finished", node="http://n", chain="chain 1", own_node=False,
+        whole=False, results=results, seconds=1.0,
+    )  # fmt: skip
+    page, lines = report.as_page(), list(report.as_lines())
+    assert "1 batch<" in page
+    assert "1 leaf<" in page
+    assert page.count('data-label="Details"') == 1
+    assert "it has &lt;another&gt; root" in page
+    assert lines[-1] == "1 fault."
+    assert lines[0].endswith("(1 batch)")
+    assert count_things(0, "payments") == "0 payments"
