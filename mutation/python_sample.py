@@ -203,6 +203,9 @@ class TestMap:
         for name in imports:
             if name.count(".") > 1 and (shared := name.rpartition(".")[0] + ".conftest") in imports:
                 imports[name] += [shared] if name.rpartition(".")[2].startswith("test_") else []
+        imported = set[str]().union(*imports.values())
+        for name in imports.keys() - imported:  # a plug-in, which its package imports by name
+            imports.get(name.rpartition(".")[0], []).append(name)
         tests = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
         distances = {test: _distances(test.removesuffix(".py").replace("/", "."), imports) for test in tests}
         return cls({test: path.read_text(encoding="utf-8") for test, path in tests.items()}, distances)
@@ -240,6 +243,8 @@ def _imports(path: Path) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # a command line imports by name
+            names.append(node.value.partition(":")[0])
     return names
 
 
