@@ -13,7 +13,7 @@ import pytest
 from contracts.deployment import Deployment
 from contracts.local import LocalChain
 from tests.databases import Postgres
-from tests.e2e.cluster import Cluster, Process, children, told
+from tests.e2e.cluster import Cluster, Process, children, finished, told
 from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.processes import free_port, is_running
@@ -49,7 +49,7 @@ def test_a_job_runs_over_a_queue_and_postgresql(cluster: Cluster) -> None:
     door, stage, beat = cluster.api(port), cluster.celery("worker", "--concurrency", "1"), cluster.celery("beat")
     cluster.worker("worker", port)
     requester = cluster.requester(port)
-    ended = _finished(requester, _post(requester, rounds=2, tasks_per_round=1, replication=ALONE))
+    ended = finished(requester, _post(requester, rounds=2, tasks_per_round=1, replication=ALONE))
     assert (ended["accepted"], ended["costs"]["earned"]) == (2, "2000000000")
     assert [process.stop() for process in (stage, beat, door)] == [0] * 3
 
@@ -72,14 +72,14 @@ def test_a_job_on_many_processes_survives_what_befalls_them_with_the_bits_of_one
     _wait_for_rounds(requester, job, 4)
     redis.kill()
     cluster.redis()
-    disturbed = _finished(requester, job)
+    disturbed = finished(requester, job)
     wait_until(lambda: _all_back(told(requester, job)["costs"]), "what nobody earned is taken back")
     assert _transactions(cluster) == {"mined"}, "nobody sent what another had sent"
 
     assert [process.stop() for process in (stages[0], beat, *doors)] == [0] * 4
     for port in ports:
         cluster.api(port, stages="embedded")
-    undisturbed = _finished(requester, _post(requester))
+    undisturbed = finished(requester, _post(requester))
     assert disturbed["parameters"] == undisturbed["parameters"]
     assert disturbed["accepted"] == undisturbed["accepted"] == ROUNDS * TASKS * REPLICAS
 
@@ -114,14 +114,6 @@ def _wait_for_rounds(requester: httpx.Client, job: str, count: int) -> None:
         return int(now["accepted"]) >= count * TASKS * REPLICAS
 
     wait_until(closed, f"{count} rounds are over")
-
-
-def _finished(requester: httpx.Client, job: str) -> dict[str, Any]:
-    open_states = ("draft", "awaiting_funds", "running")
-    wait_until(lambda: told(requester, job)["state"] not in open_states, "the job's end")
-    now = told(requester, job)
-    assert now["state"] == "finished", now["reason"]
-    return now
 
 
 def _maps_torch(pid: int) -> bool:

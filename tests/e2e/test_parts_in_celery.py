@@ -13,7 +13,7 @@ import pytest
 from contracts.deployment import Deployment
 from contracts.local import LocalChain
 from tests.databases import Postgres
-from tests.e2e.cluster import Cluster, Process, told
+from tests.e2e.cluster import Cluster, Process, finished
 from tests.lanes import FULL
 from tests.patience import dawdle, wait_until
 from tests.processes import free_port
@@ -62,11 +62,11 @@ def test_processes_that_merge_in_parts_are_killed_and_the_digest_is_that_of_one(
         job = _post(requester)
         for _ in range(2):
             assert _kill_amid_a_part(database, queue) > 0
-        in_parts = _finished(requester, job)
+        in_parts = finished(requester, job)
         wait_until(lambda: _count(database, "SELECT count(*) FROM merge_parts") == 0, "no part is left")
     assert [process.stop() for process in (*queue, beat, door)] == [0] * 4
     cluster.api(port, stages="embedded")
-    alone = _finished(requester, _post(requester))
+    alone = finished(requester, _post(requester))
     assert in_parts["parameters"] == alone["parameters"]
 
 
@@ -95,11 +95,3 @@ def _count(database: psycopg.Connection, query: str) -> int:
 
 def _post(requester: httpx.Client) -> str:
     return str(requester.post("/v1/jobs", json=JOB).raise_for_status().json()["id"])
-
-
-def _finished(requester: httpx.Client, job: str) -> dict[str, Any]:
-    open_states = ("draft", "awaiting_funds", "running")
-    wait_until(lambda: told(requester, job)["state"] not in open_states, "the job's end")
-    now = told(requester, job)
-    assert now["state"] == "finished", now["reason"]
-    return now

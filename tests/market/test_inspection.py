@@ -1,7 +1,6 @@
 """The norm that decides about money: the same bits whatever the order, and no way around it."""
 
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.accumulate import Accumulator
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.codecs import load_codec
@@ -18,6 +16,7 @@ from gradmarket.market.gradient.norm import compute_norm, square_sums
 from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, list_sections
 from gradmarket.market.gradient.sums import iterate_square_sums
+from tests.kit.shards import shorten_shards
 from tests.market.gradient_cases import LOSS, layouts, tensors_of
 
 FP32 = load_codec("fp32")
@@ -33,11 +32,7 @@ LAYOUT = Layout(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_shards() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
-        yield
+short_shards = shorten_shards(8)
 
 
 def verdict(tensors: dict[str, np.ndarray], bound: float, layout: Layout = LAYOUT) -> Usable | Diverged:

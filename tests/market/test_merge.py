@@ -1,7 +1,6 @@
 """From accepted bytes to the next model: any order, any revocation, the same bits; nothing unusable gets in."""
 
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -24,6 +23,7 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_a
 from gradmarket.market.gradient.round_update import ModelState, advance_model, apply_merged_answer, build_model_state
 from gradmarket.market.gradient.shards import Lanes
 from graphdoc import plugins
+from tests.kit.shards import shorten_shards
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 MEAN, FP32, SGD, ADAMW = load_aggregator("mean"), load_codec("fp32"), load_optimizer("sgd"), load_optimizer("adamw")
@@ -37,11 +37,7 @@ LAYOUT = Layout(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_shards() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
-        yield
+short_shards = shorten_shards(8)
 
 
 def recipe(layout: Layout = LAYOUT, addends: int = 8, codec_name: str = "fp32") -> Recipe:

@@ -3,7 +3,6 @@
 import json
 import mmap
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from gradmarket.market.gradient.payload import (
     unflatten_vector,
 )
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
+from tests.kit.shards import shorten_shards
 from tests.market.gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload.json").read_text())
@@ -44,12 +44,8 @@ VALUES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_shards() -> Iterator[None]:
-    """Small payloads then have several shards and end within one; one test below has real ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
-        yield
+# Small payloads then have several shards and end within one; one test below has real ones.
+short_shards = shorten_shards(8)
 
 
 @given(layouts(), st.integers(0, 2**32), SEEDS)

@@ -1,7 +1,6 @@
 """What a round publishes in few bytes: whoever follows it has the published parameters, which follow the exact ones."""
 
 import tracemalloc
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -30,6 +29,7 @@ from gradmarket.market.gradient.round_update import ModelState, advance_model, a
 from gradmarket.market.gradient.shards import Lanes, build_shards
 from gradmarket.market.terms import Hash
 from graphdoc import plugins
+from tests.kit.shards import shorten_shards
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 SMALL = [name for name in plugins.list_plugin_names(codecs.__name__) if load_codec(name).GRADIENTS_ONLY]
@@ -46,11 +46,7 @@ LAYOUT = Layout(
 COUNTERS = ("batches",)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_shards() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload_layout, "SHARD_ELEMENTS", 128)
-        yield
+short_shards = shorten_shards(128)
 
 
 def step(name: str, downlink: str | None, rule: str = "sgd", clip: float | None = None) -> OptimizerStep:

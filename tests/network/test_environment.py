@@ -168,17 +168,23 @@ def test_every_client_asks_for_named_hosts_through_the_proxy(proxied: list[str],
     ]
 
 
-def test_no_client_asks_for_loopback_through_it(proxied: list[str], tmp_path: Path) -> None:
-    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
-        return 200, json.dumps({"id": json.loads(body)["id"], "result": "0x2"}).encode() if body else b"bytes"
+def service_and_node(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
+    """Answers as either: a node is asked by a body."""
+    return 200, json.dumps({"id": json.loads(body)["id"], "result": "0x2"}).encode() if body else b"bytes"
 
-    with serving(answer) as url:
-        assert RequesterClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
-        assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
-        with closing(Fetcher(Cache(tmp_path, 10**6), url, 10**6)) as fetcher:
-            assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-        assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
-        assert ask_chain_door(url) == "0x2"
+
+def ask_by_every_client(url: str, cache: Path) -> None:
+    assert RequesterClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
+    assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
+    with closing(Fetcher(Cache(cache, 10**6), url, 10**6)) as fetcher:
+        assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
+    assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
+    assert ask_chain_door(url) == "0x2"
+
+
+def test_no_client_asks_for_loopback_through_it(proxied: list[str], tmp_path: Path) -> None:
+    with serving(service_and_node) as url:
+        ask_by_every_client(url, tmp_path)
     assert proxied == []
 
 
@@ -232,17 +238,9 @@ def test_a_private_authority_is_believed_by_every_client(
 ) -> None:
     certificate = certified(tmp_path)
 
-    def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
-        return 200, json.dumps({"id": json.loads(body)["id"], "result": "0x2"}).encode() if body else b"bytes"
-
-    with serving(answer, certificate) as url:
+    with serving(service_and_node, certificate) as url:
         environment.setenv(named, str(certificate))
-        assert RequesterClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
-        assert MarketClient(url)._transport.send("GET", "/v1/ready") == (200, b"bytes")
-        with closing(Fetcher(Cache(tmp_path / "cache", 10**6), url, 10**6)) as fetcher:
-            assert fetcher.blob(Digest(blob_digest(b"bytes"))) == b"bytes"
-        assert call_json_rpc(connect_to_node(url), "eth_chainId") == "0x2"
-        assert ask_chain_door(url) == "0x2"
+        ask_by_every_client(url, tmp_path / "cache")
 
 
 def test_an_authority_that_nobody_named_is_told_at_once_with_the_remedy(tmp_path: Path) -> None:

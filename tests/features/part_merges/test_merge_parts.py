@@ -1,6 +1,5 @@
 """A merge cut into parts has the bits of one merge: squares, steps, memory and loss, wherever it is cut."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,17 +22,14 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_a
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.gradient.shards import Shards
 from graphdoc import tensors
+from tests.kit.shards import shorten_shards
 from tests.market.gradient_cases import layouts, tensors_of
 
 CLIPS = st.sampled_from([None, 1e-3])
 NOISES = st.sampled_from([None, Noise(3.0, bytes(32))])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_shards() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(payload_layout, "SHARD_ELEMENTS", 8)
-        yield
+short_shards = shorten_shards(8)
 
 
 def merged(
