@@ -1,6 +1,9 @@
 """Tells workers what a referee asks them, and takes what they say: signed before a byte of it is read, and once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from sqlalchemy import select
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.features.disputes.questions import Question, digest_said, name_dispute
@@ -20,9 +23,8 @@ from requester.context import Context
 from requester.features.disputes import hearing_rows
 from requester.features.disputes.hearing_rows import HearingValue, TaskHearing
 from requester.features.disputes.hearings import TOPIC
-from requester.store import tasks
 from requester.store.locks import lock_row
-from requester.store.tables import Task
+from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
 NOT_ASKED = "no referee asks you that: ask for the open question"
@@ -45,7 +47,7 @@ def list_asked_questions(context: Context, worker: Address) -> HearingQuestions:
 
 def _build_question(reader: RowReader, row: TaskHearing, worker: Address) -> HearingQuestion:
     asked = row.open
-    own = next(replica.id for replica in tasks.replicas_by_id(reader, row.task_id) if replica.worker == worker)
+    own = _list_replicas(reader, row, worker)[0]
     return HearingQuestion(
         replica=ReplicaId(own),
         sides=row.sides,
@@ -82,8 +84,9 @@ def _find_asked(context: Context, reader: RowReader, worker: Address, said: Hear
     return row
 
 
-def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> list[str]:
-    return [replica.id for replica in tasks.replicas_by_id(reader, row.task_id) if replica.worker == worker]
+def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequence[str]:
+    own = select(Replica.id).where(Replica.task_id == row.task_id, Replica.worker == worker)
+    return reader.session.scalars(own.order_by(Replica.id)).all()
 
 
 def store_answer(
