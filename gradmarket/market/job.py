@@ -49,8 +49,9 @@ class JobSpec(JobFields):
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
         if self.overlap and self.leaves_tasks:
             raise ValueError('overlap: no round leaves tasks to the next: leave out min_tasks, or sampling at "rounds"')
-        if self.stake is not None and not self.audited:
-            raise ValueError("stake: only an audit finds what it is lost for, and no task is audited")
+        if (self.stake or self.vesting) and not self.audited:
+            field = "stake" if self.stake else "vesting"
+            raise ValueError(f"{field}: only an audit finds what it is lost for, and no task is audited")
         if self.verifier.sketched and (fault := self._not_sketched()):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
         if self.verifier.scored and (fault := self._not_scored()):
@@ -106,7 +107,8 @@ class JobSpec(JobFields):
                 name for name in plugins.list_plugin_names(replication.__name__) if replication.load_policy(name).ALONE
             ]
             return f"scores what one worker answers: set replication to {' or '.join(alone)}"
-        return "gives odds and no proof, and a stake is lost by proof only: leave out stake" if self.stake else ""
+        staked = "stake" if self.stake else "vesting" if self.vesting else ""
+        return f"gives odds and no proof, and {staked} is lost by proof only: leave it out" if staked else ""
 
     @model_validator(mode="after")
     def _reproduces(self) -> "JobSpec":

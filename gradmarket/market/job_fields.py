@@ -26,7 +26,7 @@ from gradmarket.market.job_parts import (
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.privacy import Privacy
-from gradmarket.market.stakes import Stakes
+from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import Optimizer, Step
 from graphdoc.document.graph import Precision
 
@@ -81,6 +81,8 @@ class JobFields(Part):
     """Who settles a vote that is split: `votes` of more workers, or a `referee`, which hears those that differ and
     computes the one operation where they part (rules.refereed). Omitted where it is the default, as `visibility` is."""
     stake: Stakes | None = None
+    vesting: Vesting | None = Field(default=None, exclude_if=_is_default)
+    """What of the pay a proven fault burns. Omitted where there is none, as `visibility` is."""
     separation: tuple[Separation, ...] = ("payout",)
     privacy: Privacy | None = Field(default=None, exclude_if=_is_default)
     """What the models of a private job may tell of one holder. Omitted where there is none, as `visibility` is."""

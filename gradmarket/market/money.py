@@ -13,7 +13,7 @@ UNITS: Final = "units"
 """How people name the token's smallest unit."""
 WRITTEN: Final = r"([0-9]{1,78})(?:\.([0-9]{1,78}))?(?:e([0-9]{1,2}))?(?: (\S{1,40}))?"
 """An amount: whole part, fraction, power of ten, unit."""
-PRICED: Final = ("price", "budget", "stake", "stop")
+PRICED: Final = ("price", "budget", "stake", "vesting", "stop")
 """The fields of a job that are amounts, or have amounts in them."""
 
 LONGEST_SYMBOL: Final = 16

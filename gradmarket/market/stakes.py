@@ -10,6 +10,7 @@ the task once to see which root is right. The contract accepts each event of a w
 however often it is reported.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import Field, model_validator
@@ -17,7 +18,7 @@ from pydantic import Field, model_validator
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AmountField, Part
 from gradmarket.market.signing import NamedAddress
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Amount, Hash, Units
 
 DAY_S: Final = 86_400
 LONGEST_S: Final = 2**31
@@ -44,13 +45,46 @@ class Stakes(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Stakes":
-        if len(set(self.validators)) < len(self.validators):
-            raise ValueError("a validator is named twice")
-        if self.threshold > len(self.validators):
-            raise ValueError("threshold: more than there are validators")
-        if self.bond < 1:
-            raise ValueError("bond: an accusation without one costs nothing")
+        if fault := _find_court_fault(self.validators, self.threshold, self.bond):
+            raise ValueError(fault)
         return self
+
+
+class Vesting(Part):
+    """The last prices of each worker's pay, which a proven fault burns (the contract's IVesting).
+
+    A worker that takes a lease accepts these validators. Windows are in seconds.
+    """
+
+    prices: int = Field(default=16, ge=1, le=10_000)
+    """How many prices of a gradient stay locked, the last ones; of several prices the highest counts."""
+    window_s: int = Field(default=DAY_S, ge=60, lt=LONGEST_S)
+    """How long they stay locked after the worker's last credit, in seconds: by time alone, after the job too."""
+    validators: tuple[NamedAddress, ...] = Field(min_length=1, max_length=16)
+    threshold: int = Field(default=1, ge=1)
+    """How many of the validators burn it; what they do not decide is paid."""
+    bond: AmountField
+    """What the requester deposits with each accusation; burnt unless the worker is found guilty."""
+    decide_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
+    """How long the validators may decide, in seconds; after that the worker is paid."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Vesting":
+        if fault := _find_court_fault(self.validators, self.threshold, self.bond):
+            raise ValueError(fault)
+        return self
+
+    def compute_units(self, most: Amount, unit: Amount) -> Units:
+        """Returns what of each worker's pay stays locked, in units; `most` is the highest price of a gradient."""
+        return Units(self.prices * (most // unit))
+
+
+def _find_court_fault(validators: Sequence[str], threshold: int, bond: int) -> str:
+    if len(set(validators)) < len(validators):
+        return "a validator is named twice"
+    if threshold > len(validators):
+        return "threshold: more than there are validators"
+    return "bond: an accusation without one costs nothing" if bond < 1 else ""
 
 
 def compute_accusation_event(offer: Hash, sealed: Hash, root: Hash, found: Hash) -> Hash:

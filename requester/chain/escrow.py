@@ -8,7 +8,7 @@ from contracts import calls, log_heads
 from contracts.calls import Call
 from contracts.packing import PackedGroup, group_by_worker
 from gradmarket.market.messages import LogHead
-from gradmarket.market.stakes import Stakes
+from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
@@ -55,7 +55,22 @@ def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.Open
     )
 
 
-def compute_quorum_hash(stakes: Stakes) -> Hash:
+def with_vesting(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
+    """Adds what of the pay vests, in a job whose pay does."""
+    spec = jobs.load_spec(job)
+    if (vesting := spec.vesting) is None:
+        return opening
+    return replace(
+        opening,
+        decision_window=max(vesting.decide_s, min_window),
+        bond=vesting.bond // opening.unit,
+        vest=vesting.compute_units(spec.price.most, opening.unit),
+        vest_window=vesting.window_s,
+        vest_quorum=compute_quorum_hash(vesting),
+    )
+
+
+def compute_quorum_hash(stakes: Stakes | Vesting) -> Hash:
     """Returns the hash of the validators that a worker must have named on joining for its stake to count."""
     return calls.quorum_of(stakes.validators, stakes.threshold)
 

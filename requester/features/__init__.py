@@ -39,6 +39,7 @@ from requester.features.slow_clients import SlowClientsFeature
 from requester.features.spending import SpendingFeature
 from requester.features.stakes import StakesFeature
 from requester.features.tolerance import ToleranceFeature
+from requester.features.vesting import VestingFeature
 from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
@@ -56,6 +57,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     HearingsFeature(),
     PlantedFeature(),
     StakesFeature(),
+    VestingFeature(),
     LateFeature(),
     FaultReportsFeature(),
     OwnerKeyFeature(),

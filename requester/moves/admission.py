@@ -64,6 +64,7 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
         "private": ("data.holders", spec.private is not None),
         "secure_sums": ("data.secure_aggregation", spec.secure is not None),
         "stakes": ("stake", spec.stake is not None),
+        "vesting": ("vesting", spec.vesting is not None),
         "claims": ("audit.claims", spec.audit is not None and spec.audit.claims > 0),
         "auditors": ("audit.auditors", spec.panel is not None),
         "planted": ("audit.planted", spec.audit is not None and spec.audit.planted > 0.0),
@@ -93,8 +94,9 @@ def complete_spec(spec: JobSpec, seed: int) -> JobSpec:
 
 
 def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
-    if spec.stake is None:
-        return
-    payment.in_units("stake.bond", spec.stake.bond, unit)
-    if context.settings.owner is not None:
-        raise JobRefused("stake", "only a job's owner can accuse, and another key owns this service's jobs")
+    for field, terms in (("stake", spec.stake), ("vesting", spec.vesting)):
+        if terms is None:
+            continue
+        payment.in_units(f"{field}.bond", terms.bond, unit)
+        if context.settings.owner is not None:
+            raise JobRefused(field, "only a job's owner can accuse, and another key owns this service's jobs")

@@ -37,6 +37,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "auditors": {"audit": {"probability": 0.5, "auditors": {"count": 2, "agree": 2}}},
     "planted": {"audit": {"probability": 0.5, "planted": 0.5}},
     "stakes": {"stake": STAKE, "audit": {"probability": 0.5}},
+    "vesting": {"vesting": STAKE, "audit": {"probability": 0.5}},
     "private": {"data": HELD},
 }
 

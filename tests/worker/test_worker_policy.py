@@ -1,17 +1,20 @@
 """Each guard of the policy: the honest offer passes, its cheating twin is refused for just that reason."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.calls import quorum_of
 from gradmarket.compute.machine import Unfit, too_heavy
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
+from gradmarket.market.stakes import Vesting
 from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
 from gradmarket.market.wire.poll import hash_of
 from worker.protocol.policy import (
@@ -19,6 +22,7 @@ from worker.protocol.policy import (
     OnChain,
     Proposal,
     RequesterStanding,
+    Vest,
     WorkLimits,
     judged_within,
     too_slow,
@@ -104,6 +108,41 @@ def test_with_an_overlap_the_second_round_starts_from_the_published_parameters_t
     own = replace(honest, parameters=Hash(b"\x07" * 32))
     for offer, reason in ((honest, None), (third, None), (own, Guard.OTHER_PARAMETERS)):
         assert why_not(replace(proposed(offer), publication=published), chain, STANDING, LIMITS) is reason
+
+
+JUDGES = tuple(Address("0x" + digit * 40) for digit in "123")
+VESTED = SPEC.model_copy(
+    update={"vesting": Vesting(prices=4, window_s=600, validators=JUDGES, threshold=2, bond=Amount(9), decide_s=300)}
+)
+VEST = Vest(Units(20), 600, quorum_of(JUDGES, 2))
+
+
+@pytest.mark.parametrize(
+    ("on", "known", "vest_s", "reason"),
+    [
+        ({}, JUDGES[:2], 900, None),
+        ({}, JUDGES[:1], 900, Guard.UNKNOWN_VALIDATORS),
+        ({}, (), 900, Guard.UNKNOWN_VALIDATORS),
+        ({}, JUDGES, 899, Guard.VESTS_LONG),
+        ({"units": Units(21)}, JUDGES, 900, Guard.OTHER_VEST),
+        ({"window_s": 601}, JUDGES, 9000, Guard.OTHER_VEST),
+        ({"quorum": quorum_of(JUDGES, 1)}, JUDGES, 900, Guard.OTHER_VEST),
+        ({"quorum": quorum_of(JUDGES[:2], 2)}, JUDGES, 900, Guard.OTHER_VEST),
+    ],
+)
+def test_pay_vests_only_under_validators_and_for_a_time_that_the_worker_accepts(
+    on: dict[str, Any], known: tuple[Address, ...], vest_s: float, reason: Guard | None
+) -> None:
+    published = PUBLISHED.model_copy(update={"spec": VESTED})
+    chain = replace(CHAIN, spec=hash_of(published.digest), vest=replace(VEST, **on), decision_window=300)
+    proposal = replace(proposed(replace(OFFER, spec=chain.spec)), publication=published)
+    limits = replace(LIMITS, vest_s=vest_s, validators=frozenset(known))
+    assert why_not(proposal, chain, STANDING, limits) is reason
+
+
+def test_a_vest_that_is_published_nowhere_is_declined() -> None:
+    limits = replace(LIMITS, vest_s=10**6, validators=frozenset(JUDGES))
+    assert why_not(proposed(), replace(CHAIN, vest=VEST), STANDING, limits) is Guard.OTHER_VEST
 
 
 def test_an_offer_in_anothers_name_is_declined() -> None:

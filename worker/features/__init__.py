@@ -12,6 +12,7 @@ from worker.features.private import HeldRowsFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
 from worker.features.verify import VerifyFeature
+from worker.features.vesting import LockedPayFeature
 from worker.features.watchtower import WatchtowerFeature
 from worker.features.windows import WindowStatesFeature
 
@@ -19,6 +20,7 @@ FEATURES: Final[tuple[WorkerFeature, ...]] = (
     MachineCheckFeature(),
     OwnerPageFeature(),
     StakingFeature(),
+    LockedPayFeature(),
     WatchtowerFeature(),
     DisputesFeature(),
     DiscoveryFeature(),

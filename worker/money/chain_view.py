@@ -23,7 +23,7 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ForeignChain
 from gradmarket.network.environment import is_loopback
 from worker import Untrusted
-from worker.protocol.policy import OnChain
+from worker.protocol.policy import OnChain, Vest
 
 LONGEST_WINDOW_S: Final = 90 * 86_400
 """Upper limit of a contract's minimum window. A stake may stay locked for three windows."""
@@ -128,7 +128,9 @@ class ChainView:
         account = self.ledger.account(chain_job, self._worker)
         now = self.now()
         signers = frozenset({opened.signer})
-        seen = OnChain(signers, opened.spec_digest, job.unit, account.reserved, float(job.claim_until), now)
+        terms = (job.unit, account.reserved, float(job.claim_until), now, job.decision_window)
+        vest = Vest(opened.vest, opened.vest_window, opened.vest_quorum)
+        seen = OnChain(signers, opened.spec_digest, *terms, vest)
         self._seen[chain_job] = (self._clock(), seen)
         return seen
 

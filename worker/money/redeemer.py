@@ -8,13 +8,14 @@ and the rest of the reservation is released.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
 from contracts import claims
 from contracts.gas_price import describe_gas_wait
-from contracts.ledger import Ledger
+from contracts.ledger import AccountOnChain, Ledger
 from contracts.local import fund_gas
 from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import gas_price, require_receipt
@@ -131,6 +132,15 @@ class Redeemer:
             require_receipt(claims.collect(ledger, self._key, job, self.address))
             onchain = ledger.account(job, self.address)
         self._paid_out(account, onchain.withdrawn)
+        if onchain.unpaid:
+            self._describe_lock(account, onchain)
+
+    def _describe_lock(self, account: JobAccount, onchain: AccountOnChain) -> None:
+        job = self._chain_view.ledger.job(account.chain_job)
+        until = f"{datetime.fromtimestamp(onchain.credited_at + job.vest_window, UTC):%Y-%m-%d %H:%M} UTC"
+        amount = self._money.text(convert_to_amount(onchain.unpaid, account))
+        text = f"{amount} of {account.job} is locked until {until}: its last pay vests, and is collected then."
+        self._journal.once("pay_locked", text, job=account.job)
 
     def _send_voucher(self, account: JobAccount, signature: bytes) -> None:
         """Redeems the voucher; where the token refuses to pay, has the contract credit it, to be collected later."""

@@ -43,4 +43,6 @@ def limits_of(settings: WorkerSettings, money: TokenUnit) -> WorkLimits:
         leases=settings.leases,
         unpaid=settings.unpaid,
         margin_s=settings.margin_s,
+        vest_s=settings.vest_s,
+        validators=settings.validators,
     )

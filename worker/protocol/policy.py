@@ -7,7 +7,9 @@ most k unpaid gradients per requester; nothing computed but what was published a
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
+from typing import Final
 
+from contracts.calls import quorum_of
 from gradmarket.compute.machine import Effort, MachineLimits
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
@@ -48,6 +50,12 @@ class Guard(StrEnum):
     """Take gradient after gradient and pay for none."""
     NOT_RESERVED = "its own reservation on-chain does not cover this gradient"
     """One deposit shown to a thousand workers; an escrow drained by the first."""
+    OTHER_VEST = "the job was opened on-chain with another vest than is published"
+    """Lock pay, and name who burns it, where nobody looks."""
+    VESTS_LONG = "its last pay would wait for longer than GRADMARKET_WORKER_VEST_S"
+    """Hold back what is earned."""
+    UNKNOWN_VALIDATORS = "validators that GRADMARKET_WORKER_VALIDATORS does not name could burn its last pay"
+    """Burn what honest work earned, by a ruling of one's own."""
     CLAIMS_END = "redeeming may end before the work is judged"
     """Delay the verdict until the deposit may be taken back."""
     TOO_SLOW = "the step takes longer than is left of the lease"
@@ -66,10 +74,26 @@ class WorkLimits(MachineLimits):
     min_per_tflop: Amount = NOTHING
     min_per_hour: Amount = NOTHING
     redeem_at: Amount | None = None
+    vest_s: float = 0.0
+    """How long its last pay may wait: for the vest's window, and for a ruling."""
+    validators: frozenset[Address] = frozenset()
+    """Who may rule on its last pay."""
 
     @property
     def minimum(self) -> Minimum:
         return Minimum(self.min_price, self.min_per_tflop, self.min_per_hour)
+
+
+@dataclass(frozen=True, slots=True)
+class Vest:
+    """What of a worker's pay the contract locks, for how many seconds, and the hash of who may burn it."""
+
+    units: Units
+    window_s: int
+    quorum: Hash
+
+
+NO_VEST: Final = Vest(Units(0), 0, Hash(bytes(32)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +106,8 @@ class OnChain:
     reserved: Units
     claim_until: float
     now: float
+    decision_window: int = 0
+    vest: Vest = NO_VEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +136,7 @@ def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, lim
         _find_limit_guard(proposal, standing, limits)
         or _find_publication_guard(proposal, chain)
         or _find_price_guard(proposal, chain, limits)
+        or _find_vesting_guard(proposal, chain, limits)
         or _find_reservation_guard(proposal, chain, standing, limits)
     )
 
@@ -147,6 +174,20 @@ def _find_price_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) ->
     if pay < limits.min_price:
         return Guard.CHEAP
     return Guard.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
+
+
+def _find_vesting_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
+    """Looks at the chain also where nothing is published of a vest."""
+    spec = proposal.publication.spec
+    if (vesting := spec.vesting) is None:
+        return None if chain.vest == NO_VEST else Guard.OTHER_VEST
+    units, quorum = vesting.compute_units(spec.price.most, chain.unit), quorum_of(vesting.validators, vesting.threshold)
+    if chain.vest != Vest(units, vesting.window_s, quorum):
+        return Guard.OTHER_VEST
+    if vesting.window_s + chain.decision_window > limits.vest_s:
+        return Guard.VESTS_LONG
+    strangers = sum(validator not in limits.validators for validator in vesting.validators)
+    return Guard.UNKNOWN_VALIDATORS if strangers >= vesting.threshold else None
 
 
 def _find_reservation_guard(

@@ -7,6 +7,7 @@
     lapsed        free          reserved:W    the time to claim is over: what W was not credited with
     refund        requester     free          the requester took it out
     redeemed      owed:W        reserved:W    tokens went to W
+    burnt         owed:W        reserved:W    W's locked pay, which its validators took for a proven fault
     earned        gradients     owed:W        W's answer was accepted
     vouchered     promised      vouchered:W   signed over to W; memorandum
     settled       promised      settled:W     credited to W on-chain; memorandum
@@ -36,6 +37,7 @@ ACCOUNTS: Final = {
     EntryKind.LAPSED: (FREE, "reserved:"),
     EntryKind.REFUND: (REQUESTER, FREE),
     EntryKind.REDEEMED: ("owed:", "reserved:"),
+    EntryKind.BURNT: ("owed:", "reserved:"),
     EntryKind.EARNED: (GRADIENTS, "owed:"),
     EntryKind.VOUCHERED: (PROMISED, "vouchered:"),
     EntryKind.SETTLED: (PROMISED, "settled:"),
@@ -132,7 +134,11 @@ def compare_books(
             _describe_book_difference(f"settled for {worker}", sums[EntryKind.SETTLED, worker], chain.settled)
         )
         problems.append(
-            _describe_book_difference(f"withdrawn by {worker}", sums[EntryKind.REDEEMED, worker], chain.withdrawn)
+            _describe_book_difference(
+                f"withdrawn by {worker}",
+                sums[EntryKind.REDEEMED, worker] + sums[EntryKind.BURNT, worker],
+                chain.withdrawn,
+            )
         )
         problems += [
             _describe_excess(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED

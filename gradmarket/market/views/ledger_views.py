@@ -12,6 +12,7 @@ class EntryKind(StrEnum):
     LAPSED = "lapsed"
     REFUND = "refund"
     REDEEMED = "redeemed"
+    BURNT = "burnt"
     EARNED = "earned"
     VOUCHERED = "vouchered"
     SETTLED = "settled"

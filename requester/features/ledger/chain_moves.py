@@ -22,6 +22,7 @@ KINDS: Final = {
     "Released": EntryKind.RELEASED,
     "GradientsAccepted": EntryKind.SETTLED,
     "Paid": EntryKind.REDEEMED,
+    "VestBurnt": EntryKind.BURNT,
     "Refunded": EntryKind.REFUND,
 }
 DIGEST_BYTES: Final = 32

@@ -53,6 +53,7 @@ def find_opening_fault(chain: ChainContext, job: Job, event: JobOpened) -> str:
         (event.expiry < shortest, f"expiry {event.expiry} before {shortest}"),
         (event.claim_until - event.expiry < chain.policy.claim_window_s, "claim window too short"),
         (event.slash_window != 0, "slash terms that the job does not have"),
+        (event.vest_window != 0, "a vest that the job does not have"),
         (event.endpoint != chain.endpoint, f"endpoint {event.endpoint[:200]!r} instead of {chain.endpoint!r}"),
     )
     return next((fault for wrong, fault in checks if wrong), "")

@@ -8,6 +8,7 @@ from requester.features.audits.audit_kind import AuditingFeature, AuditKind
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.features.stakes.accusing import advance_accusations
+from requester.store import jobs
 from requester.store.tables import Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
@@ -16,7 +17,8 @@ class AccusingAudits(AuditKind):
     def accuse_workers(
         self, work: Work, job: Job, task: Task, audit: Audit, wrong: Sequence[Replica], now: float
     ) -> None:
-        accusations.create_accusations(work, job, task, wrong, audit.root or "", now)
+        if jobs.load_spec(job).stake is not None:
+            accusations.create_accusations(work, job, task, wrong, audit.root or "", now)
 
 
 class StakesFeature(AuditingFeature):

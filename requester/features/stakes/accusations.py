@@ -1,6 +1,6 @@
 """Accusations as rows: a failed audit creates them, and requester.features.stakes.accusing takes them to the chain."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import ForeignKey, Index, select
@@ -8,6 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.calls import case_id
 from gradmarket.market import stakes
+from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import AccusationState, Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
@@ -39,9 +40,17 @@ class Accusation(Base):
     __table_args__ = (Index("accusations_by_state", "state", "created_at"),)
 
 
-def create_accusations(work: Work, job: Job, task: Task, replicas: Iterable[Replica], audited: str, now: float) -> None:
-    """Creates an accusation of each replica that was paid for another answer than `found`, where the job may slash."""
-    if jobs.load_spec(job).stake is None or job.chain_job is None:
+def create_accusations(
+    work: Work,
+    job: Job,
+    task: Task,
+    replicas: Iterable[Replica],
+    audited: str,
+    now: float,
+    name_case: Callable[[int, Address, Hash], Hash] = case_id,
+) -> None:
+    """Creates an accusation of each replica that was paid for another answer than `audited`, of a job on the chain."""
+    if job.chain_job is None:
         return
     for replica in replicas:
         roots = (hash_of(Digest(replica.root or "")), hash_of(Digest(audited)))
@@ -53,7 +62,7 @@ def create_accusations(work: Work, job: Job, task: Task, replicas: Iterable[Repl
                 job_id=job.id,
                 state=AccusationState.DUE,
                 event=event,
-                case=case_id(job.chain_job, replica.worker, event),
+                case=name_case(job.chain_job, replica.worker, event),
                 amount="0",
                 created_at=now,
             )
@@ -68,7 +77,9 @@ def of_task(reader: RowReader, task_id: str) -> Sequence[Accusation]:
     ).all()
 
 
-def open_ones(reader: RowReader) -> Sequence[Accusation]:
-    """Returns the accusations that are not over, in the order of their creation."""
-    waiting = select(Accusation).where(Accusation.state.in_(OPEN))
-    return reader.session.scalars(waiting.order_by(Accusation.created_at, Accusation.task_id, Accusation.worker)).all()
+def open_ones(reader: RowReader, takes: Callable[[JobSpec], bool]) -> Sequence[tuple[Job, Accusation]]:
+    """Returns the accusations that are not over, of jobs that it `takes`, in the order of their creation."""
+    order = (Accusation.created_at, Accusation.task_id, Accusation.worker)
+    waiting = select(Accusation).where(Accusation.state.in_(OPEN)).order_by(*order)
+    pairs = [(reader.get_one(Job, row.job_id), row) for row in reader.session.scalars(waiting)]
+    return [(job, row) for job, row in pairs if takes(jobs.load_spec(job))]

@@ -36,7 +36,7 @@ ENDS: Final = {
 def advance_accusations(chain: ChainContext) -> bool:
     """Advances every accusation that is not over by one step; returns whether any moved."""
     with chain.reading() as reader:
-        waiting = [(reader.get_one(Job, row.job_id), row) for row in accusations.open_ones(reader)]
+        waiting = accusations.open_ones(reader, lambda spec: spec.stake is not None)
     return sum(_advance_accusation(chain, job, row) for job, row in waiting) > 0
 
 
@@ -45,10 +45,10 @@ def _advance_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
     if case.stage == CaseStage.NONE:
         return _post_accusation(chain, job, row)
     if case.stage == CaseStage.CLOSED:
-        return _end_case(chain, job, row, case)
-    moved = _store_case_state(chain, row, STAGES[case.stage], case)
+        return end_case(chain, job, row, case)
+    moved = store_case_state(chain, row, STAGES[case.stage], case)
     if chain.ledger.block().time > case.until:
-        moved |= _post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
+        moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
     return moved
 
 
@@ -58,32 +58,35 @@ def _post_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
     amount = Amount(exposure.at_risk - exposure.accused)
     late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
     if amount <= 0 or late:
-        return _store_case_state(chain, row, AccusationState.VOID, None)
-    bond = Amount(chain.ledger.job(chain_job).bond * int(job.unit))
+        return store_case_state(chain, row, AccusationState.VOID, None)
+    return post_with_bond(chain, job, calls.accuse(chain.market, chain_job, worker, amount, row.event))
+
+
+def post_with_bond(chain: ChainContext, job: Job, accusation: Call) -> bool:
+    """Posts the accusation once its bond is there; returns whether anything was posted."""
+    bond = Amount(chain.ledger.job(job.chain_job or 0).bond * int(job.unit))
     if not funding.has_money(chain, bond):
         tell_once(chain, job.id, "accusation_waits", reason=f"waits for the bond of {bond} at {chain.sender}")
         return False
     if chain.ledger.allowance(chain.sender) < bond:
         return funding.post_approval(chain)
-    return _post_transaction(
-        chain, job, TransactionKind.ACCUSE, calls.accuse(chain.market, chain_job, worker, amount, row.event)
-    )
+    return post_transaction(chain, job, TransactionKind.ACCUSE, accusation)
 
 
-def _end_case(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
+def end_case(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
     """Records the end of a case once it has enough confirmations, and withdraws a returned bond from the stake."""
     ended = events.ended(chain.ledger, row.case)
     if ended is None or chain.ledger.height() < ended.block + chain.policy.confirmations - 1:
         return False
     mine = stakes.staker(chain.ledger, chain.sender)
     if (back := Amount(mine.amount - mine.exposed)) > 0:
-        _post_transaction(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
-    _store_case_state(chain, row, ENDS[ended.name], case)
+        post_transaction(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
+    store_case_state(chain, row, ENDS[ended.name], case)
     mirror.copy_accounts_from_chain(chain, job, [row.worker])
     return True
 
 
-def _store_case_state(chain: ChainContext, row: Accusation, state: AccusationState, case: OnChainCase | None) -> bool:
+def store_case_state(chain: ChainContext, row: Accusation, state: AccusationState, case: OnChainCase | None) -> bool:
     """Stores the accusation's new state and emits an event; returns False where nothing changed."""
     if row.state == state:
         return False
@@ -102,7 +105,7 @@ def _store_case_state(chain: ChainContext, row: Accusation, state: AccusationSta
     return True
 
 
-def _post_transaction(chain: ChainContext, job: Job | None, kind: TransactionKind, call: Call) -> bool:
+def post_transaction(chain: ChainContext, job: Job | None, kind: TransactionKind, call: Call) -> bool:
     name = None if job is None else job.id
     with chain.reading() as reader:
         if sender.under_way(reader, kind, name):

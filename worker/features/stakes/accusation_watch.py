@@ -44,7 +44,10 @@ AT_ONCE: Final = 32
 """Contested cases read again in one check. All others are seen to; opening a case costs the requester its bond."""
 Contest = Callable[[Ledger, str], None]
 """Contests the case of this name. Raises MarketError if that fails."""
-OPEN, CONTESTED, CLOSED = (stage.name.lower() for stage in (CaseStage.OPEN, CaseStage.CONTESTED, CaseStage.CLOSED))
+OPEN, CONTESTED, CLOSED, VESTED = (
+    stage.name.lower() for stage in (CaseStage.OPEN, CaseStage.CONTESTED, CaseStage.CLOSED, CaseStage.VESTED)
+)
+WITH_VALIDATORS = (CONTESTED, VESTED)
 
 
 class WatchProgress(BaseModel):
@@ -150,7 +153,10 @@ class AccusationWatch:
 
     def _log_accusation(self, facts: ChainFacts, case: WalletCase) -> None:
         sum_ = TokenUnit.of(facts).text(int(case.amount))
-        what = f"{sum_} of its stake in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
+        pledged = "locked pay" if case.stage == VESTED else "stake"
+        what = (
+            f"{sum_} of its {pledged} in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
+        )
         word = "An accusation is over" if case.stage == CLOSED else "ACCUSED"
         self._journal.say("accused", f"{word}: {what}. {self._describe_own_evidence(facts, case)}", **asdict(case))
 
@@ -208,11 +214,11 @@ def _fetch_due_cases(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCas
 
     Then reads and yields AT_ONCE of the contested ones, those that were not read for longest.
     """
-    contested = [name for name in known.standing if known.cases[name] == CONTESTED]
+    contested = [name for name in known.standing if known.cases[name] in WITH_VALIDATORS]
     others = [
         cases.fetch_case(ledger, cases.parse_case_name(name))
         for name in known.standing
-        if known.cases[name] != CONTESTED
+        if known.cases[name] not in WITH_VALIDATORS
     ]
     yield from sorted(others, key=lambda case: int(case.amount), reverse=True)
     for name in contested[:AT_ONCE]:

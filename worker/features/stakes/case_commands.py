@@ -12,7 +12,7 @@ from gradmarket.market.terms import JobId
 from worker import wallet
 from worker.features.stakes import cases
 from worker.features.stakes.examine import examine_case
-from worker.features.stakes.stake import Offered, check_job_on_chain, fetch_stake_offer
+from worker.features.stakes.stake import Offered, check_job_on_chain, fetch_court
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.chain_view import ledger_of
@@ -85,7 +85,7 @@ def examine_command(
     settings = add_wallet_passphrase(settings)
     key, listed = (
         wallet.load_wallet(settings.data, settings.secret),
-        fetch_stake_offer(str(settings.market), JobId(job)),
+        fetch_court(str(settings.market), JobId(job)),
     )
     ledger = ledger_of(settings.node, listed.facts, str(settings.market))
     check_job_on_chain(ledger, key.address, listed)
@@ -112,7 +112,7 @@ def rule(
     settings = add_wallet_passphrase(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
     key, listed = (
         wallet.load_wallet(settings.data, settings.secret),
-        fetch_stake_offer(str(settings.market), JobId(job)),
+        fetch_court(str(settings.market), JobId(job)),
     )
     ledger = ledger_of(settings.node, listed.facts, str(settings.market))
     check_job_on_chain(ledger, key.address, listed)

@@ -39,7 +39,8 @@ class WalletCase:
         until = f"{datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M} UTC"
         head = f"ACCUSED: {self.amount} of the smallest unit in job {self.chain_job}, case {self.case}"
         fix = "; contest with `gradmarket wallet case contest`, or it is slashed" if self.stage == "open" else ""
-        return f"{head}, {self.stage} until {until}{fix}"
+        about = "of its locked pay: validators rule" if self.stage == CaseStage.VESTED.name.lower() else self.stage
+        return f"{head}, {about} until {until}{fix}"
 
 
 def list_cases_against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
@@ -114,7 +115,7 @@ def sign_and_send_ruling(
     me, terms, case = address_of(key), job.terms, stakes.case(ledger, parse_case_name(name))
     if me not in terms.validators:
         raise Refused(f"{me} is not one of the job's validators, {', '.join(terms.validators)}")
-    if case.stage != CaseStage.CONTESTED or case.job != job.chain_job:
+    if case.stage not in (CaseStage.CONTESTED, CaseStage.VESTED) or case.job != job.chain_job:
         raise Refused(f"case {name} of job {case.job} is {case.stage.name.lower()}: only contested ones are decided")
     ruling = Ruling(parse_case_name(name), case.amount, guilty)
     own = sign_digest(key, digest_struct(ledger.domain(), ruling))

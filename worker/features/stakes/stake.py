@@ -13,10 +13,10 @@ from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.market.errors import Conflict, MarketError, Refused
-from gradmarket.market.job import Publication
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
-from gradmarket.market.stakes import Stakes
+from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.terms import Address, Amount, Hash, JobId
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
@@ -53,22 +53,42 @@ def fetch_stake_offer(origin: str, job: JobId) -> Offered:
 
     Raises Refused if it takes no stakes, Untrusted if it is another job.
     """
+    return _fetch_terms(origin, job, lambda spec: spec.stake)
+
+
+def fetch_court(origin: str, job: JobId) -> Offered:
+    """Returns the job with the terms by whose validators a case of it is decided: of its stakes, or of its vest.
+
+    Raises Refused if it has none, Untrusted if it is another job.
+    """
+    return _fetch_terms(origin, job, lambda spec: spec.stake or (spec.vesting and build_court(spec.vesting)))
+
+
+def build_court(vesting: Vesting) -> Stakes:
+    """Returns the terms of cases about locked pay as those of a stake. Nobody contests one: silence burns nothing."""
+    by, bond = vesting.validators, vesting.bond
+    return Stakes(validators=by, threshold=vesting.threshold, bond=bond, decide_s=vesting.decide_s)
+
+
+def _fetch_terms(origin: str, job: JobId, choose: Callable[[JobSpec], Stakes | None]) -> Offered:
     market = MarketClient(origin.rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
     try:
         facts, view = market.facts(), market.job(job)
     finally:
         market.close()
-    return Offered(facts, *_check_stake_terms(job, view.publication, view.chain_job))
+    return Offered(facts, *_check_stake_terms(job, view.publication, view.chain_job, choose))
 
 
-def _check_stake_terms(job: JobId, publication: Publication | None, chain_job: int | None) -> tuple[int, Stakes, Hash]:
+def _check_stake_terms(
+    job: JobId, publication: Publication | None, chain_job: int | None, choose: Callable[[JobSpec], Stakes | None]
+) -> tuple[int, Stakes, Hash]:
     if publication is None or chain_job is None:
         raise Refused(f"job {job} is not on the chain yet")
     if publication.job != job:
         raise Untrusted(f"the market sent job {publication.job} instead of job {job}")
-    if publication.spec.stake is None:
+    if (terms := choose(publication.spec)) is None:
         raise Refused(f"job {job} takes no stakes")
-    return chain_job, publication.spec.stake, hash_of(publication.digest)
+    return chain_job, terms, hash_of(publication.digest)
 
 
 def check_job_on_chain(ledger: Ledger, me: Address, job: Offered) -> None:

@@ -1,0 +1,62 @@
+"""Turns each failed audit of a job that vests into one accusation on-chain and follows its case to the end.
+
+The stage of a case is read from the chain each time, as for stakes (requester.features.stakes.accusing):
+
+    none    accused, with the job's bond, of what is locked of the worker's pay and no other case claims
+    vested  waits for the validators' ruling, which anybody may submit; after the window it is closed: the bond burns
+    closed  recorded, and a bond that came back is withdrawn from the stake
+"""
+
+from typing import Final
+
+from contracts import calls, stakes
+from contracts.stakes import CaseStage
+from gradmarket.market.features.vesting.pay_lock import PayLock
+from gradmarket.market.terms import AccusationState, Address, Units
+from requester.chain.chain_context import ChainContext, TransactionKind
+from requester.features.stakes import accusations
+from requester.features.stakes.accusations import Accusation
+from requester.features.stakes.accusing import end_case, post_transaction, post_with_bond, store_case_state
+from requester.store.tables import Job
+
+RULED_ON: Final = AccusationState.CONTESTED
+"""The state of a case that only validators decide: as of a stake's that was contested."""
+
+
+def advance_vest_accusations(chain: ChainContext) -> bool:
+    """Advances every accusation of locked pay that is not over by one step; returns whether any moved."""
+    with chain.reading() as reader:
+        waiting = accusations.open_ones(reader, lambda spec: spec.vesting is not None)
+    under_way = [row for _, row in waiting if row.state == RULED_ON]
+    return sum(_advance_vest_accusation(chain, job, row, under_way) for job, row in waiting) > 0
+
+
+def _advance_vest_accusation(chain: ChainContext, job: Job, row: Accusation, under_way: list[Accusation]) -> bool:
+    case = stakes.case(chain.ledger, row.case)
+    if case.stage == CaseStage.NONE:
+        mine = [one for one in under_way if (one.job_id, one.worker) == (row.job_id, row.worker)]
+        return _post_vest_accusation(chain, job, row, Units(sum(int(one.amount) for one in mine) // int(job.unit)))
+    if case.stage == CaseStage.CLOSED:
+        return end_case(chain, job, row, case)
+    moved = store_case_state(chain, row, RULED_ON, case)
+    if chain.ledger.block().time > case.until:
+        moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
+    return moved
+
+
+def _post_vest_accusation(chain: ChainContext, job: Job, row: Accusation, accused: Units) -> bool:
+    chain_job, now = job.chain_job or 0, chain.ledger.next_time()
+    lock, claim_until = _fetch_lock(chain, chain_job, row.worker)
+    amount = lock.choose_accused(accused, now)
+    if amount > 0:
+        call = calls.accuse_vested(chain.market, chain_job, row.worker, amount, row.event)
+        return post_with_bond(chain, job, call)
+    if now > max(claim_until, lock.until):
+        return store_case_state(chain, row, AccusationState.VOID, None)
+    return False
+
+
+def _fetch_lock(chain: ChainContext, chain_job: int, worker: Address) -> tuple[PayLock, int]:
+    """Returns the worker's lock, and when the job's claims end."""
+    job, account = chain.ledger.job(chain_job), chain.ledger.account(chain_job, worker)
+    return PayLock(account.unpaid, account.credited_at, job.vest, job.vest_window), job.claim_until
