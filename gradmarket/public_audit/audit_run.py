@@ -29,6 +29,7 @@ from gradmarket.public_audit.features.disputes.dispute_proof import prove_disput
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
+from gradmarket.public_audit.panel_proof import prove_panels
 from gradmarket.public_audit.recomputation import Recomputation, find_obstacle, find_replayed_state
 from gradmarket.public_audit.round_claiming import claim_round
 from gradmarket.public_audit.start_proof import prove_start
@@ -87,6 +88,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     began = time.monotonic()
     with open_job(plan, progress) as job:
         results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
+        results += prove_panels(job.record)
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)

@@ -24,6 +24,10 @@ public_audit.dispute_proof adds, for a job whose answers were heard by a referee
 
    DISPUTES  Questions, answers and rulings are signed, and each ruling follows from them (features.disputes).
 
+public_audit.panel_proof adds, for a job whose audits panels decide:
+
+   PANELS    So many auditors as the job names sealed and signed the answer that an audit found (rules.audit_panels).
+
 A recomputation (public_audit.recomputation) adds:
 
 9. GRADIENTS Tasks that are computed again have the accepted roots.
@@ -71,6 +75,7 @@ class Clause(StrEnum):
     BATCHES = "the contract's batches hold exactly these payments"
     CREDITS = "the contract credits each worker with its batches"
     DISPUTES = "rulings follow from what both sides of each hearing signed"
+    PANELS = "audits by panels follow from answers that their auditors sealed and signed"
     START = "it starts from what the job that it continues ended with"
     LOG = "the log is the one that the batches carry, and has every record"
     GRADIENTS = "gradients computed again have the accepted roots"

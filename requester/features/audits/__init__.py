@@ -8,7 +8,7 @@ from gradmarket.market.views.trust_views import AuditView
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.audits import audit, audit_draws, audit_routes, audit_rows, own_auditor, referrals, rollback
-from requester.features.audits.audit_kind import audit_kinds_of
+from requester.features.audits.audit_kind import audit_kinds_of, list_auditing_features
 from requester.features.audits.audit_views import load_audit_sketch, view_audit
 from requester.settings import RequesterSettings
 from requester.store import audited_classes
@@ -61,7 +61,10 @@ class AuditReview(Review):
         row = reader.get(Audit, task.id)
         if row is None:
             return None, False
-        view = view_audit(row, published, audit_sketch=load_audit_sketch(reader, task, row))
+        more: dict[str, object] = {}
+        for feature in list_auditing_features(reader) if published else ():
+            more |= feature.describe_audit(reader, row)
+        view = view_audit(row, published, audit_sketch=load_audit_sketch(reader, task, row), more=more)
         return view, published and row.reason == REFERRED
 
 

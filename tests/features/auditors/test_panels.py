@@ -20,15 +20,18 @@ from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
 from gradmarket.market.wire.audits import AuditAnswer
-from gradmarket.market.wire.evidence import PublishedAudit
+from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.public_audit.panel_proof import find_panel_faults
 from requester.app import create_app
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims
 from requester.features.audits.auditor_claims import Claimed
+from requester.features.records.evidence_routes import evidence_of
 from requester.store import identities, stored_times
+from requester.store.tables import Task
 from tests.features.audits.test_auditor_brings import FixtureAuditor
 from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import HONEST, Behaviour, scaled
@@ -368,3 +371,18 @@ def test_anybody_reads_from_the_ended_audit_who_found_what_and_a_forged_seat_pro
     for seat in audit.panel or ():
         for change in ({"root": "blake3:" + "0" * 64}, {"signer": "0x" + "11" * 20}, {"run": 7}, {"salt": None}):
             assert audit_panels.find_proven_answer(domain, offer, seat.model_copy(update=change)) is None
+
+
+def test_the_evidence_of_a_task_proves_what_its_panel_found(new_floor: NewFloor) -> None:
+    market = due(new_floor)
+    sit(*panel(market, HONEST, HONEST))
+    market.play()
+    with market.context.reading() as reader:
+        shown = evidence_of(reader, reader.get_one(Task, market.task().id))
+    evidence = PublishedEvidence.model_validate(shown.model_dump(mode="json"))
+    spec = JobSpec.model_validate(market.the_job().spec)
+    assert evidence.audit is not None
+    assert spec.panel is not None
+    assert [seat.root for seat in evidence.audit.panel or ()] == [evidence.root] * 2
+    domain, offer = market.context.domain, evidence.offer_digest
+    assert list(find_panel_faults(domain, offer, evidence.audit, spec.panel)) == []

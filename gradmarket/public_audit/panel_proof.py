@@ -1,0 +1,54 @@
+"""The clause of panels: what an audit found was sealed and signed by so many auditors as the job names. Pure.
+
+Who looks at an ended job sees that each shown answer opens a seal that its auditor signed, and that nobody sat twice;
+that all had sealed before any was told another's answer is the word of the service and of the auditors.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from gradmarket.market.rules.audit_panels import AuditPanel, find_proven_answer
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire.evidence import PublishedAudit
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
+
+ORDER = "that each panel had sealed all its answers before one was opened, as the service says"
+
+
+def prove_panels(record: JobRecord) -> list[ClauseResult]:
+    """Returns the result of the clause; none for a job without panels."""
+    panel = record.publication.spec.panel
+    if panel is None:
+        return []
+    faults, count, hidden = list[ClauseFinding](), 0, 0
+    for task, shown in record.evidence.items():
+        audit = shown.audit
+        if audit is None or audit.root is None:
+            continue
+        hidden += audit.panel is None
+        count += audit.panel is not None
+        said = () if audit.panel is None else find_panel_faults(record.domain, shown.offer_digest, audit, panel)
+        faults += (ClauseFinding(Clause.PANELS, f"the audit of task {task}", why) for why in said)
+    unseen = [f"the panels of {hidden} audits, which are not shown"] if hidden else []
+    return [ClauseResult(Clause.PANELS, count, "audits", tuple(faults), (*unseen, *([ORDER] if count else [])))]
+
+
+def find_panel_faults(domain: Domain, offer: Hash, audit: PublishedAudit, panel: AuditPanel) -> Iterator[str]:
+    """Finds answers that open no signed seal, auditors that sat twice, and a result that too few found."""
+    by_run = defaultdict[int, list[tuple[Address, Digest]]](list)
+    for seat in audit.panel or ():
+        if seat.root is None:
+            continue
+        proven = find_proven_answer(domain, offer, seat)
+        if proven is None:
+            yield f"the answer of {seat.signer} in run {seat.run} opens no seal that it signed"
+        else:
+            by_run[seat.run].append(proven)
+    for run, answers in by_run.items():
+        for signer, times in Counter(signer for signer, _ in answers).items():
+            if times > 1:
+                yield f"{signer} answered {times} times in run {run}"
+    agreed = max((len({who for who, root in each if root == audit.root}) for each in by_run.values()), default=0)
+    if agreed < panel.agree:
+        yield f"it found {audit.root}, which {agreed} auditors answered, and the job asks for {panel.agree}"

@@ -1,0 +1,59 @@
+"""What panels found is proven by sealed and signed answers: each lie of a service about a panel is found."""
+
+from collections.abc import Callable
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.audit_panels import AuditPanel
+from gradmarket.market.signing import Domain, digest_struct
+from gradmarket.market.terms import Address, Digest, Hash, Units
+from gradmarket.market.wire.evidence import PublishedAudit, PublishedSeat
+from gradmarket.public_audit.panel_proof import find_panel_faults
+from gradmarket.sealing import SealingKey
+
+DOMAIN = Domain(31337, Address("0x" + "11" * 20), Hash(bytes(32)))
+OFFER = Offer(1, Hash(bytes(32)), 0, 0, 0, Hash(bytes(32)), Hash(bytes(32)), Units(1), Hash(bytes(32)), 20, 10, 10)
+RIGHT, WRONG = Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64)
+ANN, BEA, CEM = (SealingKey(f"m{number}", PrivateKey(bytes([number]) * 32)) for number in (1, 2, 3))
+Change = Callable[[PublishedAudit], PublishedAudit]
+
+
+def sit(key: SealingKey, root: Digest, run: int = 0) -> PublishedSeat:
+    seal, opening = key.seal(DOMAIN, OFFER, run, root), key.open(DOMAIN, OFFER, run, root, 1.0)
+    signed = {"signer": seal.signer, "sealed": seal.sealed, "signature": seal.signature}
+    return PublishedSeat(**signed, run=run, root=root, salt=opening.salt)
+
+
+def audited(*seats: PublishedSeat, root: Digest = RIGHT) -> PublishedAudit:
+    return PublishedAudit(task="t", root=root, panel=seats)
+
+
+def faults(audit: PublishedAudit, agree: int = 2) -> list[str]:
+    offer = digest_struct(DOMAIN, OFFER)
+    return list(find_panel_faults(DOMAIN, offer, audit, AuditPanel(count=max(2, agree), agree=agree)))
+
+
+def test_a_result_that_so_many_sealed_and_signed_is_proven() -> None:
+    assert faults(audited(sit(ANN, RIGHT), sit(BEA, RIGHT))) == []
+    assert faults(audited(sit(ANN, WRONG), sit(BEA, RIGHT), sit(CEM, RIGHT))) == []
+    withheld = sit(CEM, RIGHT).model_copy(update={"root": None, "salt": None})
+    assert faults(audited(sit(ANN, RIGHT), withheld, sit(BEA, RIGHT))) == []
+
+
+@pytest.mark.parametrize(
+    ("audit", "said"),
+    [
+        (audited(sit(ANN, RIGHT), sit(BEA, WRONG)), "1 auditors answered"),
+        (audited(sit(ANN, WRONG), sit(BEA, WRONG)), "0 auditors answered"),
+        (audited(sit(ANN, RIGHT), sit(ANN, RIGHT)), "answered 2 times"),
+        (audited(sit(ANN, RIGHT, 0), sit(BEA, RIGHT, 1)), "1 auditors answered"),
+        (audited(sit(ANN, RIGHT), sit(BEA, WRONG).model_copy(update={"root": RIGHT})), "opens no seal"),
+        (audited(sit(ANN, RIGHT), sit(BEA, RIGHT).model_copy(update={"signature": bytes(65)})), "opens no seal"),
+        (audited(sit(ANN, RIGHT), sit(ANN, RIGHT).model_copy(update={"signer": BEA.signer})), "opens no seal"),
+        (audited(), "0 auditors answered"),
+    ],
+)
+def test_each_lie_about_a_panel_is_found(audit: PublishedAudit, said: str) -> None:
+    assert any(said in fault for fault in faults(audit)), faults(audit)
