@@ -306,4 +306,4 @@ def _fetch_event_logs(
 
 
 def _find_event(ledger: Ledger, name: str) -> ContractEvent:
-    return ledger.market.events[name]()
+    return ledger.event_contract.events[name]()

@@ -6,15 +6,17 @@ Every method raises ChainUnreachable if the node does not answer, and ContractRe
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Final
 
 from eth_typing import BlockNumber
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from web3 import Web3
+from web3.contract import Contract
 from web3.types import BlockIdentifier, TxParams
 
-from contracts.deployment import Deployment, market_at, token_at, verify_deployment
+from contracts.deployment import Deployment, market_at, market_events, token_at, verify_deployment
 from contracts.permits import Permit
 from contracts.rpc import call_views, node_errors
 from gradmarket.market.signing import Domain, encode_word
@@ -83,6 +85,10 @@ class Ledger:
         self.market = market_at(web3, deployment.contract)
         self._market = self.market.functions
         self._token = token_at(web3, deployment.token).functions
+
+    @cached_property
+    def event_contract(self) -> Contract:
+        return market_events(self.web3, self.deployment.contract)
 
     def verify(self) -> None:
         """Raises ForeignChain, naming what differs, unless the chain has the expected deployment."""

@@ -43,7 +43,7 @@ def list_moves(ledger: Ledger, job: int, last: int, first: int | None = None) ->
 def _build_ledger_entry(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> LedgerEntry:
     """Returns the entry of one event; updates `reserved`, every worker's reservation."""
     name = _map_topics_to_names(ledger)[bytes(log["topics"][0])]
-    args: Any = ledger.market.events[name]().process_log(log)["args"]
+    args: Any = ledger.event_contract.events[name]().process_log(log)["args"]
     worker = Address(args["worker"]) if "worker" in args else None
     cause = Cause(batch=args.get("batch"), tx=HexBytes(log["transactionHash"]).to_0x_hex(), block=log["blockNumber"])
     units = _compute_moved_units(name, args, reserved.get(worker, 0) if worker else 0)
@@ -96,4 +96,4 @@ def _fetch_job_logs(ledger: Ledger, job: int, first: int | None, last: int) -> I
 
 def _map_topics_to_names(ledger: Ledger) -> dict[bytes, str]:
     """Returns the names of the events by topic."""
-    return {keccak(text=ledger.market.events[name]().signature): name for name in KINDS}
+    return {keccak(text=ledger.event_contract.events[name]().signature): name for name in KINDS}
