@@ -3,6 +3,7 @@
 import secrets as chance
 from collections.abc import Callable, Sequence
 
+import httpx
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.digests import blob_digest
@@ -13,11 +14,13 @@ from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire import claim_messages
 from gradmarket.market.wire.audits import AuditWork
 from gradmarket.market.wire.claim_messages import build_claim
+from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
+from gradmarket.sealing import SealingKey
 from tests.attacks.registry import attack
 from tests.attacks.scene import OVER, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST, TRIPLED, Spoil
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 ALWAYS = {"probability": 1.0}
 NOBODY = Address("0x" + "0" * 40)
@@ -245,3 +248,56 @@ def liars_at_work_where_nobody_audits(scene: Scene) -> str:
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     there = f"the other {other.told()['state']} with {len(other.told('/audits')['items'])} audits"
     return f"audit {found['state']}; {there}; {other.balanced()}"
+
+
+class Seated:
+    """An auditor of a panel, with a token of its own; it finds `answer`, or what the task gives."""
+
+    def __init__(self, job: Posted, name: str, answer: Digest | None = None) -> None:
+        made = job.scene.requester.post("/v1/tokens", json={"name": name, "role": "audit"})
+        made.raise_for_status()
+        bearer = {"Authorization": f"Bearer {made.json()['token']}"}
+        self.http = httpx.Client(base_url=job.scene.url, headers=bearer, trust_env=False, timeout=PATIENCE_S)
+        self.job, self.answer, self.key = job, answer, SealingKey(name, job.scene.key())
+
+    def turn(self) -> None:
+        """Seals or opens what its panel asks of it."""
+        asked = {"auditor": self.key.auditor, "determinism_class": "cpu"}
+        found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
+        if found is None:
+            return
+        work, domain = AuditWork.model_validate(found), self.job.domain
+        root = self.answer or blob_digest(self.job.compute(work.offer, HONEST.spoil, NOBODY, "honest"))
+        offer = work.offer.struct()
+        said: PanelSeal | PanelOpening = self.key.seal(domain, offer, work.run, root)
+        if work.panel == "open":
+            said = self.key.open(domain, offer, work.run, root, 0.0)
+        door = "seal" if work.panel == "seal" else "opening"
+        self.http.put(f"/v1/audits/{work.task}/{door}", json=said.model_dump(mode="json")).raise_for_status()
+
+
+@attack(
+    "colluding auditors",
+    "audit failed; 2 auditors barred; honest payable 10; liars payable 10; cancelled; books balanced",
+    alone=True,
+)
+def two_auditors_that_confirm_a_lie(scene: Scene) -> str:
+    """Two of a panel of three found what two liars answered: three equal answers decide, so others are asked."""
+    job = scene.post(audit={"probability": 1.0, "auditors": {"count": 3, "agree": 3}})
+    third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
+    Seated(job, "panel-first").turn()  # the class is known to have auditors
+    job.gather(third, *liars)
+    lie = liars[0].newest().root
+    ring = [Seated(job, f"panel-colluder-{number}", lie) for number in range(2)]
+    honest = [Seated(job, f"panel-honest-{number}") for number in range(3)]
+
+    def over() -> bool:
+        for auditor in (*ring, *honest):
+            auditor.turn()
+        return bool(job.told("/audits")["items"])
+
+    job.play(third, *liars, done=over)
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    third.poll()
+    (found,), panels = job.told("/audits")["items"], job.told("/trust")["panels"]
+    return f"audit {found['state']}; {panels['barred']} auditors barred; {job.seen(honest=third, liars=liars)}"

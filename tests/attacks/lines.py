@@ -70,6 +70,7 @@ LINES: Final = (
     "copy of an audited answer",
     "a quorum's lie where audits are rare",
     "an auditor that copies",
+    "colluding auditors",
     "an answer read before its task is done again",
     "an audit's answer sent again",
     "forked history",
