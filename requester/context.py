@@ -72,5 +72,5 @@ class Context:
         return self.signer(digest_struct(self.domain, struct))
 
     def voucher(self, job: Job, account: Account) -> bytes:
-        """Signs a voucher over all that the worker has earned in the job."""
-        return self.sign(Voucher(job.chain_job or 0, account.worker, account.earned))  # type: ignore[arg-type]
+        """Signs a voucher over all that the worker has earned in the job and that waits for no test."""
+        return self.sign(Voucher(job.chain_job or 0, account.worker, account.promised))  # type: ignore[arg-type]

@@ -47,6 +47,7 @@ def earnings(
                 job=job.id,
                 chain_job=job.chain_job,
                 earned=format_amount(account.earned, job.unit),
+                waiting=format_amount(account.waiting, job.unit),
                 reserved=format_amount(account.reserved, job.unit),
                 settled=format_amount(account.settled, job.unit),
                 withdrawn=format_amount(account.withdrawn, job.unit),

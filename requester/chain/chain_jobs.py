@@ -17,7 +17,7 @@ OPENING: Final = exists().where(
 )
 """True for a job whose opening is not mined yet, or no longer: the contract does not know the job."""
 
-UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False))
+UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False), Earned.waits.is_(False))
 """True for a gradient that a batch must still record; gradients revoked by an audit are in none."""
 
 

@@ -171,8 +171,10 @@ def _pay_replica(
         verdicts.sign_verdict(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
     else:
         work.move(replica, ReplicaState.PAYABLE)
-    earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
-    account.voucher_signature = context.voucher(hand.job, account)
+    waits = not diverged and review_of(work).must_pay_wait(work, hand.job, replica)
+    earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now, waits=waits)
+    if account.promised:
+        account.voucher_signature = context.voucher(hand.job, account)
     if account.reserved - account.earned <= 2 * task.offer.price:
         work.notify("settle")
     verdicts.notify_worker(work, replica)

@@ -29,6 +29,6 @@ def build_signed_voucher(account: Account | None, chain_job: int | None) -> Sign
     return SignedVoucher(
         job=JobId(account.job_id),
         chain_job=chain_job or 0,
-        cumulative=account.earned,
+        cumulative=account.promised,
         signature=account.voucher_signature,
     )

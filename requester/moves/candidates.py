@@ -117,6 +117,7 @@ class CandidatePool:
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
         self._known: list[Party] = []
         self._trials = len(asking)
+        self._begun = frozenset[str]()
         if not all(candidate.known for candidate in asking):
             self._known = newcomers.list_known_parties(reader, job, mixable, now)
             self._trials = rules.at_once(newcomers.count_tried(reader, job, now)) - newcomers.in_flight(reader, job)
@@ -135,7 +136,7 @@ class CandidatePool:
             self.candidates[address] = replace(candidate, known=candidate.party.operator in cleared)
         known = newcomers.list_known_parties(reader, job, self.mixable, now)
         self._known = [party for party in known if party.operator in cleared]
-        self._trials = clearance.count_trials(len(self._known))
+        self._trials, self._begun = clearance.count_trials(len(self._known)), frozenset(clearance.begun)
 
     def choose_plan(self, task: Task) -> Plan | None:
         """Returns how a task that begins is checked, where another plan than its own decides."""
@@ -157,8 +158,15 @@ class CandidatePool:
         if not rules.may_fill_places(self._known, opening, places):
             return list(able.values())
         order = [able[worker] for worker in assignment.draw_order(seed, able)]
-        new = [candidate for candidate in order if not candidate.known][: max(0, self._trials)]
+        new = self._choose_new(seed, [candidate for candidate in order if not candidate.known])
         return [candidate for candidate in order if candidate.known or candidate in new]
+
+    def _choose_new(self, seed: Hash, drawn: Sequence[Candidate]) -> list[Candidate]:
+        """Returns the newcomers to try, in turn over owners; every second time, who began well goes first."""
+        turns = {party.worker: turn for turn, party in enumerate(rules.in_turn(one.party for one in drawn))}
+        first = self._begun if seed[0] % 2 else frozenset[str]()
+        order = sorted(drawn, key=lambda one: (one.party.operator not in first, turns[one.party.worker]))
+        return order[: max(0, self._trials)]
 
     def spread(self, able: Iterable[Candidate]) -> list[Candidate]:
         """Returns those that this pass has given no task: a second one waits for the first, and the round for it."""

@@ -23,6 +23,7 @@ from requester.store import (
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
+from requester.store.review import review_of
 from requester.store.strikes import StrikeChange
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import Work
@@ -39,6 +40,7 @@ def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str
     context.states.take(job.id)  # nothing of it is merged again
     cancel_open_tasks(context, work, job.id)
     record_event(work, job.id, state.value, now, reason=reason)
+    review_of(work).settle_waiting_pay(work, job, context.voucher, now)
     topics = (topic(address) for address in accounts.workers_of(work, job.id) for topic in (worker_topic, ended_topic))
     work.notify("settle", "rollback", "collect", *topics)
     return True

@@ -7,7 +7,9 @@ from sqlalchemy import func, select, update
 
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Earned, Replica, Task
-from requester.store.work import Work
+from requester.store.work import RowReader, Work
+
+WAITING: Final = (Earned.waits, Earned.revoked.is_(False))
 
 
 def lock_accounts(work: Work, accounts: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Account]:
@@ -30,12 +32,19 @@ _NAMED: Final = (
 
 
 def record_earning(
-    work: Work, account: Account, task: Task, replica: Replica, root: bytes, now: float, worth: int | None = None
+    work: Work,
+    account: Account,
+    task: Task,
+    replica: Replica,
+    root: bytes,
+    now: float,
+    worth: int | None = None,
+    waits: bool = False,
 ) -> None:
     """Records that `replica` earned its offer's price for the payload `root`; or, in units, what it is worth over it.
 
-    The caller has locked its account. The row is written at the transaction's end; the table's unique key refuses a
-    second one of the same kind for the same replica.
+    Where it `waits`, no voucher promises it before `end_waiting`. The caller has locked its account. The row is written
+    at the transaction's end; the table's unique key refuses a second one of the same kind for the same replica.
     """
     price = task.offer.price if worth is None else worth
     work.record(
@@ -48,10 +57,32 @@ def record_earning(
             digest=root,
             revoked=False,
             at=now,
+            waits=waits,
             by_worth=worth is not None,
         ),
     )
     account.earned += price
+    account.waiting += price * waits
+
+
+def end_waiting(work: Work, job_id: str, operator: str, paid: bool) -> list[Account]:
+    """Ends the waiting of an operator's pay in a job: it is promised, or dropped. Returns the accounts that change."""
+    theirs = (Earned.job_id == job_id, *WAITING, Replica.id == Earned.replica_id, Replica.operator == operator)
+    waiting = work.session.scalars(select(Earned).join(Replica, Replica.id == Earned.replica_id).where(*theirs)).all()
+    accounts = lock_accounts(work, [(job_id, row.worker) for row in waiting])
+    for row in waiting:
+        account = accounts[job_id, row.worker]
+        account.waiting -= row.units
+        account.earned -= 0 if paid else row.units
+        row.waits, row.revoked = not paid, not paid
+    work.flush()
+    return list(accounts.values())
+
+
+def list_waiting_operators(reader: RowReader, job_id: str) -> set[str]:
+    """Returns the operators whose pay waits in the job."""
+    theirs = select(Replica.operator).join(Earned, Earned.replica_id == Replica.id)
+    return set(reader.session.scalars(theirs.where(Earned.job_id == job_id, *WAITING).distinct()))
 
 
 def by_worth(work: Work, tasks: Sequence[str]) -> bool:
@@ -62,6 +93,7 @@ def by_worth(work: Work, tasks: Sequence[str]) -> bool:
 def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
     """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
     theirs = (Earned.task_id == task.id, Earned.replica_id.in_([replica.id for replica in replicas]))
+    theirs = (*theirs, Earned.waits.is_(False))  # what waits is dropped with the rest of its operator's
     unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
     work.session.execute(unsettled.execution_options(synchronize_session=False))
     total: Any = work.session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))

@@ -10,7 +10,7 @@ from typing import Final
 from gradmarket.market.terms import Hash
 from gradmarket.market.views.trust_views import AuditView
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Job, Task
+from requester.store.tables import Account, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 REFERRED: Final = "it was to be settled before anything is accepted"
@@ -23,6 +23,8 @@ class Clearance:
 
     operators: Collection[str]
     count_trials: Callable[[int], int]
+    begun: Collection[str] = ()
+    """Others whose answers speak for them so far: every second place goes to one of them."""
 
 
 class Review:
@@ -37,6 +39,13 @@ class Review:
     def suspect_divergence(self, work: Work, job: Job, task: Task, now: float) -> bool:
         """Called in the transaction that finds an answer that is not finite; returns whether an audit checks it."""
         return False
+
+    def must_pay_wait(self, reader: RowReader, job: Job, replica: Replica) -> bool:
+        """Called in the accepting transaction; returns whether the answer is paid only once a test cleared it."""
+        return False
+
+    def settle_waiting_pay(self, work: Work, job: Job, sign: Callable[[Job, Account], bytes], now: float) -> None:
+        """Called in the transaction in which the job ends; `sign` returns a voucher's signature."""
 
     def record_settled_answers(self, work: Work, hands: Iterable[TaskInHand], now: float) -> None:
         """Called in the transaction in which payloads came, with the tasks that these were asked for."""

@@ -170,25 +170,48 @@ def test_nothing_moves_nothing() -> None:
     assert move_along_gradient(state, {"w": np.zeros(3, np.float32)}) is state
 
 
-def play_changing_wallets(passing: float, rounds: int, places: int, seed: int) -> tuple[int, Admission]:
+def play_changing_wallets(passing: float, rounds: int, places: int, seed: int) -> tuple[list[int], Admission]:
     """Answers of operators that leave after four each, in `places` of each round, judged two rounds later."""
-    state, waiting, given = Admission(), list[list[bool]](), 0
+    state, waiting, given = Admission(), list[list[bool]](), list[int]()
     random = np.random.default_rng(seed)
     for number in range(rounds):
-        count = places if state.admits(number) else 0
-        given += count
+        meanwhile = loss_change_test.count_places_meanwhile(4 * places * number, 4 * places)
+        count = places if state.admits(number) else meanwhile
+        given.append(count)
         waiting.append(list(random.random(count) < passing))
         for passes in waiting.pop(0) if len(waiting) > 2 else []:
-            state = state.add(compute_score_weight(bool(passes), 0.9), number)
+            state = state.add(compute_score_weight(bool(passes), 0.9), number, 4 * places)
     return given, state
 
 
+@pytest.mark.parametrize(("places", "most"), [(2, 0.025), (4, 0.018), (10, 0.015)])
 @pytest.mark.parametrize("seed", range(5))
-def test_noise_that_changes_wallets_every_four_answers_loses_its_places(seed: int) -> None:
-    """4,000 answers in 1,000 rounds before; honest ones that leave as soon keep theirs."""
-    given, state = play_changing_wallets(loss_change_test.BLIND, 1000, 4, seed)
-    assert state.closings <= math.log2(1000 / PAUSE + 1) + 1
-    assert given <= 300, given
-    honest, state = play_changing_wallets(0.9, 1000, 4, seed)
-    assert honest >= 4000 - 4 * PAUSE * state.closings - 4
+def test_noise_that_changes_wallets_loses_its_places_and_keeps_newcomers_out_of_no_stretch(
+    seed: int, places: int, most: float
+) -> None:
+    """A quarter of all answers before; honest ones that leave as soon keep theirs."""
+    tasks = 4 * places
+    given, state = play_changing_wallets(loss_change_test.BLIND, 1000, places, seed)
+    assert sum(given) <= most * 1000 * tasks, sum(given)
+    stretch = math.ceil(1 / loss_change_test.RISK / tasks) + 1
+    assert min(sum(given[start : start + stretch]) for start in range(1000 - stretch)) >= 1
+    honest, state = play_changing_wallets(0.9, 1000, places, seed)
+    assert sum(honest) >= places * (1000 - PAUSE * state.closings - 1)
     assert state.closings <= 1
+
+
+@pytest.mark.parametrize(
+    ("passes", "honest", "due"),
+    [
+        ([], 0.9, True),
+        ([True], 0.9, True),
+        ([False], 0.9, False),
+        ([False] * 3, None, True),
+        ([True, False], 0.9, False),
+        ([True, True, False], 0.9, True),
+    ],
+)
+def test_pay_that_waits_at_the_end_is_due_unless_noise_is_likelier(
+    passes: list[bool], honest: float | None, due: bool
+) -> None:
+    assert loss_change_test.is_waiting_pay_due(passes, honest) is due

@@ -40,7 +40,7 @@ def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replic
     plan = task.plan
     assert task.state in PAYS
     assert row.units == task.offer.price
-    assert row.revoked <= (task.state == TaskState.REVOKED)
+    assert row.revoked <= (task.state == TaskState.REVOKED or row.waits)
     if vindicated(market, row, task):
         return
     assert (row.replica_id, row.digest) in {(r.id, hash_of(Digest(r.root or ""))) for r in agreeing}
@@ -79,11 +79,14 @@ def vindicated(market: MarketFixture, row: Earned, task: Task) -> bool:
 def _accounts_agree(market: MarketFixture, earned: list[Earned]) -> None:  # type: ignore[type-arg,unused-ignore]
     sums = Counter[str]()
     for row in earned:
-        sums[row.worker] += row.units
+        sums[row.worker] += row.units * (not (row.waits and row.revoked))
     for account in market.all(Account):
         assert account.earned == sums[account.worker]
         assert account.earned <= account.reserved
-        if account.earned:
-            struct = Voucher(market.the_job().chain_job or 0, Address(account.worker), Units(account.earned))
+        assert account.waiting == sum(
+            row.units for row in earned if row.worker == account.worker and row.waits and not row.revoked
+        )
+        if account.promised:
+            struct = Voucher(market.the_job().chain_job or 0, Address(account.worker), Units(account.promised))
             signer = signing.address_of(market.signer)
             signing.check_struct_signature(market.context.domain, struct, account.voucher_signature or b"", signer)

@@ -418,8 +418,9 @@ class MarketFixture:
             )
 
     def earned(self) -> dict[str, int]:
+        """In units, by worker; without what was dropped."""
         sums: dict[str, int] = {}
-        for row in self.all(Earned):
+        for row in self.all(Earned, ~(Earned.waits & Earned.revoked)):
             sums[row.worker] = sums.get(row.worker, 0) + row.units
         return sums
 

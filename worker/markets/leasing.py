@@ -8,6 +8,7 @@ from typing import Final
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.release import PROTOCOL
+from gradmarket.market.rules import loss_change_test
 from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.poll import Lease, LeaseReturn
@@ -147,7 +148,8 @@ class Leasing:
         return reason
 
     def _build_job_account(self, lease: Lease) -> JobAccount:
-        domain = self._context.domain
+        domain, spec = self._context.domain, self._context.spec(lease.job)
+        scored = spec is not None and spec.verifier.scored
         return JobAccount(
             chain_id=domain.chain_id,
             contract=domain.contract,
@@ -157,6 +159,7 @@ class Leasing:
             signer=self._context.signer,
             unit=self._context.unit(lease.offer.job),
             price=lease.offer.price,
+            may_wait=loss_change_test.MAY_WAIT if scored else 0,
             protocol=PROTOCOL,
         )
 

@@ -48,6 +48,8 @@ class JobAccount(Stored):
     accepted: int = 0
     rejected: int = 0
     counted: tuple[ReplicaId, ...] = ()
+    may_wait: int = 0
+    """Accepted gradients whose pay may wait for a test of this worker (market.rules.loss_change_test)."""
     protocol: int = SILENT
     """The rules under which it was worked for (market.release)."""
 
@@ -64,6 +66,11 @@ class JobAccount(Stored):
     def unpaid(self) -> int:
         """Returns the number of accepted gradients that no voucher covers."""
         return unpaid_gradients(self.earned, self.vouchered, self.price)
+
+    @property
+    def owed(self) -> int:
+        """Returns how many of these count as owed by the requester: those beyond what may wait for a test."""
+        return max(0, self.unpaid - self.may_wait)
 
     def voucher(self, worker: Address) -> Voucher:
         return Voucher(self.chain_job, worker, self.vouchered)
@@ -132,8 +139,8 @@ class AccountStore:
         return self._pages.dealings.get(signer, Dealings())
 
     def unpaid(self, signer: Address) -> int:
-        """Returns how many gradients this requester owes: accepted without a voucher, plus its grievances."""
-        owed = sum(account.unpaid for account in self.accounts if account.signer == signer)
+        """Returns how many gradients this requester owes: accepted without a due voucher, plus its grievances."""
+        owed = sum(account.owed for account in self.accounts if account.signer == signer)
         return owed + len(self.dealings(signer).grievances)
 
     def record_offer(self, account: JobAccount) -> None:
@@ -144,7 +151,9 @@ class AccountStore:
         """
         unchanged = self._pages is self._kept
         existing = self.find(account.domain, account.chain_job) or account
-        renewed = existing.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
+        renewed = existing.model_copy(
+            update={"may_wait": account.may_wait, "price": account.price, "signer": account.signer, "closed": False}
+        )
         known = self.dealings(account.signer)
         self._replace_account(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
         if existing is account:

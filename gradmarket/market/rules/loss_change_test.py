@@ -24,10 +24,15 @@ docs/results/loss_change.md has the rates.
 
 A wallet that leaves before its test ends is never convicted. So the scores of all operators that no whole test has
 cleared are summed too, in the order of judgement, as if one had given them (Page 1954): sum = max(0, sum + weight).
-Where that reaches the bound of a conviction, cleared ones alone get places for PAUSE rounds, twice as many after each
-further time, and nobody is blamed: honest ones alone come to that once in 1 / ALPHA scores at most. Noise under any
-number of wallets has so at most log2(rounds / PAUSE + 1) + 1 turns, of log(0.99 / ALPHA) / log(3/4 / (1 - p0)) lies and
-those that are under way.
+Where that reaches the bound of a conviction, the others get one task in 1 / RISK for PAUSE rounds, twice as many after
+each further time, and nobody is blamed: honest ones alone come to that once in 1 / ALPHA scores at most. A turn of
+noise under any number of wallets is of log(0.99 / ALPHA) / log(3/4 / (1 - p0)) lies, TURN of them at p0 = 0.9, and of
+those under way, a quarter of the places of UNDER_WAY rounds. The pause ends where these are RISK of its tasks: noise is
+so at most RISK of a long job's answers in its turns and RISK between them, 1 % together, and keeps no newcomer out.
+
+An operator that no whole test has cleared waits for its pay: its answers count, and are paid once its test clears it,
+or at the job's end unless its scores together say that noise is likelier than honesty (is_waiting_pay_due). Nothing is
+paid to who is convicted. So noise is paid for a quarter of its answers at most, and not before the end.
 """
 
 import math
@@ -59,9 +64,18 @@ SEVERAL: Final = 3
 FEW_CLEARED, SEVERAL_CLEARED = 2, 4
 """One place in so many goes to the others."""
 PAUSE: Final = 2
-"""Rounds in which newcomers have no places, after the first time that their scores together are those of noise."""
+"""Rounds in which newcomers have few places, after the first time that their scores together are those of noise."""
+RISK: Final = 1 / 200
+"""The share of tasks that newcomers get meanwhile; and what the lies of their turns may be of all tasks."""
+TURN: Final = 8
+"""Lies of noise until its scores convict."""
+UNDER_WAY: Final = 3
+"""Rounds whose answers are not judged yet when they do."""
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
 """What passes the test, in words: it follows the task's rows."""
+MAY_WAIT: Final = 100
+"""Accepted answers whose pay a worker lets wait for its test: at the least honest share that says anything, a test of
+an honest operator ends after 77 at most in nineteen of twenty cases, once RUNS trusted runs are there."""
 _HALVINGS: Final = 40
 
 
@@ -106,16 +120,16 @@ def count_uncleared_places(places: int, cleared: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a job admits operators that no whole test has cleared; `closings`: how often it ceased to."""
+    """Whether a job admits operators that no whole test has cleared freely; `closings`: how often it ceased to."""
 
     total: float = 0.0
     """The sum of their scores since they were admitted last."""
     closings: int = 0
     until: int = 0
-    """The first round that admits them again."""
+    """The first round that admits them freely again."""
 
-    def add(self, weight: float, number: int) -> "Admission":
-        """Returns the state after a further score of theirs, judged while round `number` is the newest.
+    def add(self, weight: float, number: int, tasks: int) -> "Admission":
+        """Returns the state after a further score of theirs, judged while round `number`, of `tasks`, is the newest.
 
         While it admits none, what was under way before counts no more.
         """
@@ -124,11 +138,24 @@ class Admission:
         total = max(0.0, self.total + weight)
         if total < CONVICTS:
             return Admission(total, self.closings, self.until)
-        pause = PAUSE * 2 ** min(self.closings, 32)
+        pause = min(PAUSE * 2 ** min(self.closings, 32), max(PAUSE, _count_longest_pause(tasks)))
         return Admission(0.0, self.closings + 1, number + 1 + pause)
 
     def admits(self, number: int) -> bool:
         return number >= self.until
+
+
+def _count_longest_pause(tasks: int) -> int:
+    """Returns the rounds of `tasks` tasks of which the lies of a turn are RISK."""
+    return math.ceil((TURN / tasks + UNDER_WAY / SEVERAL_CLEARED) / RISK)
+
+
+def count_places_meanwhile(before: int, tasks: int) -> int:
+    """Returns how many of a round's `tasks` uncleared operators get while their scores together are those of noise.
+
+    `before` tasks were of earlier rounds.
+    """
+    return math.floor((before + tasks) * RISK) - math.floor(before * RISK)
 
 
 def compute_rows_seed(link: Hash, offer: Hash) -> Hash:
@@ -172,6 +199,14 @@ def add_score(total: float, weight: float) -> float:
     A test that ended with `honest` is over, and the next one starts from zero.
     """
     return weight if decide_change_verdict(total) == ChangeVerdict.HONEST else total + weight
+
+
+def is_waiting_pay_due(passes: Sequence[bool], honest: float | None) -> bool:
+    """Returns whether an operator whose test is open at a job's end is paid for answers with these scores.
+
+    It is where they are at least as likely honest as noise: noise is so in one of four cases at most.
+    """
+    return math.fsum(compute_score_weight(passed, honest) for passed in passes) <= 0.0
 
 
 def decide_change_verdict(total: float) -> ChangeVerdict:

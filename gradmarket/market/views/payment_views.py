@@ -14,6 +14,7 @@ class JobWorkerView(BaseModel):
     rejected: int
     replicas: dict[str, int]
     earned: str
+    waiting: str
     reserved: str
     settled: str
     withdrawn: str
@@ -34,6 +35,7 @@ class PaymentView(BaseModel):
     batch_state: str | None
     tx: str | None
     at: str | None
+    waits: bool
 
 
 class SettlementView(BaseModel):
@@ -91,6 +93,7 @@ class EarningsView(BaseModel):
     job: str
     chain_job: int | None
     earned: str
+    waiting: str
     reserved: str
     settled: str
     withdrawn: str

@@ -1,6 +1,6 @@
 """Audits: an auditor computes accepted tasks again, and a wrong answer is revoked; its round may be taken back."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from gradmarket.market.terms import Hash
@@ -15,7 +15,7 @@ from requester.store import audited_classes
 from requester.store.in_hand import TaskInHand
 from requester.store.retries import retry_on_conflict
 from requester.store.review import REFERRED, Clearance, Review
-from requester.store.tables import Audit, Job, Task
+from requester.store.tables import Account, Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 
@@ -31,6 +31,13 @@ class AuditReview(Review):
         if suspected:
             audit_draws.order_suspect_audit(work, task, now)
         return suspected
+
+    def must_pay_wait(self, reader: RowReader, job: Job, replica: Replica) -> bool:
+        return any(kind.must_pay_wait(reader, job, replica) for kind in audit_kinds_of(reader))
+
+    def settle_waiting_pay(self, work: Work, job: Job, sign: Callable[[Job, Account], bytes], now: float) -> None:
+        for kind in audit_kinds_of(work):
+            kind.settle_waiting_pay(work, job, sign, now)
 
     def record_settled_answers(self, work: Work, hands: Iterable[TaskInHand], now: float) -> None:
         referrals.record_settled_answers(work, hands, now)

@@ -60,6 +60,8 @@ def run(context: Context, task_id: str) -> float | None:
             _lapse_audit(context, work, hand, audit, row, now)
         else:
             _judge_accepted(context, work, hand, audit, row, now)
+        for kind in audit_kinds_of(work):
+            kind.settle_waiting_pay(work, job, context.voucher, now)
         let_go = True in [kind.release_blobs(work, task, audit, now) for kind in audit_kinds_of(work)]
         work.notify("rollback", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:

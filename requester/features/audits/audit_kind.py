@@ -1,6 +1,6 @@
 """What an audit may do otherwise than to repeat a whole task and to compare roots: features have kinds of audits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from requester.context import Context
 from requester.feature import Feature, features_of
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Clearance
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.tables import Account, Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 
@@ -94,6 +94,13 @@ class AuditKind:
         self, work: Work, job: Job, task: Task, audit: Audit, wrong: Sequence[Replica], now: float
     ) -> None:
         """Called in the judging transaction once a task is revoked; `wrong` were paid for it."""
+
+    def must_pay_wait(self, reader: RowReader, job: Job, replica: Replica) -> bool:
+        """Called in the accepting transaction; returns whether the answer is paid only once a test cleared it."""
+        return False
+
+    def settle_waiting_pay(self, work: Work, job: Job, sign: Callable[[Job, Account], bytes], now: float) -> None:
+        """Called when one of the job's audits is over, and when it ends; `sign` returns a voucher's signature."""
 
     def release_blobs(self, work: Work, task: Task, audit: Audit, now: float) -> bool:
         """Called when an audit is over, or begins anew; returns whether it released blobs."""

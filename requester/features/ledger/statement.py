@@ -49,12 +49,16 @@ def load_promises(reader: RowReader, job: Job, through: int | None = None) -> Pr
     last = through if through is not None else _find_last_earned_id(reader, job.id)
     known = (Earned.job_id == job.id, Earned.id <= last)
     rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
-    earned = [_build_earned_entry(row, number) for row, number in reader.session.execute(rows.order_by(Earned.id))]
+    kept = [
+        one for one in reader.session.execute(rows.order_by(Earned.id)).all() if not (one[0].waits and one[0].revoked)
+    ]
+    earned = [_build_earned_entry(row, number) for row, number in kept]
+    promised = [entry for entry, (row, _) in zip(earned, kept, strict=True) if not row.waits]
     accounts = reader.session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
     signed = {row.worker for row in accounts if row.voucher_signature is not None}
     workers = tuple(row.worker for row in accounts)
     return Promises(
-        job.chain_job, workers, (*earned, *_build_voucher_entries(earned, signed)), last, opened_in(reader, job.id)
+        job.chain_job, workers, (*earned, *_build_voucher_entries(promised, signed)), last, opened_in(reader, job.id)
     )
 
 

@@ -7,8 +7,17 @@ from sqlalchemy import JSON, ForeignKey, Index, exists, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
-from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Admission, Change
-from requester.store.tables import Base, Replica, Task
+from gradmarket.market.rules.loss_change_test import (
+    CLEARS,
+    CONVICTS,
+    WINDOW,
+    Admission,
+    Change,
+    honest_share,
+    is_waiting_pay_due,
+)
+from gradmarket.market.terms import AuditState
+from requester.store.tables import Audit, Base, Job, Replica, Task
 from requester.store.work import RowReader
 
 
@@ -78,10 +87,44 @@ def list_newest_scores(reader: RowReader, job_id: str) -> list[Score]:
     return list(reader.session.scalars(theirs.order_by(Score.number.desc()).limit(WINDOW)))
 
 
+def decide_waiting_pay(reader: RowReader, job: Job, operator: str) -> bool | None:
+    """Returns whether the operator's waiting pay is promised, or dropped; None while nothing decides.
+
+    At the job's end it is promised unless all of its scores together, by what is known of honest ones then, speak
+    against it.
+    """
+    if is_operator_cleared(reader, job.id, operator):
+        return True
+    own = (Score.job_id == job.id, Score.operator == operator, Score.number.is_not(None))
+    mine = reader.session.scalars(select(Score).where(*own).order_by(Score.number)).all()
+    if any((row.total or 0.0) >= CONVICTS for row in mine):
+        return False
+    if job.ended_at is None or _is_audited_still(reader, job.id, operator):
+        return None
+    runs = list_newest_scores(reader, job.id)
+    honest = honest_share(sum(build_trusted_change(run).passes for run in runs), len(runs))
+    return is_waiting_pay_due([build_accepted_change(row).passes for row in mine], honest)
+
+
+def _is_audited_still(reader: RowReader, job_id: str, operator: str) -> bool:
+    open_ = (AuditState.DUE, AuditState.ANSWERED)
+    theirs = exists().where(
+        Audit.job_id == job_id, Audit.state.in_(open_), Replica.task_id == Audit.task_id, Replica.operator == operator
+    )
+    return bool(reader.session.scalar(select(theirs)))
+
+
 def list_cleared_operators(reader: RowReader, job_id: str) -> frozenset[str]:
     """Returns the operators that a whole test has found honest in this job."""
     cleared = select(Score.operator).where(Score.job_id == job_id, Score.total <= CLEARS)
     return frozenset(reader.session.scalars(cleared.distinct()))
+
+
+def list_promising_operators(reader: RowReader, job_id: str) -> frozenset[str]:
+    """Returns the operators whose newest sum of scores in this job says honest rather than noise."""
+    newest = select(func.max(Score.number)).where(Score.job_id == job_id).group_by(Score.operator)
+    theirs = select(Score.operator).where(Score.job_id == job_id, Score.number.in_(newest), Score.total < 0.0)
+    return frozenset(reader.session.scalars(theirs))
 
 
 def count_uncleared_answers(reader: RowReader, job_id: str, number: int, cleared: Collection[str]) -> int:

@@ -3,7 +3,7 @@
 All scores of an operator in the job together can convict it, as market.rules.loss_change_test says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gradmarket.market.errors import Refused
@@ -21,11 +21,12 @@ from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
-from requester.store import jobs
+from requester.notifier import worker_topic
+from requester.store import earned_rows, jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Clearance
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.tables import Account, Audit, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
@@ -56,6 +57,29 @@ class ScoredAudits(AuditKind):
     def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
         return not judge_score(work, audit, now) if audit.scored else None
 
+    def must_pay_wait(self, reader: RowReader, job: Job, replica: Replica) -> bool:
+        """It waits until a whole test has cleared the operator in the job."""
+        return jobs.load_spec(job).verifier.scored and not scores.is_operator_cleared(reader, job.id, replica.operator)
+
+    def settle_waiting_pay(self, work: Work, job: Job, sign: Callable[[Job, Account], bytes], now: float) -> None:
+        """Pays whom a whole test has cleared, and drops what the convicted were to be paid.
+
+        Once the job has ended, the rest is decided as soon as no audit of their answers is under way.
+        """
+        if not jobs.load_spec(job).verifier.scored:
+            return
+        for operator in sorted(earned_rows.list_waiting_operators(work, job.id)):
+            paid = scores.decide_waiting_pay(work, job, operator)
+            if paid is None:
+                continue
+            changed = earned_rows.end_waiting(work, job.id, operator, paid)
+            for account in changed:
+                if account.promised:
+                    account.voucher_signature = sign(job, account)
+                work.notify(worker_topic(account.worker))
+            kind = "pay_released" if paid else "pay_dropped"
+            record_event(work, job.id, kind, now, operator=operator, workers=[one.worker for one in changed])
+
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
         """Returns those that a whole test has cleared; the rule is market.rules.loss_change_test."""
         if not jobs.load_spec(job).verifier.scored:
@@ -64,11 +88,13 @@ class ScoredAudits(AuditKind):
 
         def count_trials(known: int) -> int:
             if row and not scores.load_admission(reader, job.id).admits(row.number):
-                return 0
-            most = loss_change_test.count_uncleared_places(jobs.count_places(reader, job), known)
+                sizes = jobs.load_spec(job).sizes
+                most = loss_change_test.count_places_meanwhile(sizes.before(row.number), sizes.of(row.number))
+            else:
+                most = loss_change_test.count_uncleared_places(jobs.count_places(reader, job), known)
             return most - (scores.count_uncleared_answers(reader, job.id, row.number, cleared) if row else 0)
 
-        return Clearance(cleared, count_trials)
+        return Clearance(cleared, count_trials, scores.list_promising_operators(reader, job.id))
 
 
 def store_score(work: Work, audit: Audit, said: ScoreRequest | None) -> None:
@@ -108,7 +134,9 @@ def judge_score(work: Work, audit: Audit, now: float) -> bool:
     weight = compute_score_weight(change.passes, row.honest)
     row.total = add_score(before.total or 0.0 if before else 0.0, weight)
     newest = jobs.latest_round(work, row.job_id)
-    after = admission if cleared else admission.add(weight, newest.number if newest else 0)
+    number = newest.number if newest else 0
+    tasks = jobs.load_spec(work.get_one(Job, row.job_id)).sizes.of(number)
+    after = admission if cleared else admission.add(weight, number, tasks)
     row.newcomers = [after.total, after.closings, after.until]
     work.flush()
     if after.closings > admission.closings:

@@ -147,7 +147,9 @@ def compute_stage_lags(reader: RowReader, now: float) -> dict[str, float]:
         "aggregate": select(func.min(Task.ended_at)).where(
             Task.state == TaskState.ACCEPTED, _build_running_condition(Task.job_id)
         ),
-        "settle": select(func.min(Earned.at)).where(Earned.job_id.in_(select(Job.id)), Earned.batch_id.is_(None)),
+        "settle": select(func.min(Earned.at)).where(
+            Earned.job_id.in_(select(Job.id)), Earned.batch_id.is_(None), Earned.waits.is_(False)
+        ),
     }
     oldest = {stage: reader.session.scalar(statement) for stage, statement in since.items()}
     return {stage: max(0.0, now - at) if at is not None else 0.0 for stage, at in oldest.items()}

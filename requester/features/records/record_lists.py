@@ -18,11 +18,20 @@ _VERDICT: Final = (
     *(Replica.outcome, Replica.reason, Replica.verdict_signature),
 )
 _ACCOUNT: Final = (
-    *(Account.worker, Worker.payout, Account.earned, Account.reserved),
+    *(Account.worker, Worker.payout, Account.earned, Account.waiting, Account.reserved),
     *(Account.settled, Account.withdrawn, Account.at_risk),
 )
 _PAYMENT: Final = (
-    *(Earned.id, Earned.worker, Earned.task_id, Earned.replica_id, Earned.units, Earned.digest, Earned.at),
+    *(
+        Earned.id,
+        Earned.worker,
+        Earned.task_id,
+        Earned.replica_id,
+        Earned.units,
+        Earned.digest,
+        Earned.at,
+        Earned.waits,
+    ),
     *(Batch.number, Batch.state.label("batch_state"), Transaction.hash.label("tx")),
     *(Task.round, Task.state, Task.reason),
 )

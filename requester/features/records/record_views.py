@@ -21,6 +21,7 @@ def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str,
         rejected=states.get(ReplicaState.REJECTED, 0),
         replicas=states,
         earned=format_amount(account.earned, unit),
+        waiting=format_amount(account.waiting, unit),
         reserved=format_amount(account.reserved, unit),
         settled=format_amount(account.settled, unit),
         withdrawn=format_amount(account.withdrawn, unit),
@@ -41,6 +42,7 @@ def payment_view(row: Row[*tuple[Any, ...]], unit: str, published: bool) -> Paym
         batch_state=row.batch_state,
         tx=row.tx,
         at=format_time(row.at),
+        waits=row.waits,
     )
 
 

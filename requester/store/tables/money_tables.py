@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Address, BatchState, Hash
@@ -20,9 +20,11 @@ class Account(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
     earned: Mapped[int] = mapped_column(default=0)
-    """The sum of its EARNED rows, updated in the same transaction."""
+    """The sum of its EARNED rows, less those dropped, updated in the same transaction."""
+    waiting: Mapped[int] = mapped_column(default=0, server_default="0")
+    """What of it waits for a test of its operator: no voucher promises it yet."""
     voucher_signature: Mapped[bytes | None]
-    """Signature of the voucher over `earned`, its cumulative amount."""
+    """Signature of the voucher over `promised`, its cumulative amount."""
     reserved: Mapped[int] = mapped_column(default=0)
     settled: Mapped[int] = mapped_column(default=0)
     withdrawn: Mapped[int] = mapped_column(default=0)
@@ -35,6 +37,11 @@ class Account(Base):
     stalled_at: Mapped[float | None]
     rests_until: Mapped[float] = mapped_column(default=0.0)
     """Until this time the job does not draw it (market.rules.newcomers)."""
+
+    @property
+    def promised(self) -> int:
+        """What its voucher is over, in units."""
+        return self.earned - self.waiting
 
 
 class Earned(Base):
@@ -56,6 +63,8 @@ class Earned(Base):
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"))
     revoked: Mapped[bool] = mapped_column(default=False)
     """An audit found it wrong before it was in a batch: the voucher still promises it, and no batch will record it."""
+    waits: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """A test of its operator has to clear it first; dropped where it is revoked too."""
     at: Mapped[float]
     by_worth: Mapped[bool] = mapped_column(default=False)
     """Whether it is what the answer turned out to be worth, over its price (private.shapley)."""

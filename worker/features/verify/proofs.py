@@ -88,7 +88,7 @@ def of_money(
     if account.signature is not None and not proof.is_signed_by(domain, voucher, account.signature, seen.signer):
         yield Finding(Fault.UNSIGNED_VOUCHER, detail=f"for {account.vouchered} units")
     covered = max(account.vouchered, seen.account.settled)
-    if covered < promised:
+    if covered < promised - account.may_wait * account.price:
         yield Finding(Fault.SHORT_VOUCHER, detail=f"{covered} of {promised} units")
     if seen.account.reserved < promised:
         yield Finding(Fault.NOT_RESERVED, detail=f"{seen.account.reserved} of {promised} units")

@@ -1,0 +1,87 @@
+"""Newcomers' pay waits for their test, in jobs whose answers nobody can compute again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gradmarket.market.rules.loss_change_test import RUNS
+from gradmarket.market.terms import JobState, ReplicaState
+from requester.store.tables import Account, Earned
+from tests.features.loss_change.market_scorer import Scorer
+from tests.features.loss_change.test_loss_change import hired, scored
+from tests.kit.behaviour import HONEST, NOISE
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
+
+NewFloor = Callable[..., MarketFixture]
+
+
+def account_of(market: MarketFixture, worker: SimWorker) -> Account:
+    (found,) = market.all(Account, Account.worker == worker.address)
+    return found
+
+
+def promised(market: MarketFixture, worker: SimWorker) -> int:
+    account = account_of(market, worker)
+    return account.earned - account.waiting
+
+
+def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+    (worker,) = hired(market, HONEST)
+    market.until(lambda: len(market.rounds()) == 2)
+    assert promised(market, worker) == 0
+    assert account_of(market, worker).waiting > 0
+    assert {row.state for row in market.replicas(worker)} >= {ReplicaState.PAYABLE}, "its answers count all the same"
+    check_books(market)
+    Scorer(market, passing=1.0).play()
+    assert market.state() == JobState.FINISHED
+    assert promised(market, worker) == 3 * (RUNS + 10) * PRICE
+    assert not any(row.waits or row.revoked for row in market.all(Earned))
+    check_books(market)
+
+
+def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, tasks_per_round=RUNS + 10, **scored())
+    liar, honest = hired(market, NOISE, HONEST)
+    Scorer(market, passing=1.0, seed=1).play(passes=100)
+    assert market.state() == JobState.FINISHED
+    assert market.events("scores_convicted")
+    account = account_of(market, liar)
+    assert (account.earned, account.waiting, account.voucher_signature) == (0, 0, None)
+    (told,) = market.events("pay_dropped")
+    assert told["operator"] == liar.address
+    assert promised(market, honest) > 0
+    check_books(market)
+
+
+@pytest.mark.parametrize(("behaviour", "paid"), [(HONEST, True), (NOISE, False)])
+def test_who_left_after_few_answers_is_paid_at_the_end_unless_its_scores_speak_against_it(
+    new_floor: NewFloor, behaviour: object, paid: bool
+) -> None:
+    market = new_floor(rounds=3, tasks_per_round=RUNS + 6, **scored())
+    (leaver,) = hired(market, behaviour)  # type: ignore[arg-type]
+    leaver.capacity = 3
+    market.until(lambda: len([row for row in market.replicas(leaver) if row.state == ReplicaState.PAYABLE]) == 3)
+    market.workers.remove(leaver)
+    hired(market, HONEST)
+    Scorer(market, passing=1.0, seed=5).play(passes=100)
+    assert market.state() == JobState.FINISHED
+    assert account_of(market, leaver).waiting == 0
+    assert promised(market, leaver) == (3 * PRICE if paid else 0)
+    assert not market.events("scores_convicted")
+    check_books(market)
+
+
+def test_a_job_that_ends_before_anything_is_known_pays_all(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=9, tasks_per_round=4, **scored())
+    (worker,) = hired(market, HONEST)
+    auditor = Scorer(market, passing=1.0)
+    market.until(lambda: len(market.rounds()) == 2)
+    market.cancel()
+    auditor.work()
+    market.drive()
+    assert account_of(market, worker).waiting == 0
+    assert promised(market, worker) == account_of(market, worker).earned > 0
+    check_books(market)
