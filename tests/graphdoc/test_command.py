@@ -74,7 +74,7 @@ def test_gradients_are_written_and_equal_what_is_computed_by_hand(
 
 
 WITHOUT_A_CHILD = {
-    "check none.json": "none.json: No such file or directory",
+    "check none.json --seconds 1000000": "none.json: No such file or directory",
     "run linear.json --inputs linear.json": "linear.json: the header is longer than the file or the limit",
     "export none.py:Net --data rows.safetensors --loss mse_loss --out net": "there is no file none.py",
     "check /dev/null": "/dev/null is empty: it has no document",
@@ -130,7 +130,7 @@ def test_the_program_itself(folder: Path) -> None:
     [
         "check linear.json --rows 0",
         "check linear.json --memory 1",
-        "check linear.json --seconds 2147484",
+        "check linear.json --seconds 1000001",
         "run linear.json --inputs x --seed 12",
         "",
         "fly",

@@ -236,6 +236,9 @@ def test_an_operator_without_a_kernel_is_refused_by_its_name() -> None:
         torch.ones(3).cumsum(0)
     with pytest.raises(DocumentRefused, match="16-bit floats"), compute_reproducibly():
         torch.ones(3).to(torch.bfloat16)
+    rows = torch.ones(3, 2, requires_grad=True)
+    with pytest.raises(DocumentRefused, match="scaled by frequency has no"), compute_reproducibly():
+        functional.embedding(torch.tensor([1, 1]), rows, scale_grad_by_freq=True).sum().backward()
 
 
 def test_the_mode_inside_itself_changes_nothing() -> None:
