@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
 from benchmarks.cards.paths import check_arena, check_graphs, check_local_steps, check_optimizers, check_tf32
 from benchmarks.cards.workloads import Arrays, Workload, list_workloads
@@ -32,6 +33,8 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "probes": check_probes,
         "number": check_number,
         "memory": check_memory_words,
+        "hosts": check_hosts,
+        "loads": check_loads,
         "operators": check_operators,
         "optimizers": check_optimizers,
         "tf32": check_tf32,

@@ -1,6 +1,7 @@
 """The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
 from typing import Any
@@ -10,7 +11,7 @@ from torch import nn
 from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.price_guide import describe_guidance
@@ -21,6 +22,7 @@ from gradmarket.runner.ready_metrics import Metric
 from gradmarket.sdk.arguments import check_above_zero
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.measuring import Measuring, Stop
+from gradmarket.sdk.model import warn_of_precision
 from gradmarket.sdk.planning import ADAMW, Asked, JobPlan, ReadyJob, plan_job, prepare_job
 from gradmarket.sdk.sweep import (
     Point,
@@ -101,7 +103,10 @@ class Market:
         asked = Asked(
             rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, measured
         )
-        return self._post_job(self._prepare_job(module, loss, dataset, asked), private)
+        ready = self._prepare_job(module, loss, dataset, asked)
+        with suppress(MarketError):  # a service may tell no prices, and none of its workers
+            warn_of_precision(self._client.prices().classes, fields)
+        return self._post_job(ready, private)
 
     def sweep(
         self,

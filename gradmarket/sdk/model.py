@@ -1,19 +1,32 @@
-"""Checks of an own model before it is posted: rows that it does not take, and rows that its loss couples."""
+"""Checks of an own model before it is posted: rows that it does not take or its loss couples, and its precision."""
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from gradmarket import coupled_rows
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.step import Passes
 from graphdoc.document import schema
 from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program
 from graphdoc.figures import Published
+
+
+def warn_of_precision(classes: Mapping[str, int], fields: Mapping[str, Any]) -> None:
+    """Warns where most workers have cards and the job names no precision, which is the requester's to choose: its bits
+    are other ones. `classes`: how many workers there are of each determinism class."""
+    chosen = propose_precision(classes)
+    if chosen == "fp32" or {"precision", "arithmetic", "continue_from"} & fields.keys():
+        return
+    cards = f"{sum(count_cards(classes).values())} of {sum(classes.values())} workers have cards"
+    told = f'{cards}, on which precision="{chosen}" trains about three times as fast as "fp32", which this job takes'
+    warnings.warn(told, stacklevel=3)
 
 
 def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec: JobSpec) -> None:

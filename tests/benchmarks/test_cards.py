@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.cards import checks
+from benchmarks.cards import checks, hosts
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
+from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import Line, measure_distance
 from benchmarks.cards.paths import check_local_steps, check_optimizers, check_tf32
 from graphdoc.errors import RunnerCrashed
+from graphdoc.runner.driver import MANAGEMENT as MANAGEMENT_NAME
+from graphdoc.runner.driver import Management
+from tests.kit.stand_in_card import install_driver, make_nodes
 from tests.lanes import FULL
 from tests.source_tree import ROOT
 
@@ -45,6 +49,26 @@ def test_what_a_card_does_for_the_host_holds_on_its_twin(check: Callable[[str], 
     lines = list(check("cpu"))
     assert len(lines) > 2
     assert [line for line in lines if not line.ok] == []
+
+
+@FULL
+def test_a_host_s_devices_compute_the_same() -> None:
+    (line,) = check_hosts("cpu")
+    assert (line.ok, line.value) == (True, 1), line.note
+
+
+def test_what_cards_tell_is_checked_on_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(tmp_path / "lib", make_nodes(tmp_path / "root")))
+    library = str(tmp_path / "lib" / MANAGEMENT_NAME)
+    monkeypatch.setattr(hosts, "Management", lambda: Management(library))
+    lines = {line.name: line.ok for line in check_loads("cuda")}
+    assert lines == {
+        **{f"loads.0{part}": True for part in ("", ".watts", ".celsius")},
+        "loads.1": False,
+        "loads.1.watts": False,
+        "loads.1.celsius": True,
+    }, "the second card of the stand-in tells no watts"
 
 
 @FULL

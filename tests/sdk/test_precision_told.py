@@ -1,0 +1,32 @@
+"""Who trains where most workers have cards is told of the precision that suits them, and decides alone."""
+
+import warnings
+from typing import Any
+
+import pytest
+
+from gradmarket.sdk.model import warn_of_precision
+
+CARD, CPU = "cuda/sm_90/cuda-13.0", "cpu/x86_64-GenuineIntel/avx2/torch-2.13.0/threads-2"
+
+
+def test_where_most_workers_have_cards_their_precision_is_told() -> None:
+    with pytest.warns(UserWarning, match=r'^2 of 3 workers have cards, on which precision="bf16" trains'):
+        warn_of_precision({CARD: 2, CPU: 1}, {"growth": 2})
+
+
+@pytest.mark.parametrize(
+    ("classes", "fields"),
+    [
+        ({}, {}),
+        ({CARD: 1, CPU: 1}, {}),
+        ({CARD: 2}, {"precision": "fp32"}),
+        ({CARD: 2}, {"arithmetic": "reproducible"}),
+        ({CARD: 2}, {"continue_from": "0123456789abcdef"}),
+    ],
+)
+def test_nothing_is_told_without_cards_or_where_the_job_decides(
+    classes: dict[str, int], fields: dict[str, Any]
+) -> None:
+    with warnings.catch_warnings(action="error"):
+        warn_of_precision(classes, fields)
