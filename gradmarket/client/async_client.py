@@ -85,9 +85,9 @@ from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.network import check_release, own_header
 from gradmarket.network.async_transport import AsyncClockedTransport
 from gradmarket.network.clocked import UntrustedCertificate
-from gradmarket.network.own_release import check_release, own_header
 
 
 async def parse_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerSentEvent]:

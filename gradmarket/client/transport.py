@@ -30,8 +30,8 @@ from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import ANSWER_WITHIN
+from gradmarket.network import check_release, own_header
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
-from gradmarket.network.own_release import check_release, own_header
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 60.0

@@ -1,8 +1,12 @@
 """How this product reaches others: one policy of proxies, trust and time for every connection that it opens.
 
-Every download fails by one of these errors.
+Every download fails by one of these errors, and each request tells the release of its side.
 """
 
+from functools import cache
+from importlib.metadata import version
+
+from gradmarket.market import release
 from gradmarket.market.errors import MarketError, Refused
 
 
@@ -21,3 +25,19 @@ class PartitionUnfit(MarketError):
         super().__init__(f"{partition[:200]}: {cause}")
         self.partition = partition
         self.cause = cause
+
+
+@cache
+def own_version() -> str:
+    return version("gradmarket")
+
+
+@cache
+def own_header() -> tuple[str, str]:
+    """Returns the name and the value that go with each request of a worker and each answer of a service."""
+    return release.HEADER, release.write_header(own_version())
+
+
+def check_release(header: str | None, whose: str, ours: str) -> None:
+    """Raises OtherRelease where the other side's header names another protocol; `whose` and `ours` name the sides."""
+    release.check_release(header, whose, ours, own_version())

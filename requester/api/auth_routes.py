@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.release import HEADER
 from gradmarket.market.terms import Address, Role
-from gradmarket.network.own_release import check_release
+from gradmarket.network import check_release
 from requester.api.callers import parse_bearer_token
 from requester.api.problems import describe_problems
 from requester.api.state import get_context

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire.poll import KEPT_ALIVE
-from gradmarket.network.own_release import own_header
+from gradmarket.network import own_header
 from gradmarket.pages import NOSNIFF
 from requester.feature import Feature
 from requester.settings import RequesterSettings

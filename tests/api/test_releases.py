@@ -3,7 +3,7 @@
 import pytest
 
 from gradmarket.market.release import HEADER, PROTOCOL
-from gradmarket.network.own_release import own_version
+from gradmarket.network import own_version
 from tests.api.api_service import Service
 
 POLL = ("POST", "/v1/work/poll", {"determinism_class": "cpu", "capacity": 1, "wait_s": 0})

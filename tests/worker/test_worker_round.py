@@ -32,7 +32,8 @@ from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
 from worker import Untrusted, durable, wallet
 from worker import run as session
-from worker.features.discovery import announced_markets, announcements
+from worker.features import discovery as announced_markets
+from worker.features.discovery import announcements
 from worker.features.discovery.announcements import Discovery, check_announcement_matches
 from worker.journal import Journal
 from worker.markets import market_session

@@ -33,7 +33,7 @@ from graphdoc.encoding import Bytes
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, offer
 from tests.worker.fake_market import FakeMarket
-from worker.features.windows.window_states import MOST_TRIES, WindowStates
+from worker.features.windows import MOST_TRIES, WindowStates
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlightFolder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.features.private.taking_part import in_words
+from worker.features.private import in_words
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gradmarket.market.features.secure_sums.holder import HolderState
 from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.wire.sum_messages import Said, StepTold, SurvivorsProposed, parse_step_message
-from worker.features.secure_sums.secure_rounds import SecureRound
+from worker.features.secure_sums import SecureRound
 
 STEPS = 5
 

@@ -22,7 +22,7 @@ from tests.features.secure_sums.lying_sums import Attempt, Colluder, Floor, Lyin
 from tests.onchain import OpenedJob
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket
-from worker.features.secure_sums.secure_rounds import SecureRound, compute_start_digest
+from worker.features.secure_sums import SecureRound, compute_start_digest
 from worker.features.secure_sums.secure_state import SecureFolder
 from worker.markets.worker_context import WorkerContext
 from worker.wallet import Wallet

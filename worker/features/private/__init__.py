@@ -1,13 +1,59 @@
-"""Private jobs: takes part with rows of this machine's own, which never leave it, and counts what is told of them."""
+"""Private jobs: takes part with rows of this machine's own, which never leave it, and counts what is told of them. It
+takes part once the job is published and the rows fit it.
+"""
 
+from gradmarket.market.errors import MarketError
+from gradmarket.runner import Runner
 from worker.feature import WorkerFeature
 from worker.features.private.holder_files import RoundFiles, RowUsesFolder
 from worker.features.private.own_rows import OwnRows
 from worker.features.private.row_uses import NO_BUDGET, RowBudget
-from worker.features.private.taking_part import TakingPart
 from worker.markets.market_session import Shared
-from worker.markets.worker_context import WorkerContext
+from worker.markets.worker_context import ENDED, WorkerContext
 from worker.settings import WorkerSettings
+
+
+class TakingPart:
+    """Nothing of the rows is told but their number, and that only where the owner tells it."""
+
+    def __init__(self, context: WorkerContext, own: OwnRows, runner: Runner) -> None:
+        self._context, self._own, self._runner = context, own, runner
+        (self._job,) = context.settings.jobs
+        self.done = False
+
+    def turn(self) -> None:
+        """Joins unless it has; says once why it cannot."""
+        if self.done:
+            return
+        try:
+            self.done = self._join_job()
+        except MarketError as error:
+            text = f"Cannot take part in {self._job}: {error}"
+            self._context.journal.once("dataset", text, job=self._job, why=str(error))
+
+    def _join_job(self) -> bool:
+        context, job, own = self._context, self._job, self._own
+        listed = context.market.job(job)
+        if listed.publication is None or listed.state in ENDED:
+            return False
+        with self._runner.alone:
+            own.check(listed.publication.spec, self._runner)
+        rows = own.count if context.settings.tell_rows else None
+        stands = context.market.hold(job, rows).rows
+        told = in_words(rows, stands)
+        text = f"Takes part in {context.name(job)} with {told} of {own.folder}. They stay on this machine."
+        context.journal.say("takes_part", text, job=job, rows=rows, weighs_as=stands)
+        return True
+
+
+def in_words(rows: int | None, stands: int | None) -> str:
+    """Returns the rows in words, and what was told when the job was joined first, where that was another number."""
+    now = _format_row_count(rows)
+    return now if rows == stands else f"{now}, weighed as what it told first, {_format_row_count(stands)},"
+
+
+def _format_row_count(rows: int | None) -> str:
+    return f"{rows} rows" if rows else "rows whose number it does not tell"
 
 
 class HeldRowsFeature(WorkerFeature):

@@ -1,4 +1,6 @@
-"""Brings the states that audits of this worker's answers ask for (rules.task_windows), beside its other work."""
+"""Audits by windows: the worker brings the states that audits of its answers ask for. It
+does so beside its other work (rules.task_windows).
+"""
 
 import threading
 import time
@@ -9,6 +11,7 @@ from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.audits import StateRequest
+from worker.feature import WorkerFeature
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
 from worker.protocol import records
@@ -92,3 +95,10 @@ class WindowStates:
             return held.offer
         record = records.find_newest_record(self._context.settings.data, self._context.domain, replica)
         return None if record is None else record.offer
+
+
+class WindowStatesFeature(WorkerFeature):
+    name = "windows"
+
+    def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> WindowStates:
+        return WindowStates(context, replica_files)
