@@ -197,6 +197,10 @@ class Feature:
     def hear_task(self, work: Work, task: Task, now: float) -> None:
         """Called in the judging transaction of a task whose answers a referee is to hear, once it is REFERRED."""
 
+    def describe_wait(self, reader: RowReader, job: Job) -> str:
+        """Called for a running job none of whose tasks is open; returns what its tasks wait for, or nothing."""
+        return ""
+
     def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
         """Called while a task whose answers may be shown is read by the API; returns optional fields of its
         TaskEvidence."""

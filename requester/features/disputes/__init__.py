@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from requester.feature import Feature
 from requester.features.disputes import hearing_routes, hearing_rows, hearings
-from requester.store.tables import Task
+from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
 
 
@@ -20,6 +20,11 @@ class HearingsFeature(Feature):
 
     def hear_task(self, work: Work, task: Task, now: float) -> None:
         hearing_rows.begin_dispute(work, task, now)
+
+    def describe_wait(self, reader: RowReader, job: Job) -> str:
+        count = hearing_rows.count_open_hearings(reader, job)
+        what = "a task" if count == 1 else f"{count} tasks"
+        return f"a referee hears workers whose answers to {what} differ" if count else ""
 
     def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
         heard = hearing_rows.list_hearings(reader, row.id)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, or_, select
+from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.features import log as job_log
@@ -13,7 +13,7 @@ from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHea
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
 from requester.store.stored_times import bound_row_times
-from requester.store.tables import Base, Task
+from requester.store.tables import Base, Job, Task
 from requester.store.work import RowReader, Work
 
 AT_ONCE: Final = 64
@@ -146,6 +146,11 @@ def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
 
 
 _OPEN: Final = select(TaskHearing).where(TaskHearing.due_at.is_not(None)).order_by(TaskHearing.due_at)
+
+
+def count_open_hearings(reader: RowReader, job: Job) -> int:
+    open_now = select(func.count()).where(TaskHearing.job_id == job.id, TaskHearing.due_at.is_not(None))
+    return reader.session.scalar(open_now) or 0
 
 
 def list_open_hearings(reader: RowReader, worker: Address) -> Sequence[TaskHearing]:

@@ -14,6 +14,7 @@ from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
+from requester.feature import features_of
 from requester.store import (
     audited_classes,
     ballots,
@@ -71,7 +72,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
         waits = "" if jobs.has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
-        return job.reason or waits
+        told = (feature.describe_wait(reader, job) for feature in features_of(reader))
+        return job.reason or next(filter(None, told), waits)
     mixable = ballots.list_mixable_classes(reader, job, now)
     if lack := describe_lack(reader, job, open_task, mixable, now):
         return lack

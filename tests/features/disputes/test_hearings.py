@@ -175,6 +175,7 @@ def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_floor: NewF
     honest, liar = split(market)
     (row,) = market.all(TaskHearing)
     assert row.due_at == market.clock() + HEARING_S
+    assert market.why_waiting() == "a referee hears workers whose answers to a task differ"
     announced = {worker: outbox.load_poll_answers(market.context, [worker.poll()])[0] for worker in (honest, liar)}
     assert all(told.hearings == (worker.newest().lease.replica,) for worker, told in announced.items())
     attending = honest.poll(attending=(honest.newest().lease.replica,))
