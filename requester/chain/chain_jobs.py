@@ -23,18 +23,24 @@ UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False), Earned
 
 def list_running_chain_jobs(reader: RowReader) -> Sequence[Job]:
     """Returns the running jobs that reserve money on-chain."""
-    statement = select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None), ~OPENING)
-    return reader.session.scalars(statement).all()
+    return reader.session.scalars(_RUNNING).all()
 
 
 def with_money(reader: RowReader) -> Sequence[Job]:
     """Returns jobs with work left: the contract holds money of theirs, or a gradient is not settled."""
-    withdrawn = select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
-    holds = Job.deposited - Job.refunded > withdrawn
-    unbatched = exists().where(Earned.job_id == Job.id, *UNBATCHED)
-    unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
-    statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
-    return reader.session.scalars(statement.order_by(Job.created_at)).all()
+    return reader.session.scalars(_WITH_MONEY).all()
+
+
+_RUNNING: Final = select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None), ~OPENING)
+_WITHDRAWN: Final = (
+    select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
+)
+_UNFINISHED: Final = or_(
+    Job.deposited - Job.refunded > _WITHDRAWN,
+    exists().where(Earned.job_id == Job.id, *UNBATCHED),
+    exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED),
+)
+_WITH_MONEY: Final = select(Job).where(Job.chain_job.is_not(None), ~OPENING, _UNFINISHED).order_by(Job.created_at)
 
 
 def opened_in(reader: RowReader, job_id: str) -> int | None:

@@ -121,14 +121,24 @@ def drop_late(chain: ChainContext) -> bool:
     for claims is over. One that was mined and that the chain forgot is sent again: work was done for its money.
     Returns whether there was one.
     """
-    short = exists().where(Account.job_id == Job.id, Account.earned > Account.reserved)
-    unsent = (Transaction.kind == TransactionKind.RESERVE, Transaction.state == TransactionState.PREPARED)
-    late = select(Transaction.id).join(Job, Job.id == Transaction.job_id).where(Transaction.gas.is_(None))
     with chain.reading() as reader:
-        rows = reader.session.scalars(late.where(*unsent, Job.state.in_(OVER), ~short)).all()
+        rows = reader.session.scalars(_LATE).all()
     for row in rows:
         sender.replace_by_empty_payment(chain, row)
     return bool(rows)
+
+
+_LATE: Final = (
+    select(Transaction.id)
+    .join(Job, Job.id == Transaction.job_id)
+    .where(
+        Transaction.kind == TransactionKind.RESERVE,
+        Transaction.state == TransactionState.PREPARED,
+        Transaction.gas.is_(None),
+        Job.state.in_(OVER),
+        ~exists().where(Account.job_id == Job.id, Account.earned > Account.reserved),
+    )
+)
 
 
 def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase | None:

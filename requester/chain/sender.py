@@ -11,11 +11,11 @@ nothing: the row stays, its bytes are sent again, and they can be mined only onc
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from eth_utils.crypto import keccak
 from hexbytes import HexBytes
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 
 from contracts.calls import Call
 from contracts.gas_price import GasPrice, compute_raised_fees
@@ -79,10 +79,15 @@ def post_once(chain: ChainContext, quoted: Quote, kind: TransactionKind, job_id:
 
 def under_way(reader: RowReader, kind: TransactionKind, job_id: str | None = None) -> bool:
     """Whether a transaction of this kind, for the job or for any, is stored and has no known outcome yet."""
-    same = select(Transaction.id).where(Transaction.kind == kind, Transaction.state.in_(UNDER_WAY))
-    if job_id is not None:
-        same = same.where(Transaction.job_id == job_id)
-    return reader.session.scalar(same.limit(1)) is not None
+    if job_id is None:
+        return reader.session.scalar(_OF_KIND, {"kind": kind}) is not None
+    return reader.session.scalar(_OF_KIND_AND_JOB, {"kind": kind, "job": job_id}) is not None
+
+
+_OF_KIND: Final = (
+    select(Transaction.id).where(Transaction.kind == bindparam("kind"), Transaction.state.in_(UNDER_WAY)).limit(1)
+)
+_OF_KIND_AND_JOB: Final = _OF_KIND.where(Transaction.job_id == bindparam("job"))
 
 
 def replace_by_empty_payment(chain: ChainContext, row_id: int) -> None:
@@ -149,9 +154,15 @@ def _store_signed_transaction(
 
 
 def _open_rows(chain: ChainContext) -> Sequence[Transaction]:
-    mine = (Transaction.sender == chain.sender, Transaction.state.in_(UNDER_WAY))
     with chain.reading() as reader:
-        return reader.session.scalars(select(Transaction).where(*mine).order_by(Transaction.nonce)).all()
+        return reader.session.scalars(_OPEN_ROWS, {"sender": chain.sender}).all()
+
+
+_OPEN_ROWS: Final = (
+    select(Transaction)
+    .where(Transaction.sender == bindparam("sender"), Transaction.state.in_(UNDER_WAY))
+    .order_by(Transaction.nonce)
+)
 
 
 def _fill_nonce_gap(chain: ChainContext, nonce: int) -> Transaction:

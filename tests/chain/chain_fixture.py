@@ -70,7 +70,7 @@ class ChainFixture:
 
     def _open(self) -> None:
         self._engine = open_engine(self._database)
-        sessions = sessions_of(self._engine)
+        sessions = sessions_of(self._engine, FEATURES)
         self.chain = ChainContext(
             begin=partial(begin_work, sessions),
             reading=partial(open_reader, sessions),
