@@ -92,8 +92,9 @@ def by_worth(work: Work, tasks: Sequence[str]) -> bool:
 
 def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
     """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
-    theirs = (Earned.task_id == task.id, Earned.replica_id.in_([replica.id for replica in replicas]))
-    theirs = (*theirs, Earned.waits.is_(False))  # what waits is dropped with the rest of its operator's
+    of_replicas = Earned.replica_id.in_([replica.id for replica in replicas])
+    # what waits is dropped with the rest of its operator's
+    theirs = (Earned.task_id == task.id, of_replicas, Earned.waits.is_(False))
     unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
     work.session.execute(unsettled.execution_options(synchronize_session=False))
     total: Any = work.session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))

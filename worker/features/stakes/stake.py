@@ -61,7 +61,7 @@ def fetch_court(origin: str, job: JobId) -> Offered:
 
     Raises Refused if it has none, Untrusted if it is another job.
     """
-    return _fetch_terms(origin, job, lambda spec: spec.stake or (spec.vesting and build_court(spec.vesting)))
+    return _fetch_terms(origin, job, lambda spec: spec.stake or (build_court(spec.vesting) if spec.vesting else None))
 
 
 def build_court(vesting: Vesting) -> Stakes:
