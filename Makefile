@@ -28,7 +28,10 @@ FORGED := contracts/cache/compiled
 
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-PARALLEL := -n $(CORES) --dist loadfile --no-loadscope-reorder --disable-warnings
+# One more than there are cores: tests wait for processes that start, and for rules that take seconds, a sixth of their
+# time in make test and a third in make test-all.
+PROCESSES ?= $(shell expr $(CORES) + 1)
+PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --disable-warnings
 
 .PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom release clean
 
@@ -128,10 +131,9 @@ types: $(DEVELOP)
 test: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(if $(DURATIONS),--durations-json=$(DURATIONS))
 
-# A third of their time these tests wait for processes that start, and for rules that take seconds.
 test-all: develop
 	@export HYPOTHESIS_PROFILE=full
-	$(BIN)/pytest $(PARALLEL) -n $$(($(CORES) + 1)) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json=$(DURATIONS))
+	$(BIN)/pytest $(PARALLEL) -m "full or hypothesis" -rs $(if $(DURATIONS),--durations-json=$(DURATIONS))
 
 test-unit: develop
 	@$(BIN)/pytest $(PARALLEL) -m "not full" $(UNIT)
