@@ -20,6 +20,7 @@ FAMILIES: Final = (
     "requesters",
     "promises",
     "stakes",
+    "vesting",
     "cases",
     "links",
     "api",

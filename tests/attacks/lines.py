@@ -58,6 +58,8 @@ LINES: Final = (
     "over-committed escrow",
     "re-entrant or fee-on-transfer token",
     "zero-amount accusation",
+    "a liar redeems before it is found out",
+    "a requester accuses honest work to burn its pay",
     "unstake before the slash",
     "slash twice for one event",
     "timeout read as failure and paid twice",
