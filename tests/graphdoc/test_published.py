@@ -265,3 +265,18 @@ def test_a_label_that_the_module_does_not_take_is_refused_by_its_row_wherever_it
         check_taken(export_module(nn.Linear(8, 4), functional.cross_entropy, arrays), arrays, ROWS)
     arrays["y"][[2, 20]] = -100, 0
     check_taken(answer, arrays, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("y", "hint"),
+    [
+        (Y.astype(np.float64), "has whole numbers: if those are labels, give y.astype('int64')"),
+        (Y[:, None], "has the shape (8, 1): if those are labels, or the answer has no such dimension, give y[:, 0]"),
+        (Y + 0.5, ""),
+    ],
+)
+def test_a_target_that_the_loss_does_not_take_is_hinted_at(y: np.ndarray, hint: str) -> None:
+    with pytest.raises(DocumentRefused) as refused:
+        made(nn.Linear(8, 4), functional.nll_loss, y=y)
+    assert hint in refused.value.detail
+    assert ("give y" in refused.value.detail) == bool(hint)
