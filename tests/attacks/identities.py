@@ -130,10 +130,13 @@ def a_liar_is_paid_elsewhere_from_now_on(scene: Scene) -> str:
 
 @attack(
     "Sybil classes",
-    "honest payable 10; cancelled; books balanced",
+    "honest payable 0; cancelled; books balanced",
 )
 def more_classes_than_anybody_can_count(scene: Scene) -> str:
-    """Each signs in once and says it is of another class; two honest ones of two classes share a job all the same."""
+    """Each signs in once and says it is of another class; two honest ones of two classes share a job all the same.
+
+    Both answers are accepted; their pay waits, since no auditor came to score them yet.
+    """
     verifier, replicas = {"name": "loss_change"}, {"name": "audited", "audit": 0.5}
     job = scene.post(verifier=verifier, replication=replicas, tasks_per_round=2, audit={"probability": 0.5})
     for number in range(2 * SYBILS):
