@@ -9,6 +9,7 @@ import pytest
 
 from gradmarket.market.rules import lifecycle as rule
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
+from requester.features.late import paces
 from requester.moves import replay, snapshots
 from requester.store import disclosure
 from requester.store.tables import Job, Task
@@ -201,12 +202,12 @@ def test_whoever_is_slow_every_row_counts_once_and_the_bits_can_be_merged_again(
         "min_tasks": random.choice([1, 2, 3]),
     }
     market = new_floor(settings={"snapshot_rounds": 100}, rounds=6, optimizer={"name": "adamw", "lr": 0.1}, **spec)
-    paces = {id(market.worker()): pace for pace in (1, 1, 2, random.choice([3, 7]), random.choice([5, 9]))}
+    turns = {id(market.worker()): pace for pace in (1, 1, 2, random.choice([3, 7]), random.choice([5, 9]))}
     for now in range(400):
         if market.state() != JobState.RUNNING:
             break
         for worker in market.workers:
-            if now % paces[id(worker)] == 0:
+            if now % turns[id(worker)] == 0:
                 worker.turn()
         if random.random() < 0.05:
             market.crash()
@@ -311,3 +312,14 @@ def test_where_rounds_wait_for_all_nobody_is_expected_and_nobody_backed(new_floo
     assert market.state() == JobState.FINISHED
     assert {row.expected_at for row in market.replicas()} == {None}
     assert {row.backups for row in market.tasks()} == {0}
+
+
+def test_each_commitment_of_the_newest_rounds_is_measured_once(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, **LATE)
+    workers = [market.worker() for _ in range(3)]
+    market.play()
+    with market.context.reading() as reader:
+        measured = paces.of_job(reader, market.the_job().id, 1)
+    committed = Counter(replica.worker for replica in market.replicas() if replica.committed_at is not None)
+    assert len(committed) == 3
+    assert Counter({worker.address: len(measured.of_worker(worker.address)) for worker in workers}) == committed
