@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
@@ -62,13 +63,20 @@ def with_money(ledger: Ledger, key: PrivateKey, tokens: int = 10**24) -> Private
 
 
 def open_on(
-    ledger: Ledger, new_key: NewKey, deposit: int = 1_000, unit: int = 1, expiry_s: int = HOUR, window_s: int = HOUR
+    ledger: Ledger,
+    new_key: NewKey,
+    deposit: int = 1_000,
+    unit: int = 1,
+    expiry_s: int = HOUR,
+    window_s: int = HOUR,
+    **more: Any,
 ) -> OpenedJob:
+    """`more` are further terms of the opening, such as what vests."""
     requester, signer = with_money(ledger, new_key()), new_key()
     expiry = ledger.block().time + expiry_s
     spec = Hash(keccak(requester.to_bytes()))
     terms = calls.OpenJob(
-        Units(deposit), Amount(unit), expiry, expiry + window_s, address_of(signer), spec, endpoint="test"
+        Units(deposit), Amount(unit), expiry, expiry + window_s, address_of(signer), spec, endpoint="test", **more
     )
     receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
     (event,) = events.opened(ledger, receipt)

@@ -9,6 +9,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued, ReadyData
 from gradmarket.market.rules import payment
+from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
 from requester import dataset
@@ -94,7 +95,8 @@ def complete_spec(spec: JobSpec, seed: int) -> JobSpec:
 
 
 def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
-    for field, terms in (("stake", spec.stake), ("vesting", spec.vesting)):
+    courts: tuple[tuple[str, Stakes | Vesting | None], ...] = (("stake", spec.stake), ("vesting", spec.vesting))
+    for field, terms in courts:
         if terms is None:
             continue
         payment.in_units(f"{field}.bond", terms.bond, unit)

@@ -81,8 +81,8 @@ def vesting(own_ledger: Ledger, new_key: NewKey) -> Vesting:
     expiry = ledger.block().time + HOUR
     signer, quorum = address_of(requester), calls.quorum_of([address_of(validator)], 1)
     plain = calls.OpenJob(Units(100), Amount(UNIT), expiry, expiry + HOUR, signer, EVENT)
-    vest = {"vest": Units(VEST), "vest_window": WINDOW, "vest_quorum": quorum}
-    terms = replace(plain, decision_window=60, bond=BOND, **vest)
+    ruled = replace(plain, decision_window=60, bond=BOND, vest_quorum=quorum)
+    terms = replace(ruled, vest=Units(VEST), vest_window=WINDOW)
     receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(market, terms)))
     (opened,) = events.opened(ledger, receipt)
     assert (opened.vest, opened.vest_window, opened.vest_quorum) == (VEST, WINDOW, quorum)

@@ -3,6 +3,7 @@
 import time
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,11 @@ BURNS_ALL = "0xfe"
 class Till:
     """A worker with a voucher over 40 units of a job."""
 
-    def __init__(self, ledger: Ledger, new_key: NewKey, folder: Path, cumulative: int = 40) -> None:
+    def __init__(self, ledger: Ledger, new_key: NewKey, folder: Path, cumulative: int = 40, **terms: Any) -> None:
         self.ledger, key = ledger, new_key()
         self.worker, self.said = address_of(key), StringIO()
         fund_gas(ledger.web3, self.worker, ETHER)
-        self.job = open_on(ledger, new_key)
+        self.job = open_on(ledger, new_key, **terms)
         self.job.reserve((self.worker, 100))
         self.store = AccountStore(folder / "book.json")
         names = {"chain_id": 31337, "contract": ledger.deployment.contract, "instance": ledger.deployment.instance}

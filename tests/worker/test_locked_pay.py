@@ -1,0 +1,31 @@
+"""A worker redeems what is free of its pay, keeps the account open, and collects the rest once its lock has passed."""
+
+from pathlib import Path
+
+from contracts import calls
+from contracts.ledger import Ledger
+from gradmarket.market.terms import Address
+from tests.onchain import HOUR, NewKey
+from tests.worker.test_refused_payments import Till, warp
+from worker.money.chain_view import ChainView
+
+WINDOW = 600
+
+
+def test_the_last_pay_is_collected_once_its_lock_has_passed_and_after_the_end_of_claims_too(
+    own_ledger: Ledger, new_key: NewKey, tmp_path: Path
+) -> None:
+    quorum = calls.quorum_of([Address("0x" + "11" * 20)], 1)
+    terms = {"decision_window": HOUR, "bond": 5, "vest": 16, "vest_window": WINDOW, "vest_quorum": quorum}
+    till = Till(own_ledger, new_key, tmp_path, **terms)
+    warp(till, 2 * HOUR - 60)
+    assert till.redeemer.close(till.account)
+    assert (till.has, till.account.closed) == (24, False)
+    assert "is locked until" in till.said.getvalue()
+    sent = own_ledger.nonce(till.worker)
+    assert till.redeemer.close(till.account)
+    assert own_ledger.nonce(till.worker) == sent, "what is locked costs no gas"
+    warp(till, WINDOW + 60)
+    till.redeemer._chain_view = ChainView(own_ledger, till.worker)  # what it saw before is a moment old
+    assert till.redeemer.close(till.account)
+    assert (till.has, till.account.closed) == (40, True)
