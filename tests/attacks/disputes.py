@@ -243,7 +243,7 @@ def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threadi
                 question = Question(asked_.asked, asked_.level, asked_.place)
                 put = PutQuestion(asked_.sides, asked_.roots, asked_.number, question, asked_.until, asked_.signature)
                 reply = side.answer(put)
-                fields = {"side": me, "number": reply.number, "said": digest_said(reply.said)}
+                fields: dict[str, Any] = {"side": me, "number": reply.number, "said": digest_said(reply.said)}
                 said = HearingAnswer(**fields, signature=reply.signature, replica=asked_.replica)
                 market.answer_hearing(said, reply.said)
                 answered += 1

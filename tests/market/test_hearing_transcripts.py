@@ -63,7 +63,7 @@ def write_down(lie: Lie, silent_at: int | None = None) -> PublishedHearing:
                     return
                 if len(asked) == question.number:
                     signature = sign_digest(REFEREE, digest_struct(DOMAIN, question))
-                    fields = {"asked": what.asked, "level": what.level, "place": what.place}
+                    fields: dict[str, Any] = {"asked": what.asked, "level": what.level, "place": what.place}
                     asked.append(AskedInHearing(**fields, until=question.until, signature=signature))
                 said = SaidInHearing(
                     side=reply.side,

@@ -1,6 +1,6 @@
 """What panels found is proven by sealed and signed answers: each lie of a service about a panel is found."""
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -17,12 +17,11 @@ DOMAIN = Domain(31337, Address("0x" + "11" * 20), Hash(bytes(32)))
 OFFER = Offer(1, Hash(bytes(32)), 0, 0, 0, Hash(bytes(32)), Hash(bytes(32)), Units(1), Hash(bytes(32)), 20, 10, 10)
 RIGHT, WRONG = Digest("blake3:" + "1" * 64), Digest("blake3:" + "2" * 64)
 ANN, BEA, CEM = (SealingKey(f"m{number}", PrivateKey(bytes([number]) * 32)) for number in (1, 2, 3))
-Change = Callable[[PublishedAudit], PublishedAudit]
 
 
 def sit(key: SealingKey, root: Digest, run: int = 0) -> PublishedSeat:
     seal, opening = key.seal(DOMAIN, OFFER, run, root), key.open(DOMAIN, OFFER, run, root, 1.0)
-    signed = {"signer": seal.signer, "sealed": seal.sealed, "signature": seal.signature}
+    signed: dict[str, Any] = {"signer": seal.signer, "sealed": seal.sealed, "signature": seal.signature}
     return PublishedSeat(**signed, run=run, root=root, salt=opening.salt)
 
 

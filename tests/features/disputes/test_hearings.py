@@ -156,7 +156,12 @@ def say(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
     struct = DisputeAnswer(dispute, worker.address, asked.number, question, digest_said(body))
     signature = sign_digest(worker.key, digest_struct(market.context.domain, struct))
-    fields = {"side": worker.address, "number": asked.number, "said": digest_said(body), "signature": signature}
+    fields: dict[str, Any] = {
+        "side": worker.address,
+        "number": asked.number,
+        "said": digest_said(body),
+        "signature": signature,
+    }
     said = HearingAnswer(**(fields | {"replica": asked.replica} | changes))
     door = hearing_exchange.admit_answer(market.context, worker.address, said)
     hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))

@@ -146,8 +146,8 @@ def _list_observed(settings: WorkerSettings) -> Iterator[tuple[JobAccount, Obser
         instance = Hash(account.instance)
         told = told_heads.load_told_heads(told_heads.file_of(settings.data, instance, account.chain_job))
         if told:
-            fields = {"instance": instance, "chain_job": account.chain_job, "job": account.job}
-            yield account, ObservedJob(**fields, heads=tuple(told))
+            heads = tuple(told)
+            yield account, ObservedJob(instance=instance, chain_job=account.chain_job, job=account.job, heads=heads)
 
 
 def _compare_job(
