@@ -114,7 +114,8 @@ class VerdictLog:
                 account, held.replica, held.lease.offer.price, accepted=True
             )
             pay = convert_to_amount(held.lease.offer.price, account)
-            text = f"Accepted: {self._context.money.text(pay)}."
+            waits = " The pay may wait for a test of this worker's answers." if account.may_wait else ""
+            text = f"Accepted: {self._context.money.text(pay)}.{waits}"
             self._context.journal.say("accepted", text, replica=held.replica, price=str(pay))
         elif message.state is ReplicaState.REJECTED:
             self._context.account_store.record_final_verdict(account, held.replica, Units(0), accepted=False)
