@@ -10,10 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("workers") as workers:
-        workers.add_column(sa.Column("memory", sa.BigInteger(), nullable=False, server_default="0"))
-    with op.batch_alter_table("workers") as workers:
-        workers.alter_column("memory", server_default=None)
+    op.add_column("workers", sa.Column("memory", sa.BigInteger(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:

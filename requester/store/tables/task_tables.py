@@ -151,7 +151,7 @@ class Worker(Base):
     """Its payout address where that address's key consented, else its own address (market.rules.operators)."""
     network: Mapped[str | None]
     determinism_class: Mapped[str] = mapped_column(default="")
-    memory: Mapped[int] = mapped_column(default=0)
+    memory: Mapped[int] = mapped_column(default=0, server_default="0")
     """Bytes that a step may take on its device, about, as it says; 0 where it does not."""
     capacity: Mapped[int] = mapped_column(default=0)
     """How many further leases it asks for now; each lease takes one."""
