@@ -1,6 +1,7 @@
 """A worker redeems what is free of its pay, keeps the account open, and collects the rest once its lock has passed."""
 
 from pathlib import Path
+from typing import Any
 
 from contracts import calls
 from contracts.ledger import Ledger
@@ -16,7 +17,8 @@ def test_the_last_pay_is_collected_once_its_lock_has_passed_and_after_the_end_of
     own_ledger: Ledger, new_key: NewKey, tmp_path: Path
 ) -> None:
     quorum = calls.quorum_of([Address("0x" + "11" * 20)], 1)
-    terms = {"decision_window": HOUR, "bond": 5, "vest": 16, "vest_window": WINDOW, "vest_quorum": quorum}
+    vest = {"vest": 16, "vest_window": WINDOW, "vest_quorum": quorum}
+    terms: dict[str, Any] = vest | {"decision_window": HOUR, "bond": 5}
     till = Till(own_ledger, new_key, tmp_path, **terms)
     warp(till, 2 * HOUR - 60)
     assert till.redeemer.close(till.account)

@@ -12,7 +12,7 @@ from contracts.rpc import call_json_rpc
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
-from gradmarket.market.terms import AccusationState, Address, Amount, Hash
+from gradmarket.market.terms import AccusationState, Address, Amount, Digest, Hash
 from requester.features.ledger import statement
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
@@ -22,7 +22,7 @@ from tests.onchain import HOUR, NewKey, with_money
 
 BOND, PRICES, EARNED, WINDOW, RULING = 5, 2, 5, 4 * HOUR, 6 * HOUR
 LOCKED = PRICES * PRICE
-WRONG, RIGHT = "blake3:" + "aa" * 32, "blake3:" + "bb" * 32
+WRONG, RIGHT = Digest("blake3:" + "aa" * 32), Digest("blake3:" + "bb" * 32)
 
 
 @dataclass
@@ -64,7 +64,7 @@ class VestCourt:
             task = work.session.scalars(select(Task).where(Task.job_id == self.job)).first()
             assert task is not None
             replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
-            replica.sealed, replica.root = b"\x01" * 32, WRONG
+            replica.sealed, replica.root = Hash(b"\x01" * 32), WRONG
             job, now = work.get_one(Job, self.job), self.chain_fixture.clock()
             accusations.create_accusations(work, job, task, [replica], RIGHT, now, calls.vested_case_id)
         self.chain_fixture.settle_down()
