@@ -150,6 +150,12 @@ def test_it_is_refused_when_it_is_bounded_and_when_it_is_run(name: str) -> None:
         made.run(*filled(made), SEED)
 
 
+@pytest.mark.parametrize("size", [(4,), (0, 4)])
+def test_an_image_that_is_none_is_refused_by_its_size(size: tuple[int, ...]) -> None:
+    with pytest.raises(DocumentRefused, match="its size is not 2 numbers from 1 on"):
+        compute_bound(folded(*size), ROWS)
+
+
 @pytest.mark.parametrize("name", HONEST)
 def test_its_honest_twin_is_bounded_and_run(name: str) -> None:
     made = HONEST[name]()
