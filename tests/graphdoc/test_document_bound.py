@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from graphdoc.cost import pass_sizes
 from graphdoc.document.bound import compute_bound
 from graphdoc.document.interpret import Program
 from graphdoc.document.meter import BACKWARD, Limits
@@ -206,3 +207,8 @@ def test_a_call_is_worked_out_once_and_again_where_anything_differs() -> None:
     view = torch.ops.aten._unsafe_view.default
     for _ in range(2):
         assert cache.call_cached(view, (one, [12]), {}).untyped_storage()._cdata == one.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(10, (4, 2)), (8, (4,)), (3, (3,))])
+def test_passes_are_of_the_largest_size_and_of_what_is_left(rows: int, sizes: tuple[int, ...]) -> None:
+    assert pass_sizes(rows, 4) == sizes
