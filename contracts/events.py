@@ -124,6 +124,13 @@ def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
 
 
 @node_errors()
+def sum_burnt(ledger: Ledger, job: int, worker: Address) -> Units:
+    """Returns what rulings have burnt of the worker's locked pay in the job."""
+    logs = _fetch_event_arguments(ledger, "VestBurnt", {"jobId": job, "worker": worker})
+    return Units(sum(args["amount"] for args in logs))
+
+
+@node_errors()
 def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
     """Returns the sum of the job's refunds so far; `first` is a block before which there was none."""
     return Units(sum(args["amount"] for args in _fetch_event_arguments(ledger, "Refunded", {"jobId": job}, first)))

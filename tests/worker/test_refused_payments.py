@@ -41,11 +41,15 @@ class Till:
                 **names, chain_job=self.job.id, job=JobId("a"), signer=address_of(self.job.signer), unit=Amount(1)
             )
         )
-        voucher, signature = self.job.voucher(self.worker, cumulative)
-        self.store.take(self.account, voucher, signature, Units(0))
+        self.takes(cumulative)
         view = ChainView(ledger, self.worker)
         money = TokenUnit("GRAD", 18)
         self.redeemer = Redeemer(view, key, self.store, Journal(True, self.said), money, None)
+
+    def takes(self, cumulative: int) -> None:
+        """A voucher of the market's."""
+        voucher, signature = self.job.voucher(self.worker, cumulative)
+        self.store.take(self.account, voucher, signature, Units(0))
 
     @property
     def account(self) -> JobAccount:

@@ -23,6 +23,9 @@ REMEMBERED: Final = 256
 """Replicas remembered per job, so that a repeated verdict counts once. Far more than are ever in flight."""
 
 
+NO_UNITS: Final = Units(0)
+
+
 class Stored(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,7 +45,9 @@ class JobAccount(Stored):
     vouchered: UnitsField = Units(0)
     signature: SignatureField | None = None
     redeemed: UnitsField = Units(0)
-    """The cumulative sum that the chain has paid out."""
+    """The cumulative sum that the chain has paid out, or burnt after a ruling."""
+    burnt: UnitsField = Units(0)
+    """What of it was burnt."""
     closed: bool = False
     """Everything is redeemed and the reservation is released."""
     accepted: int = 0
@@ -61,6 +66,11 @@ class JobAccount(Stored):
     def redeemable(self) -> Units:
         """Returns what the newest voucher adds to what is already paid out."""
         return Units(max(0, self.vouchered - self.redeemed))
+
+    @property
+    def received(self) -> Units:
+        """Returns what the chain has paid out."""
+        return Units(self.redeemed - self.burnt)
 
     @property
     def unpaid(self) -> int:
@@ -185,7 +195,7 @@ class AccountStore:
         self._replace_account(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
 
     def take(self, account: JobAccount, voucher: Voucher, signature: bytes, open_units: Units) -> None:
-        """Keeps a checked voucher.
+        """Keeps a checked voucher, also of an account that was closed.
 
         What neither verdicts nor `open_units` in flight explain was earned before this file existed.
         """
@@ -193,12 +203,13 @@ class AccountStore:
             return
         before = max(0, voucher.cumulative - account.earned - open_units)
         update = {"vouchered": voucher.cumulative, "signature": signature, "earned": account.earned + before}
+        update |= {"closed": False}
         self._replace_account(account.model_copy(update=update))
 
-    def paid_out(self, account: JobAccount, cumulative: Units, closed: bool) -> None:
-        """Records that the chain has paid out up to `cumulative`."""
-        redeemed = max(account.redeemed, cumulative)
-        self._replace_account(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
+    def paid_out(self, account: JobAccount, cumulative: Units, closed: bool, burnt: Units = NO_UNITS) -> None:
+        """Records that the chain has paid out, or burnt, up to `cumulative`."""
+        sums = {"redeemed": max(account.redeemed, cumulative), "burnt": max(account.burnt, burnt)}
+        self._replace_account(account.model_copy(update={**sums, "closed": closed}))
         self.keep()
 
     def record_grievance(self, signer: Address, what: str) -> None:

@@ -90,7 +90,7 @@ def _fetch_standing(
         rejected=account.rejected,
         earned=str(convert_to_amount(account.earned, account)),
         vouchered=str(convert_to_amount(account.vouchered, account)),
-        redeemed=str(convert_to_amount(account.redeemed, account)),
+        redeemed=str(convert_to_amount(account.received, account)),
         trouble=trouble,
         rejections=tuple(_build_rejection(record) for record in kept if record.rejected),
         **onchain,

@@ -3,7 +3,7 @@
 Where the token refuses to pay, because it is paused or the payout address is on a list, the voucher becomes a credit in
 the contract instead: a voucher dies when claims end, and a credit can be collected for ever.
 Also redeems when a job ends and when the worker leaves. A job's account is closed when everything vouchered is paid out
-and the rest of the reservation is released.
+and the rest of the reservation is released; what was earned and waits for its voucher stays reserved until claims end.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
-from contracts import claims
+from contracts import claims, events
 from contracts.gas_price import describe_gas_wait
 from contracts.ledger import AccountOnChain, Ledger
 from contracts.local import fund_gas
@@ -125,8 +125,17 @@ class Redeemer:
             self.name_payout(account)
         if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
             self.get_gas()
-            self._send_voucher(account, account.signature)
-            onchain = ledger.account(job, self.address)
+            try:
+                self._send_voucher(account, account.signature)
+            except ContractRefused as refused:
+                if refused.name == "TooLate":  # what was credited in time is paid for ever
+                    self._collect(account)
+                raise
+        self._collect(account)
+
+    def _collect(self, account: JobAccount) -> None:
+        ledger, job = self._chain_view.ledger, account.chain_job
+        onchain = ledger.account(job, self.address)
         if onchain.unpaid and ledger.due(job, self.address):
             self.get_gas()
             require_receipt(claims.collect(ledger, self._key, job, self.address))
@@ -158,23 +167,28 @@ class Redeemer:
             self._journal.once("credited", text, job=account.job)
 
     def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
-        paid = withdrawn - account.redeemed
+        burnt = account.burnt
+        if withdrawn > account.redeemed and self._chain_view.opened(account.chain_job).vest_window:
+            burnt = events.sum_burnt(self._chain_view.ledger, account.chain_job, self.address)
+        paid = withdrawn - burnt - account.received
         if paid > 0:
             amount = convert_to_amount(Units(paid), account)
             text = f"Redeemed {self._money.text(amount)} of {account.job}."
             self._journal.say("redeemed", text, job=account.job, amount=str(amount))
-        self._account_store.paid_out(self._reload_account(account), withdrawn, closed=False)
+        self._account_store.paid_out(self._reload_account(account), withdrawn, closed=False, burnt=burnt)
 
     def _release_and_close(self, account: JobAccount) -> None:
         self._redeem_and_collect(account)
         ledger, job = self._chain_view.ledger, account.chain_job
-        onchain = ledger.account(job, self.address)
-        if onchain.reserved > onchain.credited and self._chain_view.now() <= ledger.job(job).claim_until:
+        onchain, account = ledger.account(job, self.address), self._reload_account(account)
+        claimable = self._chain_view.now() <= ledger.job(job).claim_until
+        if claimable and onchain.reserved > max(onchain.credited, account.earned):
             self.get_gas()
-            require_receipt(claims.release(ledger, self._key, job, Units(0)))
+            require_receipt(claims.release(ledger, self._key, job, account.earned))
             self._chain_view.forget(job)
         locked = onchain.unpaid > 0  # it is collected when its time has come
-        self._account_store.paid_out(self._reload_account(account), onchain.withdrawn, closed=not locked)
+        awaits_voucher = claimable and account.earned > account.vouchered
+        self._account_store.paid_out(account, onchain.withdrawn, closed=not locked and not awaits_voucher)
 
     def _reload_account(self, account: JobAccount) -> JobAccount:
         return self._account_store.account(account.domain, account.chain_job)

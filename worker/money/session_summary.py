@@ -47,7 +47,7 @@ def sum_accounts(accounts: Iterable[JobAccount]) -> Totals:
         accepted=sum(account.accepted for account in kept),
         rejected=sum(account.rejected for account in kept),
         earned=sum(convert_to_amount(account.earned, account) for account in kept),
-        redeemed=sum(convert_to_amount(account.redeemed, account) for account in kept),
+        redeemed=sum(convert_to_amount(account.received, account) for account in kept),
         unpaid=sum(account.unpaid for account in kept),
     )
 

@@ -169,7 +169,7 @@ class OwnFolder:
             earned[0] += convert_to_amount(account.earned, account)
             earned[1] += _sum_earned_since(account, kept, midnight)
             earned[2] += _sum_earned_since(account, kept, now - HOUR_S)
-            earned[3] += convert_to_amount(account.redeemed, account)
+            earned[3] += convert_to_amount(account.received, account)
         for (chain_id, money), amounts in sums.items():
             per_kwh = str(int(amounts[2] * Fraction(1000) / Fraction(watts))) if watts else None
             total, today, last_hour, redeemed = map(str, amounts)

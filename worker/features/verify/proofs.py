@@ -39,6 +39,8 @@ class ChainHistory:
     spec: Hash
     account: AccountOnChain
     batches: dict[int, tuple[Hash, tuple[PackedGroup, ...]]]
+    burnt: Units
+    """What rulings have burnt of the account's `withdrawn`."""
 
 
 def of_record(domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord) -> list[Finding]:

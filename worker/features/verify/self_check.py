@@ -23,7 +23,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.signing import digest_struct
-from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.terms import Address, Hash, JobId, Units
 from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
@@ -210,7 +210,7 @@ class SelfCheck:
     ) -> None:
         paid = [record for record in kept if record.paid]
         on = seen.account
-        sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
+        sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": Units(on.withdrawn - seen.burnt)}
         amounts = ", ".join(f"{name} {money.text(convert_to_amount(units, account))}" for name, units in sums.items())
         text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {amounts}; "
         text += f"{len(faults)} faults." if faults else "every signature, secret, commitment and batch proven."
@@ -229,7 +229,8 @@ def fetch_chain_history(ledger: Ledger, account: JobAccount, me: Address) -> Cha
         )
         for number in numbers
     }
-    return ChainHistory(opened.signer, opened.spec_digest, ledger.account(account.chain_job, me), batches)
+    burnt = events.sum_burnt(ledger, account.chain_job, me) if opened.vest_window else Units(0)
+    return ChainHistory(opened.signer, opened.spec_digest, ledger.account(account.chain_job, me), batches, burnt)
 
 
 def find_unlogged(

@@ -1,0 +1,85 @@
+"""Pay that comes late, because it vests or waits for a test, is neither given up nor lost to a voucher that is dead."""
+
+from pathlib import Path
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+
+from contracts import calls
+from contracts.ledger import Ledger
+from gradmarket.market.messages import Ruling
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.terms import Amount, Hash, ReplicaId, Units
+from tests.onchain import HOUR, NewKey
+from tests.worker.test_refused_payments import Till, warp
+
+VEST, WINDOW_S = 16, 300
+EVENT = Hash(b"\x0e" * 32)
+
+
+@pytest.fixture
+def validator(new_key: NewKey) -> PrivateKey:
+    return new_key()
+
+
+@pytest.fixture
+def vesting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path, validator: PrivateKey) -> Till:
+    """The last 16 of its 40 units are locked."""
+    quorum = calls.quorum_of([address_of(validator)], 1)
+    terms = {"vest": Units(VEST), "vest_window": WINDOW_S, "vest_quorum": quorum}
+    return Till(own_ledger, new_key, tmp_path, decision_window=60, bond=Units(5), **terms)
+
+
+def test_what_was_locked_is_collected_although_a_later_voucher_is_dead(vesting: Till) -> None:
+    assert vesting.redeemer.redeem(vesting.account)
+    assert vesting.has == 40 - VEST
+    vesting.takes(50)
+    warp(vesting, 3 * HOUR)
+    assert not vesting.redeemer.redeem(vesting.account), "10 units are lost"
+    assert "TooLate" in vesting.said.getvalue()
+    assert vesting.has == 40
+
+
+def test_what_was_burnt_is_not_called_redeemed(vesting: Till, validator: PrivateKey) -> None:
+    vesting.redeemer.redeem(vesting.account)
+    job, place = vesting.job, vesting.job.market
+    job.send(calls.accuse_vested(place, job.id, vesting.worker, Units(10), EVENT))
+    case = calls.vested_case_id(job.id, vesting.worker, EVENT)
+    signed = sign_digest(validator, digest_struct(vesting.ledger.domain(), Ruling(case, Amount(10), True)))
+    job.send(calls.decide(place, case, True, [address_of(validator)], 1, [signed]))
+    warp(vesting, WINDOW_S + 1)
+    assert vesting.redeemer.redeem(vesting.account)
+    assert (vesting.has, vesting.account.received, vesting.account.redeemable) == (40 - 10, 40 - 10, 0)
+    told = [line for line in vesting.said.getvalue().splitlines() if '"event": "redeemed"' in line]
+    assert [int(line.split('"amount": "')[1].split('"')[0]) for line in told] == [40 - VEST, VEST - 10]
+
+
+@pytest.fixture
+def waiting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path) -> Till:
+    """Accepted for 60 units, of which 20 wait for a test of the worker."""
+    till = Till(own_ledger, new_key, tmp_path)
+    till.store.record_final_verdict(till.account, ReplicaId("a"), Units(20), accepted=True)
+    return till
+
+
+def test_a_worker_that_leaves_keeps_reserved_what_it_earned_without_a_voucher(waiting: Till) -> None:
+    assert waiting.account.earned - waiting.account.vouchered == 20
+    assert waiting.redeemer.close(waiting.account)
+    assert waiting.ledger.account(waiting.job.id, waiting.worker).reserved == 60
+    assert not waiting.account.closed
+    waiting.takes(60)
+    assert waiting.redeemer.close(waiting.account)
+    assert (waiting.has, waiting.account.closed) == (60, True)
+
+
+def test_what_no_voucher_came_for_is_given_up_when_claims_have_ended(waiting: Till) -> None:
+    waiting.redeemer.redeem(waiting.account)
+    warp(waiting, 3 * HOUR)
+    assert waiting.redeemer.close(waiting.account)
+    assert (waiting.has, waiting.account.closed) == (40, True)
+
+
+def test_a_voucher_of_a_closed_account_opens_it(waiting: Till) -> None:
+    waiting.store.paid_out(waiting.account, Units(40), closed=True)
+    waiting.takes(60)
+    assert not waiting.account.closed
