@@ -1,8 +1,8 @@
 """Watches the chain for accusations against this wallet in a thread of its own, while the worker runs.
 
-A worker that does not contest is slashed, and contesting costs only gas. So every accusation is contested at once and
-reported to the owner. One check costs a single call for a chain without a stake; with a stake it costs a few more calls
-and reads at most SPANS spans of events.
+A worker that does not contest is slashed, and contesting costs only gas. So every accusation of a stake is contested at
+once, and one of locked pay, which silence does not burn, is reported to the owner alone. One check costs a single call
+for a chain without either; else it costs a few more calls and reads at most SPANS spans of events.
 """
 
 import threading
@@ -15,6 +15,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts import events, stakes
+from contracts.event_types import JobOpened
 from contracts.ledger import Ledger
 from contracts.rpc import LOG_SPAN
 from contracts.stakes import CaseStage
@@ -32,6 +33,7 @@ from worker.markets.background import running_thread
 from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ledger_of
+from worker.money.ownership import BOOK
 from worker.protocol import records
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
@@ -69,6 +71,7 @@ class AccusationWatch:
     def __init__(self, settings: WorkerSettings, accused: Address, contest: Contest, journal: Journal) -> None:
         self._settings, self._accused, self._contest, self._journal = settings, accused, contest, journal
         self._ledgers: dict[Hash, Ledger] = {}
+        self._opened: dict[tuple[Hash, int], JobOpened] = {}
         self._over = threading.Event()
 
     @classmethod
@@ -110,10 +113,13 @@ class AccusationWatch:
     def _read_chain(self, facts: ChainFacts) -> bool:
         ledger = self._open_ledger(facts)
         seen = _load_progress(self._settings.data, facts)
-        if stakes.staker(ledger, self._accused).exposed == 0 and not seen.standing:
-            return True
-        height = ledger.height()
         first = max(facts.block, seen.block - AGAIN)
+        if stakes.staker(ledger, self._accused).exposed == 0 and not seen.standing:
+            vesting = self._list_vesting_jobs(ledger, facts)
+            if not vesting:
+                return True
+            first = max(first, min(job.block for job in vesting))
+        height = ledger.height()
         last = min(height, first + SPANS * LOG_SPAN - 1)
         accusations = events.accused(ledger, self._accused, first, last)
         new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
@@ -125,6 +131,15 @@ class AccusationWatch:
         unread = {name: stage for name, stage in known.cases.items() if name not in stages}
         self._store_progress(facts, WatchProgress(block=last + 1, cases={**unread, **stages}))
         return last >= height
+
+    def _list_vesting_jobs(self, ledger: Ledger, facts: ChainFacts) -> list[JobOpened]:
+        """Returns the jobs that may keep some of this worker's pay locked."""
+        accounts = [one for one in AccountStore(self._settings.data / BOOK).accounts if not one.closed]
+        jobs = {one.chain_job for one in accounts if one.instance == facts.instance}
+        for job in jobs:
+            if (facts.instance, job) not in self._opened:
+                self._opened[facts.instance, job] = events.opened_job(ledger, job)
+        return [opened for job in jobs if (opened := self._opened[facts.instance, job]).vest]
 
     def _see_to(self, ledger: Ledger, facts: ChainFacts, case: WalletCase, before: str) -> str:
         """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open.
@@ -162,7 +177,7 @@ class AccusationWatch:
 
     def _describe_own_evidence(self, facts: ChainFacts, case: WalletCase) -> str:
         """Returns what this worker's own records say about its answers in that job, for those who decide the case."""
-        account_store = AccountStore(self._settings.data / "book.json")
+        account_store = AccountStore(self._settings.data / BOOK)
         account = next(
             (
                 one
@@ -226,11 +241,11 @@ def _fetch_due_cases(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCas
 
 
 def skip_earlier_blocks(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:
-    """Skips the blocks before a wallet's first stake: no accusation against it can be in them."""
-    if stakes.staker(ledger, me).exposed == 0:
-        durable.write_file_atomically(
-            _build_progress_path(folder, facts), WatchProgress(block=ledger.height()).model_dump_json().encode()
-        )
+    """Skips the blocks before a wallet's first stake: no accusation of it can be in them. Known cases stay known."""
+    seen = _load_progress(folder, facts)
+    if stakes.staker(ledger, me).exposed == 0 and not seen.standing:
+        skipped = seen.model_copy(update={"block": ledger.height()})
+        durable.write_file_atomically(_build_progress_path(folder, facts), skipped.model_dump_json().encode())
 
 
 def _build_progress_path(folder: Path, facts: ChainFacts) -> Path:
