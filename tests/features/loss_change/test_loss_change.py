@@ -255,7 +255,7 @@ STAKE = {"bond": "10", "validators": ["0x" + "1" * 40]}
     [
         ({"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}, "set replication to"),
         ({"replication": {"name": "adaptive"}}, "set replication to"),
-        ({"stake": STAKE}, "leave out stake"),
+        ({"stake": STAKE}, "stake is lost by proof only: leave it out"),
     ],
 )
 def test_what_it_cannot_judge_by_is_refused(changes: dict[str, Any], said: str) -> None:
