@@ -190,14 +190,14 @@ def test_values_that_a_referee_does_not_hold_cost_nobody_the_dispute(shown: tupl
     while referee.question.asked != "values":
         question, number = referee.question, referee.asked.number
         for side in sides.values():
-            referee.record_oversized(side.address)  # of anything but values the length is known
+            referee.record_oversized(side.address, 0)  # of anything but values the length is known
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
     for key, side in sides.items():
         if key in shown:
             reply = side.answer(terms.domain, course, terms.dispute, referee.asked.number, referee.question)
             referee.receive(reply, 0)
         else:
-            referee.record_oversized(address_of(key))
+            referee.record_oversized(address_of(key), 0)
     referee.expire(ANSWER_S + 1)
     if shown:
         leaf = referee.operation
@@ -220,7 +220,7 @@ def test_a_side_without_values_says_nothing_more_once_the_operation_is_computed(
         question, number = referee.question, referee.asked.number
         for side in (liar, honest):
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
-    referee.record_oversized(liar.address)
+    referee.record_oversized(liar.address, 0)
     question, number = referee.question, referee.asked.number
     referee.receive(honest.answer(terms.domain, course, terms.dispute, number, question), 0)
     leaf = referee.operation
@@ -240,7 +240,7 @@ def test_a_side_that_is_silent_beside_values_too_long_loses() -> None:
         question, number = referee.question, referee.asked.number
         for side in sides:
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
-    referee.record_oversized(address_of(HONEST))
+    referee.record_oversized(address_of(HONEST), 0)
     referee.expire(ANSWER_S + 1)
     assert wrong_in(referee) == {address_of(LIAR)}
 

@@ -7,11 +7,12 @@ from typing import Final
 import numpy as np
 import pytest
 import torch
+from eth_keys.datatypes import PrivateKey
 from torch import nn
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.hearing import hear_dispute
+from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
 from gradmarket.market.features.disputes.questions import Question
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
@@ -125,6 +126,27 @@ def test_results_that_are_not_a_side_s_own_lose() -> None:
     verdict = hear_dispute(Referee(terms, course, 0), asks, partial(redo_operation, here.operations), lambda: 0)
     assert verdict.wrong == {address_of(LIAR)}
     assert "not the one of its digest" in verdict.why
+
+
+@pytest.mark.parametrize("first", [HONEST, LIAR], ids=["the honest one", "the liar"])
+def test_whoever_is_first_a_side_with_too_many_bytes_does_not_stop_the_hearing(first: PrivateKey) -> None:
+    here, other = task(), trace_changed(find_leaf("linear"), lambda product: product + 1e-2)
+    course, roots = PlanCourse(here.operations.plan), (Hash(here.trace.root), Hash(other.root))
+    terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
+    sides = {HONEST: side_of(HONEST, here, here.trace), LIAR: side_of(LIAR, here, other)}
+    referee = Referee(terms, course, 0)
+    while referee.verdict is None and referee.operation is None:
+        asked, number = referee.question, referee.asked.number
+        for key in sorted(sides, key=lambda key: key != first):
+            if asked.asked == "values" and key is LIAR:
+                referee.record_oversized(address_of(key), 0)
+            else:
+                referee.receive(sides[key].answer(terms.domain, course, terms.dispute, number, asked), 0)
+        assert referee.asked.number > number or referee.operation is not None
+    redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
+    judge_operation(referee, find_leaf("linear"), redo, judge)
+    assert referee.verdict is not None
+    assert referee.verdict.wrong == {address_of(LIAR)}
 
 
 def test_a_careful_side_shows_results_of_the_operation_whose_values_it_showed_and_of_no_other() -> None:

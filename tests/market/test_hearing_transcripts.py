@@ -120,12 +120,41 @@ def test_a_side_that_was_silent_has_lost() -> None:
     assert "did not answer, and" in faults(rule(hearing, ANN))[0]
 
 
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_a_referee_that_cannot_go_on_convicts_nobody_and_is_not_convicted(kept: int) -> None:
+    """Its child was too small, or its clock was set back: the auditor's machine need not fail in the same way."""
+    begun = heard().model_copy(update={"questions": heard().questions[:kept]})
+    if begun.questions:
+        last = begun.questions[-1].model_copy(update={"answers": begun.questions[-1].answers[:1]})
+        begun = begun.model_copy(update={"questions": (*begun.questions[:-1], last)})
+    ruled = rule(begun, why="the referee cannot go on")
+    assert list(find_transcript_faults(DOMAIN, address_of(REFEREE), OFFER, ruled)) == []
+    assert find_ruling_fault(terms_of(DOMAIN, OFFER, ruled), course(), ruled, redo) == ("", False)
+    assert "did not answer, and" in faults(rule(begun, ANN))[0]
+
+
 def change_answer(hearing: PublishedHearing, number: int, place: int, **fields: Any) -> PublishedHearing:
     asked = list(hearing.questions)
     answers = list(asked[number].answers)
     answers[place] = answers[place].model_copy(update=fields)
     asked[number] = asked[number].model_copy(update={"answers": tuple(answers)})
     return hearing.model_copy(update={"questions": tuple(asked)})
+
+
+def question_until(hearing: PublishedHearing, number: int, until: int) -> PublishedHearing:
+    """Signed by the referee."""
+    asked = list(hearing.questions)
+    one, dispute = asked[number], terms_of(DOMAIN, OFFER, hearing).dispute
+    digest = Question(one.asked, one.level, one.place).digest(dispute, number)
+    signature = sign_digest(REFEREE, digest_struct(DOMAIN, DisputeQuestion(dispute, number, digest, until)))
+    asked[number] = one.model_copy(update={"until": until, "signature": signature})
+    return hearing.model_copy(update={"questions": tuple(asked)})
+
+
+def test_a_question_that_was_put_late_is_no_fault() -> None:
+    late = question_until(heard(), 1, 10 * ANSWER_S)
+    assert faults(change_answer(change_answer(late, 1, 0, at=9 * ANSWER_S), 1, 1, at=0)) != [""]
+    assert faults(late) == [""]
 
 
 def drop_answer(hearing: PublishedHearing) -> PublishedHearing:
@@ -159,6 +188,7 @@ LIES: dict[str, tuple[Change, str]] = {
     "another answer": (lambda it: change_answer(it, 1, 0, body="0x00"), "another than it signed"),
     "an unsigned answer": (lambda it: change_answer(it, 0, 1, signature=bytes(65)), "not signed by it"),
     "a late answer": (lambda it: change_answer(it, 0, 1, at=ANSWER_S + 1), "late"),
+    "an end too early": (lambda it: question_until(it, 1, ANSWER_S - 1), "ends before"),
     "an answer left out": (drop_answer, "asked on"),
     "another question": (other_question, "not the one that its rules ask"),
 }

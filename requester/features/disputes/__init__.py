@@ -1,7 +1,9 @@
 """Refereed disputes: this service hears answers that differ, and computes the one operation where they part."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from requester.context import Context
 from requester.feature import Feature
 from requester.features.disputes import hearing_routes, hearing_rows, hearings
 from requester.store.tables import Job, Task
@@ -14,6 +16,11 @@ class HearingsFeature(Feature):
     stages = (hearings,)
     routers = (hearing_routes.router,)
     log_records = (hearing_rows.RULINGS,)
+
+    @contextmanager
+    def serve_beside(self, context: Context, here: str) -> Iterator[None]:
+        hearings.renew_questions(context)
+        yield
 
     def bound_times(self, work: Work, now: float) -> int:
         return hearing_rows.bound_times(work, now)

@@ -98,6 +98,8 @@ def store_answer(
     """
     if body is not None and digest_said(body) != said.said:
         raise Refused("the bytes are not those that were signed")
+    if body is not None and len(body) != size:
+        raise Refused(f"the answer has another length than the {size} bytes of its content-length")
     with context.begin() as work:
         task = lock_row(work, Task, door.task)
         row = _find_asked(context, work, worker, said)

@@ -59,7 +59,7 @@ async def answer(context: Here, worker: Worker, request: Request) -> HearingRece
         size = int(request.headers.get("content-length", "-1"))
     except (ValidationError, ValueError):
         raise HTTPException(422, HEADERS) from None
-    if size < 0:
+    if not 0 <= size < 2**63:
         raise HTTPException(422, HEADERS)
     door = await run_in_threadpool(hearing_exchange.admit_answer, context, worker, said)
     body: bytearray | None = bytearray()

@@ -12,10 +12,12 @@ from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing, SignedRuling
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
-from requester.store.stored_times import bound_row_times
+from requester.store.stored_times import SLACK_S
 from requester.store.tables import Base, Job, Task
 from requester.store.work import RowReader, Work
 
+AHEAD_S: Final = SLACK_S + 1.0
+"""A question that ends so much later than its rule gives, in whole seconds, was put by a clock that was wrong."""
 AT_ONCE: Final = 64
 """Hearings that are looked at at a time."""
 
@@ -141,7 +143,7 @@ def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
     new = select(DisputeUnderWay.task_id).where(DisputeUnderWay.over.is_(False), ~is_open)
     unheard = reader.session.scalars(new.order_by(DisputeUnderWay.at).limit(AT_ONCE)).all()
     heard = reader.session.scalars(_OPEN).all()
-    due = [row.task_id for row in heard if len(row.answered) == 2 or (row.due_at or now) < now]
+    due = [row.task_id for row in heard if len(row.answered) == 2 or (row.due_at is not None and row.due_at < now)]
     return [*unheard, *due[:AT_ONCE]]
 
 
@@ -156,14 +158,30 @@ def count_open_hearings(reader: RowReader, job: Job) -> int:
 def list_open_hearings(reader: RowReader, worker: Address) -> Sequence[TaskHearing]:
     """Returns the open hearings of which this worker is a side and has the last question to answer."""
     own = or_(TaskHearing.one == worker, TaskHearing.other == worker)
-    rows = reader.session.scalars(_OPEN.where(own).limit(AT_ONCE)).all()
-    return [row for row in rows if worker not in row.answered]
+    rows = reader.session.scalars(_OPEN.where(own)).all()
+    return [row for row in rows if worker not in row.answered][:AT_ONCE]
 
 
 def bound_times(work: Work, now: float) -> int:
-    """Brings back until when questions are open, where that is later than their rule gives; returns how many."""
-    rows = work.session.scalars(_OPEN.where(TaskHearing.due_at > now))
-    return sum(bound_row_times(row, {"due_at": now + row.answer_s}) for row in rows)
+    """Has the stage look at questions that end later than their rule gives, whose end is signed; returns how many."""
+    rows = work.session.scalars(_OPEN.where(TaskHearing.due_at > now + AHEAD_S)).all()
+    ahead = [row for row in rows if (row.due_at or 0.0) > now + row.answer_s + AHEAD_S]
+    for row in ahead:
+        row.due_at = 0.0
+    return len(ahead)
+
+
+def list_tasks_asked(reader: RowReader) -> Sequence[str]:
+    """Returns the tasks with an open question."""
+    asked = select(TaskHearing.task_id).where(TaskHearing.due_at.is_not(None)).order_by(TaskHearing.task_id)
+    return reader.session.scalars(asked).all()
+
+
+def put_off(row: TaskHearing, until: int, signature: bytes) -> None:
+    """Has the open question end later."""
+    later = row.open.model_copy(update={"until": until, "signature": signature})
+    row.questions = [*row.questions[:-1], later.model_dump(mode="json")]
+    row.due_at = float(until)
 
 
 def _encode_ruling(offer: Hash, one: Address, other: Address, ruling: dict[str, Any]) -> bytes:

@@ -6,10 +6,11 @@ from typing import Final
 
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed
 from gradmarket.market.features.disputes.hearing import judge_operation
+from gradmarket.market.features.disputes.questions import Question
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import play_hearing, terms_of
 from gradmarket.market.job import Publication
-from gradmarket.market.messages import Offer
+from gradmarket.market.messages import DisputeQuestion, Offer
 from gradmarket.market.rules import refereed
 from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
@@ -30,6 +31,8 @@ from requester.notifier import worker_topic
 from requester.store import in_hand, jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
+from requester.store.locks import lock_row
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
 
@@ -186,15 +189,12 @@ def _store_hearing(
 
 def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float | None:
     """Plays the hearing again from what is written down, and writes down what comes next."""
-    terms, now = terms_of(context.domain, scene.offer_digest, hearing), context.clock()
+    terms = terms_of(context.domain, scene.offer_digest, hearing)
     ruling: SignedRuling | None
     try:
         with open_referee_course(context, scene.publication, scene.offer, scene.threads) as here:
             referee = play_hearing(terms, here.course, hearing.questions, scene.body).referee
-            if not referee.is_decided() and referee.operation is not None:
-                _compute_operation(here, referee, referee.operation)
-            elif now > referee.asked.until:
-                referee.expire(referee.asked.until + 1)
+            _move_referee(referee, here, len(hearing.questions), context.clock())
             asked, most = _put_question(context, referee), referee.most_bytes
     except (MarketError, RunnerFailed) as error:
         ruling = _sign_ruling(context, scene, hearing, frozenset(), None, f"the referee cannot go on: {error}")
@@ -213,6 +213,44 @@ def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float 
         elif referee.asked.number == len(hearing.questions):
             _write_question(work, row, asked, most)
     return None
+
+
+def _move_referee(referee: Referee, here: RefereeCourse, put: int, now: float) -> None:
+    """Computes the operation, gives a question that is not among those `put` its whole time, or ends one that is over.
+
+    Raises Refused where the clock was ahead when it was put.
+    """
+    if not referee.is_decided() and referee.operation is not None:
+        _compute_operation(here, referee, referee.operation)
+    elif referee.asked.number == put:
+        referee.extend(int(now) + referee.terms.answer_s)
+    elif now > referee.asked.until:
+        referee.expire(referee.asked.until + 1)
+    if not referee.is_decided() and referee.asked.until > now + referee.terms.answer_s + hearing_rows.AHEAD_S:
+        raise Refused("the service's clock was set back meanwhile")
+
+
+def renew_questions(context: Context) -> None:
+    """Puts each open question anew: no side could answer while the service was away, and silence loses."""
+    with context.reading() as reader:
+        open_now = hearing_rows.list_tasks_asked(reader)
+    for task in open_now:
+        _renew_question(context, task)
+
+
+@retry_on_conflict
+def _renew_question(context: Context, task_id: str) -> None:
+    with context.begin() as work:
+        task = lock_row(work, Task, task_id)
+        for row in hearing_rows.list_hearings(work, task_id):
+            if row.due_at is None or len(row.answered) == len(row.sides):
+                continue
+            hearing, number = row.publish(), len(row.questions) - 1
+            until = max(row.open.until, int(context.clock()) + hearing.answer_s)
+            dispute = terms_of(context.domain, task.offer_digest, hearing).dispute
+            digest = Question(row.open.asked, row.open.level, row.open.place).digest(dispute, number)
+            signature = context.sign(DisputeQuestion(dispute, number, digest, until))
+            hearing_rows.put_off(row, until, signature)
 
 
 def _compute_operation(here: RefereeCourse, referee: Referee, leaf: int) -> None:

@@ -9,6 +9,7 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
 from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
+from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.job_parts import Column
 from gradmarket.market.merkle import MerkleTree
 from gradmarket.market.messages import DisputeAnswer, Outcome
@@ -21,8 +22,8 @@ from graphdoc.encoding import canonical
 from graphdoc.tracing.packed import digest_plain_bytes
 from requester.dataset import OURS
 from requester.exchange import outbox
-from requester.features.disputes import hearing_exchange, hearings
-from requester.features.disputes.hearing_rows import HearingValue, TaskHearing
+from requester.features.disputes import HearingsFeature, hearing_exchange, hearings
+from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.requester.books import check_books
@@ -210,6 +211,51 @@ def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_floor: NewF
     check_books(market)
 
 
+def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(new_floor: NewFloor) -> None:
+    """It was away, or heard others, after both had answered the one before."""
+    market = traced(new_floor)
+    team = split(market)
+    for worker in team:
+        say(market, worker, root_of(worker, 3))
+    market.clock.now += 10 * HEARING_S
+    market.drive()
+    assert market.events("heard") == []
+    asked = [asked_of(market, worker) for worker in team]
+    assert {(each.asked, each.number, each.until) for each in asked} == {("children", 1, market.clock() + HEARING_S)}
+
+
+def test_who_could_not_answer_while_the_service_was_away_is_asked_again(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, liar = split(market)
+    say(market, honest, root_of(honest, 3))
+    market.crash()
+    market.clock.now += 10 * HEARING_S
+    with HearingsFeature().serve_beside(market.context, "http://127.0.0.1"):
+        market.drive()
+    assert market.events("heard") == []
+    say(market, liar, root_of(liar, 3))
+    market.drive()
+    assert {asked_of(market, worker).number for worker in (honest, liar)} == {1}
+    row = market.all(TaskHearing)[0]
+    assert list(find_transcript_faults(market.context.domain, market.context.signer_address, market.task().offer_digest,
+                                       row.publish())) == ["it has no ruling"]  # fmt: skip
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_clock_that_was_far_ahead_holds_no_hearing_up_and_costs_no_side(new_floor: NewFloor, answers: int) -> None:
+    market = traced(new_floor)
+    team = split(market)
+    for worker in team[:answers]:
+        say(market, worker, root_of(worker, 3))
+    market.clock.now -= 86400.0
+    with market.context.begin() as work:
+        assert HearingsFeature().bound_times(work, market.clock()) == 1
+    market.drive()
+    (told,) = market.events("heard")
+    assert told["wrong"] == []
+    assert "clock" in told["reason"]
+
+
 def test_a_side_whose_signed_answer_does_not_hold_loses_at_once(new_floor: NewFloor) -> None:
     market = traced(new_floor)
     honest, liar = split(market)
@@ -240,5 +286,23 @@ def test_other_bytes_than_were_signed_are_not_taken(new_floor: NewFloor) -> None
     door = hearing_exchange.admit_answer(market.context, honest.address, said)
     with pytest.raises(Refused, match="not those that were signed"):
         hearing_exchange.store_answer(market.context, honest.address, door, said, body + b"x", len(body) + 1)
+    with pytest.raises(Refused, match="another length"):  # an auditor would find another length than is published
+        hearing_exchange.store_answer(market.context, honest.address, door, said, body, len(body) + 1)
     assert not door.may_be_longer
     assert door.most_bytes >= len(body)
+
+
+def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: NewFloor) -> None:
+    """The others answer at the last moment: so many hearings are open, and wait for them."""
+    market = traced(new_floor)
+    honest, _ = split(market)
+    waits = asked_of(market, honest)
+    say(market, honest, root_of(honest, 3))
+    (row,) = market.all(TaskHearing)
+    columns = {column.key: getattr(row, column.key) for column in TaskHearing.__table__.columns}
+    unanswered = [{**row.questions[-1], "answers": []}]
+    with market.context.begin() as work:
+        for number in range(1, AT_ONCE + 1):
+            last = {"questions": unanswered, "due_at": waits.until + 1.0} if number == AT_ONCE else {}
+            work.add(TaskHearing(**{**columns, "number": number, **last}))
+    assert len(hearing_exchange.list_asked_questions(market.context, honest.address).questions) == 1

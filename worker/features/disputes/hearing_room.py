@@ -71,7 +71,7 @@ class HearingRoom:
         with self._changed:
             self._referee.check_signed(said.side, said.number, said.said, said.signature)
             if length > self._referee.most_bytes:
-                self._referee.record_oversized(said.side)
+                self._referee.record_oversized(said.side, self._clock())
                 self._announce()
                 raise Refused(f"an answer to this question has at most {self._referee.most_bytes} bytes")
             if said.side in self._bringing:

@@ -185,7 +185,7 @@ class Referee:
             raise Refused("the answer is late")
         self.check_signed(answer.side, answer.number, digest_said(answer.said), answer.signature)
         if len(answer.said) > self.most_bytes and self.question.asked in SHOWN:
-            self.record_oversized(answer.side)
+            self.record_oversized(answer.side, now)
             return
         self._answers[answer.side] = answer
         try:
@@ -200,7 +200,7 @@ class Referee:
         if self._is_answered():
             self._go_on(now)
 
-    def record_oversized(self, side: Address) -> None:
+    def record_oversized(self, side: Address, now: int) -> None:
         """Excuses a side whose signed answer is longer than what holds; where both have only such, nobody can tell.
 
         Anything but values and results has a length that the course gives: a longer answer counts as none.
@@ -211,6 +211,8 @@ class Referee:
         if self._oversized == set(self._shown):
             what = f"{self._describe(self.question.place).name} reads more than {self.most_bytes} bytes"
             self._lose(set(), f"{what}, which this referee does not hold")
+        elif self._is_answered():
+            self._go_on(now)
 
     def check_signed(self, side: Address, number: int, said: Hash, signature: bytes) -> None:
         """Raises Refused unless the side signed an answer of this digest to the open question, its first."""
@@ -221,6 +223,10 @@ class Referee:
         asked = self.question.digest(self.terms.dispute, self._number)
         struct = DisputeAnswer(self.terms.dispute, side, self._number, asked, said)
         check_struct_signature(self.terms.domain, struct, signature, side)
+
+    def extend(self, until: int) -> None:
+        """Lets the open question be answered until later: who asks it may put it late, or have been away."""
+        self._until = max(self._until, until)
 
     def expire(self, now: int) -> None:
         """Ends the dispute where a side was silent for too long."""

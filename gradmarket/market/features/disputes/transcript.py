@@ -40,9 +40,12 @@ def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], 
     """Asks and answers again. Raises Refused where a question is not the one that the rules ask then, or too many."""
     referee = Referee(terms, course, asked[0].until - terms.answer_s) if asked else Referee(terms, course, 0)
     for number, each in enumerate(asked):
-        due = referee.question, referee.asked.number, referee.asked.until
-        if referee.is_decided() or due != (Question(each.asked, each.level, each.place), number, each.until):
+        due = referee.question, referee.asked.number
+        if referee.is_decided() or due != (Question(each.asked, each.level, each.place), number):
             raise Refused(f"question {number} is not the one that its rules ask then")
+        if each.until < referee.asked.until:
+            raise Refused(f"question {number} ends too early")
+        referee.extend(each.until)
         for said in each.answers:
             if referee.is_decided():  # by the answer before
                 break
@@ -51,7 +54,7 @@ def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], 
                 return PlayedHearing(referee, False)
             if held is None:
                 referee.check_signed(said.side, number, said.said, said.signature)
-                referee.record_oversized(said.side)
+                referee.record_oversized(said.side, said.at)
             else:
                 referee.receive(Reply(said.side, number, held, said.signature), said.at)
     return PlayedHearing(referee, True)
@@ -66,8 +69,8 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
         question = Question(each.asked, each.level, each.place).digest(dispute, number)
         if not is_signed_by(domain, DisputeQuestion(dispute, number, question, each.until), each.signature, signer):
             yield f"question {number} is not signed by the referee"
-        if due not in (None, each.until):
-            yield f"question {number} has another end than {hearing.answer_s} s after the answers before it"
+        if due is not None and each.until < due:
+            yield f"question {number} ends before {hearing.answer_s} s after the answers before it"
         due = max((said.at for said in each.answers), default=each.until) + hearing.answer_s
         for said in each.answers:
             yield from (
@@ -116,6 +119,8 @@ def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, r
     if not played.whole:
         return "", False
     if referee.verdict is None and referee.operation is None:
+        if not wrong:  # it says that it cannot go on, which nobody can check
+            return "", False
         silent = list_silent(hearing)
         return ("" if wrong == silent else f"{_name(silent)} did not answer, and {_name(wrong)} lost"), True
     if (leaf := referee.operation) is not None:
