@@ -1,6 +1,7 @@
 """Pay that comes late, because it vests or waits for a test, is neither given up nor lost to a voucher that is dead."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -26,7 +27,7 @@ def validator(new_key: NewKey) -> PrivateKey:
 def vesting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path, validator: PrivateKey) -> Till:
     """The last 16 of its 40 units are locked."""
     quorum = calls.quorum_of([address_of(validator)], 1)
-    terms = {"vest": Units(VEST), "vest_window": WINDOW_S, "vest_quorum": quorum}
+    terms: dict[str, Any] = {"vest": Units(VEST), "vest_window": WINDOW_S, "vest_quorum": quorum}
     return Till(own_ledger, new_key, tmp_path, decision_window=60, bond=Units(5), **terms)
 
 

@@ -96,8 +96,8 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
     that took one left it unanswered.
 
     Once one lapsed, further ones of its class in the job lapse at once. What is to be settled before anything is
-    accepted waits for no auditor that is gone, either: nobody is paid before. Time in which the service itself was away
-    does not count.
+    accepted waits for no auditor that is gone, either: nobody is paid before. Nor does a score once the job has ended,
+    where none asks for work at all: it keeps pay waiting. Time in which the service itself was away does not count.
     """
     if not reader.session.scalar(_ANY_DUE):
         return []
@@ -123,8 +123,13 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
             Audit.determinism_class.in_(audited_classes.select_unable_classes(Audit.job_id, now)),
         ),
     )
+    left = and_(
+        Job.ended_at < heard_until - classes.UNHEARD_S,
+        ~audited_classes.select_classes_there(heard_until).exists(),
+    )
     due = select(Audit.task_id).join(Job, Job.id == Audit.job_id).where(Audit.state == AuditState.DUE)
-    tasks = due.where(or_(and_(Audit.scored.is_(False), or_(and_(waited, ~heard), gone)), unable))
+    unheard = or_(and_(Audit.scored.is_(False), or_(and_(waited, ~heard), gone)), and_(Audit.scored, left))
+    tasks = due.where(or_(unheard, unable))
     return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gradmarket.market.rules.classes import UNHEARD_S
 from gradmarket.market.rules.loss_change_test import RUNS
 from gradmarket.market.terms import JobState, ReplicaState
 from requester.store.tables import Account, Earned
@@ -85,3 +86,36 @@ def test_a_job_that_ends_before_anything_is_known_pays_all(new_floor: NewFloor) 
     assert account_of(market, worker).waiting == 0
     assert promised(market, worker) == account_of(market, worker).earned > 0
     check_books(market)
+
+
+def test_no_auditor_can_withhold_what_waits_by_its_absence(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=9, tasks_per_round=4, **scored())
+    (worker,) = hired(market, HONEST)
+    market.until(lambda: len(market.rounds()) == 2)
+    market.cancel()
+    market.lapse(UNHEARD_S / 2)
+    worker.turn()
+    market.drive()
+    assert promised(market, worker) == 0, "an auditor may come"
+    market.lapse(UNHEARD_S)
+    worker.turn()
+    market.drive()
+    assert account_of(market, worker).waiting == 0
+    assert promised(market, worker) == account_of(market, worker).earned > 0
+    check_books(market)
+
+
+def test_no_liar_is_paid_while_an_auditor_is_at_work_after_the_end(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=9, tasks_per_round=4, **scored())
+    (liar,) = hired(market, NOISE)
+    auditor = Scorer(market, passing=1.0)
+    market.until(lambda: len(market.rounds()) == 2)
+    market.cancel()
+    for _ in range(3):
+        market.lapse(UNHEARD_S / 2)
+        claimed = auditor.claim()
+        assert claimed is not None
+        auditor.answer(claimed)
+        liar.turn()
+        market.drive()
+        assert promised(market, liar) == 0
