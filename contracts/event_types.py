@@ -68,6 +68,15 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class VestBurn:
+    """Locked pay that a ruling burnt, in units; `event` is what its case accused of."""
+
+    case: Hash
+    event: Hash
+    units: Units
+
+
+@dataclass(frozen=True, slots=True)
 class Accused:
     case: Hash
     job: int

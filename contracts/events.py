@@ -14,7 +14,7 @@ from web3.logs import DISCARD
 from web3.types import FilterParams, LogReceipt
 
 from contracts.artifact import load_artifact
-from contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
+from contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped, VestBurn
 from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
 from contracts.rpc import LOG_SPAN, MALFORMED, decode_refusal, node_errors
@@ -128,6 +128,30 @@ def sum_burnt(ledger: Ledger, job: int, worker: Address) -> Units:
     """Returns what rulings have burnt of the worker's locked pay in the job."""
     logs = _fetch_event_arguments(ledger, "VestBurnt", {"jobId": job, "worker": worker})
     return Units(sum(args["amount"] for args in logs))
+
+
+@node_errors()
+def vest_burns(ledger: Ledger, job: int, worker: Address) -> list[VestBurn]:
+    """Returns what rulings have burnt of the worker's locked pay in the job, the oldest first.
+
+    The contract names the case in the event that follows the burn's. Raises ChainError where the node does not show it.
+    """
+    burns = list(_fetch_event_logs(ledger, "VestBurnt", {"jobId": job, "worker": worker}))
+    if not burns:
+        return []
+    ruled = {
+        (log["transactionHash"], log["logIndex"]): Hash(bytes(log["args"]["caseId"]))
+        for log in _fetch_event_logs(ledger, "Slashed", {"jobId": job, "worker": worker})
+    }
+    accusations = {one.case: one.event for one in accused(ledger, worker)}
+    cases = [ruled.get((log["transactionHash"], log["logIndex"] + 1)) for log in burns]
+    if missing := [case for case in cases if case not in accusations]:
+        raise ChainError(f"{len(missing)} burns of locked pay have no accusation and no ruling")
+    return [
+        VestBurn(case, accusations[case], Units(log["args"]["amount"]))
+        for case, log in zip(cases, burns, strict=True)
+        if case is not None
+    ]
 
 
 @node_errors()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 
@@ -38,11 +39,13 @@ class OneChildRunner(Runner):
         super().turn("any job", publishes)
 
 
-def fund_job(ledger: Ledger, requester: PrivateKey, signer: PrivateKey, publication: Publication) -> OpenedJob:
-    """A funded job whose specification on the chain is the publication's."""
+def fund_job(
+    ledger: Ledger, requester: PrivateKey, signer: PrivateKey, publication: Publication, **more: Any
+) -> OpenedJob:
+    """A funded job whose specification on the chain is the publication's; `more` are further terms of its opening."""
     with_money(ledger, requester)
     expiry, spec = ledger.block().time + HOUR, hash_of(publication.digest)
-    terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
+    terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec, **more)
     receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
     (event,) = events.opened(ledger, receipt)
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)

@@ -23,7 +23,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.audits import StateReceipt, StateRequest, StatesAsked
-from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.framing import HEAD
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead, PublishedRestart
 from gradmarket.market.wire.poll import (
@@ -103,6 +103,8 @@ class FakeMarket:
     """Paid, and left out of the published payments."""
     shown: dict[str, PublishedEvidence] = field(default_factory=dict)
     """What it publishes of tasks."""
+    found: list[PublishedAudit] = field(default_factory=list)
+    """What it publishes of audits."""
     record: WorkerView | None = None
     """What it tells of every worker."""
     longest_wait: float = 0.2
@@ -468,7 +470,7 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
 
     @app.get("/v1/jobs/{job_id}/audits")
     def audits(job_id: str) -> dict[str, Any]:
-        return {"items": [], "next": None}
+        return {"items": [one.model_dump(mode="json") for one in fake_market.found], "next": None}
 
     @app.get("/v1/jobs/{job_id}/tasks/{task}")
     def evidence(job_id: str, task: str) -> PublishedEvidence:

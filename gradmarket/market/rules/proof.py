@@ -85,6 +85,8 @@ class Fault(StrEnum):
     NOT_RESERVED = "the reservation on-chain does not cover what the accepted verdicts promise"
     SKIPPED = "a batch settled what was accepted later, and no batch holds this gradient"
     FALSE_ROOT = "the contract's root of a batch does not prove a gradient that its events name"
+    UNPROVEN_BURN = "locked pay was burnt, and nothing that is published shows a wrong answer of this worker's"
+    """Burn what honest work earned, with validators of its own."""
     MISSING_GRADIENT = "the market's payments lack a gradient that it accepted"
 
 

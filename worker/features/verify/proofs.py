@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contracts.event_types import VestBurn
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
@@ -18,9 +19,11 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import proof
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope
 from gradmarket.market.signing import Domain, digest_struct
-from gradmarket.market.terms import Address, Hash, ReplicaId, Units
+from gradmarket.market.stakes import compute_accusation_event
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
+from gradmarket.market.wire.evidence import PublishedAudit
 from gradmarket.market.wire.log_proofs import LeafProof
-from gradmarket.market.wire.poll import NO_ROOT, SignedVerdict
+from gradmarket.market.wire.poll import NO_ROOT, SignedVerdict, hash_of
 from worker.money.account_store import JobAccount
 from worker.protocol.records import ReplicaRecord
 
@@ -39,8 +42,12 @@ class ChainHistory:
     spec: Hash
     account: AccountOnChain
     batches: dict[int, tuple[Hash, tuple[PackedGroup, ...]]]
-    burnt: Units
-    """What rulings have burnt of the account's `withdrawn`."""
+    burns: tuple[VestBurn, ...] = ()
+
+    @property
+    def burnt(self) -> Units:
+        """Returns what rulings have burnt of the account's `withdrawn`."""
+        return Units(sum(burn.units for burn in self.burns))
 
 
 def of_record(domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord) -> list[Finding]:
@@ -94,6 +101,26 @@ def of_money(
         yield Finding(Fault.SHORT_VOUCHER, detail=f"{covered} of {promised} units")
     if seen.account.reserved < promised:
         yield Finding(Fault.NOT_RESERVED, detail=f"{seen.account.reserved} of {promised} units")
+
+
+def describe_burn_fault(
+    domain: Domain, burn: VestBurn, kept: Sequence[ReplicaRecord], audits: Sequence[PublishedAudit]
+) -> str:
+    """Returns how the published audits fail to show an own answer that the burn is about; empty if one shows it.
+
+    The event that the contract holds covers offer, commitment and answer, which this worker has records of, and what
+    the audit found.
+    """
+    found = [Digest(one.root) for one in audits if one.root and any(it.case == burn.case for it in one.accusations)]
+    if not found:
+        return "no audit with a result is published of it"
+    result = hash_of(found[0])
+    wrong = (
+        compute_accusation_event(digest_struct(domain, record.offer), record.prepared.sealed, record.root, result)
+        for record in kept
+        if record.prepared is not None and record.root is not None and record.root != result
+    )
+    return "" if burn.event in wrong else "it is about no answer in this worker's records"
 
 
 def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> Iterator[Finding]:

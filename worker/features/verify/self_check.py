@@ -24,6 +24,7 @@ from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId, Units
+from gradmarket.market.wire.evidence import PublishedAudit
 from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
@@ -99,6 +100,7 @@ class SelfCheck:
         findings = [
             *self._find_record_faults(account, me, seen, kept),
             *self._find_published_faults(account, me, ledger, seen, kept),
+            *self._check_burns(account, seen, kept, TokenUnit.of(facts)),
         ]
         for finding in findings:
             self._log_finding(account.job, finding)
@@ -154,6 +156,38 @@ class SelfCheck:
             text = f"{account.job}: its market was not asked: {error}"
             self.journal.say("market_silent", text, job=account.job)
             yield from self._find_mirrored_faults(account, me, seen, kept)
+        finally:
+            market.close()
+
+    def _check_burns(
+        self, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord], money: TokenUnit
+    ) -> Iterator[Finding]:
+        """Logs each burn, which the contract makes by a ruling alone, and finds those that its market cannot show.
+
+        Where no market is asked, or answers, a burn is left in question: that is logged, and accuses nobody.
+        """
+        audits = self._fetch_audits(account, kept) if seen.burns else None
+        for burn in seen.burns:
+            case = "0x" + burn.case.hex()
+            amount = convert_to_amount(burn.units, account)
+            fault = "" if audits is None else proofs.describe_burn_fault(account.domain, burn, kept, audits)
+            word = "IN QUESTION" if audits is None or fault else "about an answer of this worker's"
+            text = f"{account.job}: {money.text(amount)} of its locked pay was burnt by a ruling, {word}: "
+            text += f"`gradmarket wallet case examine {account.job} {case}` computes the task anew."
+            facts = {"case": case, "amount": str(amount), "proven": audits is not None and not fault}
+            self.journal.say("burnt", text, job=account.job, **facts)
+            if fault:
+                yield Finding(Fault.UNPROVEN_BURN, detail=f"{burn.units} units, case {case}: {fault}")
+
+    def _fetch_audits(self, account: JobAccount, kept: Sequence[ReplicaRecord]) -> list[PublishedAudit] | None:
+        """Returns None where no market is asked, or answers."""
+        if not self.ask or not kept:
+            return None
+        market = MarketClient(kept[-1].market, keep_trying_for(MARKET_S))
+        try:
+            return list(market.audits(account.job))
+        except MarketError:
+            return None
         finally:
             market.close()
 
@@ -213,6 +247,8 @@ class SelfCheck:
         sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": Units(on.withdrawn - seen.burnt)}
         amounts = ", ".join(f"{name} {money.text(convert_to_amount(units, account))}" for name, units in sums.items())
         text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {amounts}; "
+        if seen.burnt:
+            text += f"burnt {money.text(convert_to_amount(seen.burnt, account))}; "
         text += f"{len(faults)} faults." if faults else "every signature, secret, commitment and batch proven."
         facts = {name: str(convert_to_amount(units, account)) for name, units in sums.items()}
         self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(faults), **facts)
@@ -229,8 +265,9 @@ def fetch_chain_history(ledger: Ledger, account: JobAccount, me: Address) -> Cha
         )
         for number in numbers
     }
-    burnt = events.sum_burnt(ledger, account.chain_job, me) if opened.vest_window else Units(0)
-    return ChainHistory(opened.signer, opened.spec_digest, ledger.account(account.chain_job, me), batches, burnt)
+    burns = events.vest_burns(ledger, account.chain_job, me) if opened.vest_window else []
+    onchain = ledger.account(account.chain_job, me)
+    return ChainHistory(opened.signer, opened.spec_digest, onchain, batches, tuple(burns))
 
 
 def find_unlogged(
