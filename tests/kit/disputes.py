@@ -114,7 +114,9 @@ def side_of(key: PrivateKey, task: SmallTask, trace: TaskTrace) -> Side:
         return [*(trace.leaves[leaf] for leaf in plan.find_part(part)), trace.checkpoints[part]]
 
     def show(part: int, leaf: int) -> Sequence[bytes]:
-        return [task.trace.values[slot] for slot in PlanCourse(plan).slots(plan.find_part(part)[leaf])]
+        return [
+            (trace.values or task.trace.values)[slot] for slot in PlanCourse(plan).slots(plan.find_part(part)[leaf])
+        ]
 
     def results(part: int, leaf: int) -> Sequence[bytes]:
         number = plan.find_part(part)[leaf]

@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import Question, count_questions, name_dispute
+from gradmarket.market.features.disputes.questions import MOST_LATER, Question, count_questions, name_dispute
 from gradmarket.market.features.disputes.traced.course import PlanCourse
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -48,11 +48,28 @@ def test_it_answers_in_order_and_shows_the_values_of_one_operation() -> None:
         side.answer(put(4, Question("part", 0, 1)))
 
 
+def test_it_shows_later_operations_in_order_after_results_and_no_more_than_a_bound() -> None:
+    side, number = careful(), iter(range(99))
+    side.side.show = side.side.results = lambda _part, _leaf: [b""]
+
+    def ask(*asked_: Question) -> None:
+        for each in asked_:
+            side.answer(put(next(number), each))
+
+    ask(Question("root"), Question("part", 0, 1))
+    for leaf in range(1 + MOST_LATER):
+        ask(Question("values", 0, leaf), Question("results", 0, leaf))
+        with pytest.raises(Refused, match="two operations"):
+            ask(Question("values", 0, leaf))
+    with pytest.raises(Refused, match=f"more than {1 + MOST_LATER} operations"):
+        ask(Question("values", 0, 1 + MOST_LATER))
+
+
 @pytest.mark.parametrize(
     ("asked_", "why"),
     [
         (put(1, Question("root")), "again"),
-        (put(count_questions(MANY, MANY), Question("root")), "more than"),
+        (put(count_questions(MANY, MANY, MOST_LATER), Question("root")), "more than"),
         (put(2, Question("children", 0, 0)), "place"),
         (put(2, Question("children", 60, 0)), "place"),
         (put(2, Question("leaf", 0, MANY)), "place"),

@@ -1,8 +1,8 @@
 """Sides of two classes: honest ones part by rounding, which convicts nobody; more than rounding is found."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -12,14 +12,17 @@ from torch import nn
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
-from gradmarket.market.features.disputes.questions import Question
+from gradmarket.market.features.disputes.hearing import Ask, hear_dispute, judge_operation
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
+from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from gradmarket.market.features.disputes.traced.run import TaskTrace, trace_task
+from gradmarket.market.features.disputes.transcript import play_hearing
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.hearing_messages import AskedInHearing, SaidInHearing
 from graphdoc.tracing.values import Traced, Value
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of
 from tests.kit.torch_tests import TRACING
@@ -80,7 +83,100 @@ def test_honest_sides_of_two_classes_part_by_rounding_and_nobody_is_at_fault() -
     leaf = find_leaf("linear")
     verdict = hear_across(trace_changed(leaf, sum_backwards))
     assert (verdict.wrong, verdict.leaf) == (frozenset(), leaf)
-    assert verdict.why.startswith("no fault: both are within the rounding of")
+    assert verdict.why.startswith("no fault at")
+    assert "at 8 operations after it" in verdict.why
+
+
+def spoil_both(later: int, change: Change) -> TaskTrace:
+    """Returns the trace of a machine that adds from the last term on, and of which one later operation lies."""
+    first, backwards = find_leaf("linear"), sum_backwards(torch.empty(0))
+
+    def spoil(number: int, results: list[Value]) -> list[Value]:
+        value = results[0]
+        if number not in (first, later) or value is None:
+            return results
+        return [Traced(backwards if number == first else change(value.data), value.grad), *results[1:]]
+
+    return trace_task(task().operations, task().slots, spoil)
+
+
+def find_later(name: str) -> int:
+    """Returns the second operation of this name."""
+    first, plan = find_leaf(name), task().operations.plan
+    return next(leaf for leaf in range(first + 1, len(plan)) if name in plan[leaf].name)
+
+
+@pytest.mark.parametrize("name", ["forward of node 2 (linear", "backward of node 2 (linear"])
+def test_a_lie_after_honest_rounding_is_found_at_its_own_node(name: str) -> None:
+    later = find_leaf(name)
+    verdict = hear_across(spoil_both(later, lambda product: product + 1e-3))
+    assert (verdict.wrong, verdict.leaf) == (frozenset({address_of(LIAR)}), later)
+    assert "more than any order of its sums explains" in verdict.why
+
+
+def test_a_hearing_that_went_on_is_played_again_from_what_was_said() -> None:
+    later, here, asked_ = find_later("linear"), task(), list[AskedInHearing]()
+    other, course = spoil_both(later, lambda product: product + 1e-3), PlanCourse(here.operations.plan)
+    roots = Hash(here.trace.root), Hash(other.root)
+    terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
+    sides = [side_of(HONEST, here, here.trace), side_of(LIAR, here, other)]
+    bodies = dict[tuple[int, str], bytes]()
+
+    def write_down(side: Side) -> Ask:
+        def ask(put: DisputeQuestion, what: Question) -> Iterator[Reply]:
+            if len(asked_) == put.number:
+                fields: dict[str, Any] = {"asked": what.asked, "level": what.level, "place": what.place}
+                asked_.append(AskedInHearing(**fields, until=put.until, signature=bytes(65)))
+            for reply in asking(side, course, terms)(put, what):
+                said: dict[str, Any] = {"side": reply.side, "said": digest_said(reply.said), "size": len(reply.said)}
+                shown = SaidInHearing(**said, signature=reply.signature, at=put.number)
+                bodies[put.number, reply.side] = reply.said
+                asked_[-1] = asked_[-1].model_copy(update={"answers": (*asked_[-1].answers, shown)})
+                yield reply
+
+        return ask
+
+    referee = Referee(terms, course, 0)
+    redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
+    asks = {side.address: write_down(side) for side in sides}
+    verdict = hear_dispute(referee, asks, redo, lambda: referee.asked.number, judge)
+    played = play_hearing(terms, course, asked_, lambda number, said: bodies[number, said.side])
+    assert [each.asked for each in asked_].count("results") > 1
+    assert (verdict.wrong, verdict.leaf) == (frozenset({address_of(LIAR)}), later)
+    assert (played.whole, played.referee.operation) == (True, later)
+    asked_.append(asked_[-1])
+    with pytest.raises(Refused, match="not the one that its rules ask then"):
+        play_hearing(terms, course, asked_, lambda number, said: bodies[number, said.side])
+
+
+def test_a_lie_in_a_later_part_is_left_to_votes() -> None:
+    here, payload = task(), len(task().operations.plan) - 1
+    first, backwards = find_leaf("linear"), sum_backwards(torch.empty(0))
+    told = {first: Traced(backwards), payload: Traced(bytes(32))}
+
+    def spoil(number: int, results: list[Value]) -> list[Value]:
+        return [told[number], *results[1:]] if number in told else results
+
+    verdict = hear_across(trace_task(here.operations, here.slots, spoil))
+    assert (verdict.wrong, verdict.leaf) == (frozenset(), first)
+    assert "of any other" in verdict.why
+
+
+def test_the_honest_rounding_of_later_operations_convicts_nobody() -> None:
+    verdict = hear_across(spoil_both(find_later("linear"), lambda product: product * (1 + 2.0**-23)))
+    assert not verdict.wrong
+
+
+def test_a_later_lie_that_claims_to_be_too_long_to_show_hangs_nothing() -> None:
+    here, other = task(), spoil_both(find_later("linear"), lambda product: product + 1e-3)
+    course, roots = PlanCourse(here.operations.plan), (Hash(here.trace.root), Hash(other.root))
+    terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
+    honest, liar = side_of(HONEST, here, here.trace), side_of(LIAR, here, other)
+    shown, liar.show = liar.show, lambda part, leaf: [bytes(2**24 + 1)] if leaf >= 0 else shown(part, leaf)
+    asks = {side.address: asking(side, course, terms) for side in (honest, liar)}
+    redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
+    verdict = hear_dispute(Referee(terms, course, 0), asks, redo, lambda: 0, judge)
+    assert not verdict.wrong
 
 
 @pytest.mark.parametrize("by", [1e-2, float("nan")])

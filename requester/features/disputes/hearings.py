@@ -222,10 +222,10 @@ def _move_referee(referee: Referee, here: RefereeCourse, put: int, now: float) -
     """
     if not referee.is_decided() and referee.operation is not None:
         _compute_operation(here, referee, referee.operation)
-    elif referee.asked.number == put:
-        referee.extend(int(now) + referee.terms.answer_s)
-    elif now > referee.asked.until:
+    elif referee.asked.number < put and now > referee.asked.until:
         referee.expire(referee.asked.until + 1)
+    if referee.asked.number == put:
+        referee.extend(int(now) + referee.terms.answer_s)
     if not referee.is_decided() and referee.asked.until > now + referee.terms.answer_s + hearing_rows.AHEAD_S:
         raise Refused("the service's clock was set back meanwhile")
 

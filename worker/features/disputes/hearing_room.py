@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.hearing import Judge, Redo, judge_operation
+from gradmarket.market.features.disputes.hearing import Judge, Redo, compute_decision
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -96,7 +96,10 @@ class HearingRoom:
         """
         while (verdict := self._referee.verdict) is None:
             if (leaf := self._wait_for_operation()) is not None:
-                judge_operation(self._referee, leaf, redo, judge)
+                decide = compute_decision(self._referee, leaf, redo, judge)
+                with self._changed:
+                    decide()
+                    self._announce()
         with self._changed:
             self._announce()
         return self._sign_ruling(verdict)

@@ -1,7 +1,8 @@
 """Answers what the market's referee asks of this worker's answers, beside its other work.
 
 A task is computed again, operation by operation, only once its referee asks; what it computes then is one that this
-worker was leased and has answered, and each hearing asks for three more runs at most (disputes.careful_side).
+worker was leased and has answered, and each hearing asks for three more runs at most,
+between classes for two more with each later operation that is judged (disputes.careful_side).
 """
 
 import threading

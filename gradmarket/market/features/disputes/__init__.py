@@ -9,7 +9,10 @@ show them, and the referee computes the one operation. After Canetti, Riva and R
 2011, "Practical delegation of computation using multiple servers", and Arun et al. 2025, "Verde".
 
 Sides of two determinism classes also show what the operation gave them, and each is judged by a bound on its rounding
-(graphdoc.tracing.rounding), as in TAO (Yao et al. 2025): nobody is at fault where both are within it.
+(graphdoc.tracing.rounding), as in TAO (Yao et al. 2025). Where both are within it, or nothing bounds it, the next
+operation of the part in which they part is judged, each side's results on what it read itself, up to MOST_LATER more.
+Every digest after honest rounding is another, so halving finds no later lie, and each further operation takes both
+sides two runs: a liar whose lie lies farther, or in a later part, is left to the votes.
 
 An honest side always wins: it can answer every question, no answer of the other makes its own inconsistent, and the
 operation comes out as in its leaf. The rules know no torch: the operation is computed by who asks them.

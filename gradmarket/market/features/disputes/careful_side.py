@@ -1,10 +1,10 @@
 """What a side checks before it answers: a referee that asks for more than a dispute needs gets nothing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, name_dispute
+from gradmarket.market.features.disputes.questions import MOST_LATER, Question, Reply, count_questions, name_dispute
 from gradmarket.market.features.disputes.referee import BEFORE, Course
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.merkle import count_levels, count_nodes
@@ -38,9 +38,10 @@ class CarefulSide:
     referee: Address
     dispute: Hash | None = None
     last: int = -1
-    has_shown: bool = False
-    shown: int | None = None
-    """The operation whose values it has shown, and whose results may be asked for once."""
+    shown: list[int] = field(default_factory=list)
+    """Operations whose values it has shown, in order."""
+    resulted: list[int] = field(default_factory=list)
+    """Those of them whose results it has shown too."""
     part: int | None = None
     """The one that the questions are about now."""
 
@@ -52,7 +53,7 @@ class CarefulSide:
         self._check_question(put.number, put.question)
         self.dispute, self.last = dispute, put.number
         if put.question.asked in ("values", "results"):
-            self.has_shown, self.shown = True, put.question.place if put.question.asked == "values" else None
+            (self.shown if put.question.asked == "values" else self.resulted).append(put.question.place)
         self.part = put.question.place if put.question.asked == "part" else self.part
         return self.side.answer(self.domain, self.course, dispute, put.number, put.question)
 
@@ -69,7 +70,7 @@ class CarefulSide:
         parts = self.course.parts
         leaves = parts if self.part is None else self.course.count(self.part)
         least, most = (1, count_levels(leaves)) if question.asked == "children" else (0, 0)
-        if not self.last < number < count_questions(parts, max(map(self.course.count, (0, 1, parts - 1)))):
+        if not self.last < number < self._count_questions():
             raise Refused("the referee asks a question again, or more than a dispute has")
         if question.asked == "entry":
             most = 0 if self.part is None else self.course.lasting(self.part) - 1
@@ -77,15 +78,26 @@ class CarefulSide:
             leaves, question.level if least else 0
         ):
             raise Refused("the referee asks about a place that the task does not have")
-        if question.asked == "values" and self.has_shown:
-            raise Refused("the referee asks for the values of two operations")
-        if question.asked == "results" and self.shown != question.place:
+        if question.asked == "values" and self.shown:
+            self._check_later(question.place)
+        if question.asked == "results" and [*self.resulted, question.place] != self.shown:
             raise Refused("the referee asks for results of an operation whose values it did not ask for just before")
         misplaced = ("entry", "values", "results") if self.part is None else ("root", "part")
         if question.asked in misplaced:
             raise Refused("the referee asks about two parts, or for values of none")
         if question.asked == "entry" and not self._is_given_by_operation(question):
             raise Refused("the referee asks for an entry that no operation gives")
+
+    def _count_questions(self) -> int:
+        parts = self.course.parts
+        return count_questions(parts, max(map(self.course.count, (0, 1, parts - 1))), MOST_LATER)
+
+    def _check_later(self, place: int) -> None:
+        """Raises Refused unless the operation comes after one whose results were judged, and is not one too many."""
+        if self.resulted != self.shown or place <= self.shown[-1]:
+            raise Refused("the referee asks for the values of two operations")
+        if len(self.shown) > MOST_LATER:
+            raise Refused(f"the referee asks for the values of more than {1 + MOST_LATER} operations")
 
     def _is_given_by_operation(self, question: Question) -> bool:
         part = self.part or 0

@@ -1,6 +1,7 @@
 """Carries one dispute from its first question to its verdict; the clock is given."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.questions import Question, Reply
@@ -42,20 +43,23 @@ def hear_dispute(
 
 def judge_operation(referee: Referee, leaf: int, redo: Redo, judge: Judge | None = None) -> None:
     """Decides by the operation done again, between classes by its rounding; without a loser where it cannot be."""
+    compute_decision(referee, leaf, redo, judge)()
+
+
+def compute_decision(referee: Referee, leaf: int, redo: Redo, judge: Judge | None = None) -> Callable[[], object]:
+    """Computes the operation again, and returns what tells the referee."""
     if referee.terms.across:
-        referee.decide_across({side: _judge_side(referee, leaf, side, judge) for side in referee.terms.sides})
-        return
+        judged = {side: _judge_side(referee, leaf, side, judge) for side in referee.terms.sides}
+        return partial(referee.decide_across, judged)
     try:
-        computed = redo(leaf, referee.inputs)
+        return partial(referee.decide, redo(leaf, referee.inputs))
     except Refused as error:
-        referee.decide(None, error.detail)
-        return
-    referee.decide(computed)
+        return partial(referee.decide, None, error.detail)
 
 
 def _judge_side(referee: Referee, leaf: int, side: Address, judge: Judge | None) -> bool | None:
-    results = referee.list_results()[side]
+    shown = referee.list_judged()[side]
     try:
-        return None if judge is None or results is None else judge(leaf, referee.inputs, results)
+        return None if judge is None or shown is None else judge(leaf, *shown)
     except Refused:
         return None

@@ -11,6 +11,9 @@ from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import Asked
 
 LENGTH: Final = 8
+MOST_LATER: Final = 8
+"""Operations that are judged between classes after the first in which two sides part: for each both compute the task
+twice again."""
 
 
 class Question(NamedTuple):
@@ -79,9 +82,10 @@ def split_hashes(data: bytes) -> list[bytes]:
     return [data[start : start + HASH_BYTES] for start in range(0, len(data), HASH_BYTES)]
 
 
-def count_questions(parts: int, operations: int) -> int:
-    """Returns the most questions of a dispute about traces of so many parts, each of at most so many operations."""
-    return 1 + count_levels(parts) + 1 + 1 + count_levels(operations) + 3
+def count_questions(parts: int, operations: int, later: int = 0) -> int:
+    """Returns the most questions of a dispute about traces of so many parts, each of at most so many operations, of
+    which so many `later` ones are judged after the first."""
+    return 1 + count_levels(parts) + 1 + 1 + (1 + later) * (count_levels(operations) + 3)
 
 
 def _encode_number(number: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.questions import (
     LENGTH,
+    MOST_LATER,
     Question,
     Reply,
     digest_said,
@@ -104,6 +105,12 @@ class DisputeVerdict:
     leaf: int | None = None
 
 
+class _Apart(NamedTuple):
+    level: int
+    place: int
+    nodes: Mapping[Address, bytes]
+
+
 @dataclass
 class _Shown:
     """What a side has shown: the hash of the node that is looked at, its root, its own leaf, its values.
@@ -116,8 +123,8 @@ class _Shown:
     root: bytes = b""
     leaf: bytes = b""
     digests: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-    results: list[bytes] = field(default_factory=list)
+    values: list[bytes] | None = None
+    results: list[bytes] | None = None
 
 
 SHOWN: Final = ("values", "results")
@@ -134,18 +141,25 @@ class Referee:
         self.verdict: DisputeVerdict | None = None
         self._shown = {side: _Shown() for side in terms.sides}
         self._answers: dict[Address, Reply] = {}
-        self._oversized = set[Address]()
+        self._oversized: set[Address]
         """Sides whose values are more than is held here: each signed that it has them."""
         self._number = -1
         self._leaf: int | None = None
         self._part: int | None = None
+        self._apart: list[_Apart] = []
+        """Nodes after the one that is looked at in which the sides differ too, the next one last."""
+        self._judged: list[str] = []
+        """Between classes: the operations that convicted nobody, in order."""
+        self._first: int | None = None
+        """The operation where they part first."""
+        self._answered = now
         self.messages = 0
         """Bytes of all answers but the values."""
         self._ask(Question("root"), now)
 
     def _ask(self, question: Question, now: int) -> None:
         self.question, self._number, self._until = question, self._number + 1, now + self.terms.answer_s
-        self._answers = {}
+        self._answers, self._oversized = {}, set()
 
     def is_decided(self) -> bool:
         return self.verdict is not None
@@ -170,11 +184,14 @@ class Referee:
     @property
     def inputs(self) -> Sequence[bytes]:
         """Returns the bytes of what that operation reads, as `course.values` lists it: both agree on their digests."""
-        return next((shown.values for shown in self._shown.values() if shown.values), [])
+        return next((shown.values for shown in self._shown.values() if shown.values is not None), [])
 
-    def list_results(self) -> Mapping[Address, Sequence[bytes] | None]:
-        """Returns what the operation gave each side, of other classes; None of one whose bytes are too many here."""
-        return {side: None if side in self._oversized else shown.results for side, shown in self._shown.items()}
+    def list_judged(self) -> Mapping[Address, tuple[Sequence[bytes], Sequence[bytes]] | None]:
+        """Returns what the operation read and gave on each side, of other classes; None of one whose bytes are too many
+        here. What the first one read, both agree on; a later one read what the side's own operations gave."""
+        agreed = None if self._judged else self.inputs
+        shown = {side: (each.values if agreed is None else agreed, each.results) for side, each in self._shown.items()}
+        return {side: None if None in each else each for side, each in shown.items()}
 
     def receive(self, answer: Reply, now: int) -> None:
         """Takes an answer. Raises Refused where it is late, of another, or not signed: then it counts as none.
@@ -187,7 +204,7 @@ class Referee:
         if len(answer.said) > self.most_bytes and self.question.asked in SHOWN:
             self.record_oversized(answer.side, now)
             return
-        self._answers[answer.side] = answer
+        self._answers[answer.side], self._answered = answer, now
         try:
             if len(answer.said) > self.most_bytes:
                 raise Refused("the answer is longer than any that holds")
@@ -208,6 +225,7 @@ class Referee:
         if self.question.asked not in SHOWN:
             return
         self._oversized.add(side)
+        self._answered = now
         if self._oversized == set(self._shown):
             what = f"{self._describe(self.question.place).name} reads more than {self.most_bytes} bytes"
             self._lose(set(), f"{what}, which this referee does not hold")
@@ -243,21 +261,52 @@ class Referee:
             return self.verdict
         return self._compare(computed)
 
-    def decide_across(self, judged: Mapping[Address, bool | None]) -> DisputeVerdict:
+    def decide_across(self, judged: Mapping[Address, bool | None]) -> DisputeVerdict | None:
         """Returns the verdict from whether each side's results are within the rounding of any machine; None: unknown.
 
         Between classes honest sides part where their rounding first does: who is within its bound is not at fault
-        there, and nothing is said of later operations.
+        there. Then the next operation is looked at in which they part, of which each side's results are judged on what
+        it read itself: None while there is one. From there on every digest is another, so that no halving finds a lie;
+        MOST_LATER operations of the same part are looked at, in order.
         """
         if self.operation is None or not self.terms.across:
             raise Refused("there is nothing to decide between classes yet")
         name = self._describe(self.question.place).name
         if wrong := {side for side, within in judged.items() if within is False}:
             return self._lose(wrong, f"{name} comes out otherwise, by more than any order of its sums explains")
-        if None in judged.values():
-            return self._lose(set(), f"{name} has no bound on its rounding here: between classes nobody can tell")
-        why = f"no fault: both are within the rounding of {name}, where they part first; later ones are not looked at"
-        return self._lose(set(), why)
+        self._first = self._leaf if self._first is None else self._first
+        self._judged.append(name)
+        if len(self._judged) <= MOST_LATER and self._apart:
+            self._look_further()
+        else:
+            self._end_across()
+        return self.verdict
+
+    def _look_further(self) -> None:
+        for shown in self._shown.values():
+            shown.values = shown.results = None
+        self._enter_node(self._answered)
+
+    def _split_node(self, now: int) -> None:
+        """Goes down to the first child in which the sides differ; another one waits for its turn."""
+        one, other = (self._shown[side] for side in self.terms.sides)
+        pairs = list(enumerate(zip(one.digests, other.digests, strict=True)))
+        for child in (place for place, (mine, yours) in reversed(pairs) if mine != yours):
+            nodes = {side: shown.digests[child] for side, shown in self._shown.items()}
+            self._apart.append(_Apart(self.question.level - 1, 2 * self.question.place + child, nodes))
+        self._enter_node(now)
+
+    def _enter_node(self, now: int) -> None:
+        level, place, nodes = self._apart.pop()
+        for side, shown in self._shown.items():
+            shown.node = nodes[side]
+        self._descend(level, place, now)
+
+    def _end_across(self) -> None:
+        first, more = self._judged[0], len(self._judged) - 1
+        what = f"no fault at {first}, where they part first" + f", and at {more} operations after it" * bool(more)
+        self._leaf = self._first
+        self._lose(set(), f"{what}: of any other, or where rounding has no bound, between classes nobody can tell")
 
     def _compare(self, computed: bytes) -> DisputeVerdict:
         wrong = {side for side, shown in self._shown.items() if shown.leaf != computed}
@@ -385,13 +434,9 @@ class Referee:
         if question.asked in ("root", "part"):
             self._descend(count_levels(self._count()), 0, now)
         elif question.asked == "children":
-            pairs = enumerate(zip(one.digests, other.digests, strict=True))
-            different = next(place for place, (mine, yours) in pairs if mine != yours)
-            for shown in (one, other):
-                shown.node = shown.digests[different]
-            self._descend(question.level - 1, 2 * question.place + different, now)
+            self._split_node(now)
         elif question.asked == "leaf" and self._part is None:
-            self._part = question.place
+            self._part, self._apart = question.place, []
             self._ask(Question("part", 0, question.place), now)
         elif question.asked == "leaf" and self._is_checkpoint():
             pairs = enumerate(zip(split_hashes(one.leaf), split_hashes(other.leaf), strict=True))
@@ -404,13 +449,15 @@ class Referee:
         elif question.asked == "leaf":
             self._ask(Question("values", 0, question.place), now)
         elif question.asked == "values" and self.terms.across:
-            self._oversized = set()
             self._ask(Question("results", 0, question.place), now)
 
     def _descend(self, level: int, place: int, now: int) -> None:
         """Asks about a node in which the sides differ."""
         if level:
             self._ask(Question("children", level, place), now)
+            return
+        if self._judged and place == self._count() - 1:
+            self._end_across()  # the checkpoint has what its operations gave, of which each side has its own
             return
         if self._part is not None:
             self._leaf = self.course.number(self._part, place)

@@ -26,7 +26,7 @@ Detail = Callable[[int], Sequence[bytes]]
 class Side:
     """A side that has traced the task by its checkpoints.
 
-    `detail`, `show` and `results` are each called once in a dispute at most.
+    `detail` is called once in a dispute at most; `show` and `results` once for each operation that is judged.
     """
 
     address: Address

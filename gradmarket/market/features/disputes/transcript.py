@@ -37,9 +37,14 @@ def read_body(_number: int, said: SaidInHearing) -> bytes | None:
 
 
 def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], body: Body) -> PlayedHearing:
-    """Asks and answers again. Raises Refused where a question is not the one that the rules ask then, or too many."""
+    """Asks and answers again; an operation between classes that it asked on after counts as judged to be no fault.
+
+    Raises Refused where a question is not the one that the rules ask then, or too many.
+    """
     referee = Referee(terms, course, asked[0].until - terms.answer_s) if asked else Referee(terms, course, 0)
     for number, each in enumerate(asked):
+        if referee.operation is not None and terms.across:  # it asked on: no side was found at fault there
+            referee.decide_across({})
         due = referee.question, referee.asked.number
         if referee.is_decided() or due != (Question(each.asked, each.level, each.place), number):
             raise Refused(f"question {number} is not the one that its rules ask then")
