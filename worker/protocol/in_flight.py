@@ -211,6 +211,10 @@ class InFlightFolder:
     def payload(self, replica: ReplicaId) -> Path:
         return self._build_file_path(replica, "payload")
 
+    def parts(self, replica: ReplicaId) -> Path:
+        """Returns the file of the parts of the task that hearings of its answer are about."""
+        return self._build_file_path(replica, "parts")
+
     def forget(self, replica: ReplicaId) -> None:
         """Forgets a replica once the market knows that this worker has its final verdict."""
         del self.held[replica]
@@ -225,6 +229,7 @@ class InFlightFolder:
     def _delete_files(self, replica: ReplicaId) -> None:
         self._build_file_path(replica, "json").unlink(missing_ok=True)
         self.payload(replica).unlink(missing_ok=True)
+        self.parts(replica).unlink(missing_ok=True)
 
     def _build_file_path(self, replica: ReplicaId, kind: str) -> Path:
         return self.folder / f"{blake3(replica.encode()).hexdigest()[:32]}.{kind}"

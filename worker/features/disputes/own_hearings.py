@@ -6,20 +6,20 @@ between classes for two more with each later operation that is judged (disputes.
 """
 
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.errors import MarketError, NotFound, Refused, RunnerFailed
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
+from gradmarket.market.features.disputes.questions import Question, digest_said
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Hash, ReplicaId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.runner.features.disputes.traced_course import TracedCourse
+from worker.features.disputes.attended_answer import AttendedAnswer, LentCourse
 from worker.features.disputes.task_tracing import open_course
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlight, InFlightFolder
@@ -28,29 +28,7 @@ LOOK_S: Final = 0.5
 WAIT_S: Final = 15.0
 """Seconds that a request waits for the next question."""
 STOP_S: Final = 10.0
-MOST_HEARINGS: Final = 16
-"""Hearings of one answer in which this worker takes part: a market may not have it computed again for ever."""
 REST_S: Final = 5.0
-
-
-@dataclass
-class _Attended:
-    """An answer that its referee asks about, with its child; `sides` by the hearing's name."""
-
-    held: InFlight
-    root: Hash
-    side: Callable[[], CarefulSide]
-    sides: dict[Hash, CarefulSide] = field(default_factory=dict)
-
-    def answer(self, put: PutQuestion) -> Reply:
-        """Raises Refused where the question is none of its hearing's, or its hearings are too many."""
-        fresh = self.side()
-        name = fresh.name_dispute(put.sides, put.roots)
-        if name not in self.sides:
-            if len(self.sides) == MOST_HEARINGS:
-                raise Refused(f"the market has had {MOST_HEARINGS} hearings about one answer")
-            self.sides[name] = fresh
-        return self.sides[name].answer(put)
 
 
 class OwnHearings:
@@ -59,10 +37,11 @@ class OwnHearings:
     def __init__(self, context: WorkerContext, replica_files: InFlightFolder) -> None:
         self._context, self._replica_files = context, replica_files
         self._over = threading.Event()
-        self._attended: dict[ReplicaId, _Attended] = {}
+        self._attended: dict[ReplicaId, AttendedAnswer] = {}
         self._lost: set[ReplicaId] = set()
         """Answers that do not come out again: they are computed no further time."""
         self._children = ExitStack()
+        self._child: tuple[ReplicaId, TracedCourse] | None = None
         self._thread = threading.Thread(target=self._run_until_stopped, name="hearings", daemon=True)
 
     def start(self) -> None:
@@ -92,7 +71,7 @@ class OwnHearings:
                 while self._context.attending and not self._over.is_set():
                     self._turn_patiently()
                 self._attended.clear()
-                self._children.close()
+                self._close_child()
 
     def _turn_patiently(self) -> None:
         try:
@@ -124,41 +103,51 @@ class OwnHearings:
         except (Refused, NotFound, RunnerFailed, ServiceProblem) as error:
             text = f"Could not answer the referee about {asked.replica}: {error}"
             self._context.journal.once("hearing", text, replica=asked.replica)
+            if isinstance(error, RunnerFailed):
+                self._close_child()
             self._over.wait(REST_S)
             return False
         text = f"Answered question {asked.number} of the referee about {asked.replica}: {asked.asked}."
         self._context.journal.say("hearing", text, replica=asked.replica, asked=asked.asked, bytes=len(reply.said))
         return True
 
-    def _attend(self, replica: ReplicaId) -> _Attended:
+    def _attend(self, replica: ReplicaId) -> AttendedAnswer:
         """Returns the answer with its trace, which is made at the first question. Raises NotFound, Refused."""
         if replica not in self._attended:
             held = self._replica_files.held.get(replica)
-            publication = None if held is None else self._context.view(held.lease.job).publication
-            if held is None or held.prepared is None or publication is None:
+            if held is None or held.prepared is None:
                 raise NotFound("this worker has no answer of it")
-            self._attended[replica] = self._open(held, hash_of(held.prepared.root))
+            opened = self._open(held, hash_of(held.prepared.root))
+            still = self._context.attending
+            self._attended = {name: each for name, each in self._attended.items() if name in still} | {replica: opened}
         return self._attended[replica]
 
-    def _open(self, held: InFlight, root: Hash) -> _Attended:
-        context = self._context
-        publication = context.view(held.lease.job).publication
-        if publication is None:
-            raise NotFound("its job is not published")
-        self._children.close()  # one child at a time
-        self._attended.clear()
-        opened = open_course(context.settings, context.market, publication, held.offer, [context.determinism_class])
-        course = self._children.enter_context(opened)
+    def _open(self, held: InFlight, root: Hash) -> AttendedAnswer:
+        context, course = self._context, self._lend(held)
         trace = course.runner.trace(course.inputs)
         if trace.root != root:
             self._lost.add(held.replica)
             raise Refused("the task comes out otherwise than it was answered: there is nothing to stand by")
-        offer = digest_struct(context.domain, held.offer)
+        offer, lent = digest_struct(context.domain, held.offer), LentCourse(lambda: self._lend(held))
 
         def build_side() -> CarefulSide:
-            own = Side(
-                context.address, context.own_signer, trace.checkpoints, course.detail, course.show, course.results
-            )
-            return CarefulSide(context.domain, offer, root, own, course, context.signer)
+            own = Side(context.address, context.own_signer, trace.checkpoints, lent.detail, lent.show, lent.results)
+            return CarefulSide(context.domain, offer, root, own, lent, context.signer)
 
-        return _Attended(held, root, build_side)
+        return AttendedAnswer(build_side, self._replica_files.parts(held.replica))
+
+    def _lend(self, held: InFlight) -> TracedCourse:
+        """Returns the answer's task in this worker's one child, which another answer may have had before."""
+        if self._child is None or self._child[0] != held.replica:
+            self._close_child()
+            context = self._context
+            publication = context.view(held.lease.job).publication
+            if publication is None:
+                raise NotFound("its job is not published")
+            opened = open_course(context.settings, context.market, publication, held.offer, [context.determinism_class])
+            self._child = held.replica, self._children.enter_context(opened)
+        return self._child[1]
+
+    def _close_child(self) -> None:
+        self._child = None
+        self._children.close()

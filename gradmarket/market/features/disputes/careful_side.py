@@ -51,11 +51,17 @@ class CarefulSide:
         struct = DisputeQuestion(dispute, put.number, put.question.digest(dispute, put.number), put.until)
         check_struct_signature(self.domain, struct, put.signature, self.referee)
         self._check_question(put.number, put.question)
+        reply = self.side.answer(self.domain, self.course, dispute, put.number, put.question)
         self.dispute, self.last = dispute, put.number
         if put.question.asked in ("values", "results"):
             (self.shown if put.question.asked == "values" else self.resulted).append(put.question.place)
         self.part = put.question.place if put.question.asked == "part" else self.part
-        return self.side.answer(self.domain, self.course, dispute, put.number, put.question)
+        return reply
+
+    def resume(self, part: int) -> None:
+        """Goes on within a part whose operations it has committed to before, as a side that was started anew."""
+        self.side.look_into(part)
+        self.part = part
 
     def name_dispute(self, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
         """Raises Refused where it is not about this side's answer, or another dispute than before."""

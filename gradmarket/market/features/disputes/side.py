@@ -44,6 +44,11 @@ class Side:
     def _look_at(self, leaves: Sequence[bytes]) -> None:
         self._leaves, self._tree = leaves, MerkleTree(leaves)
 
+    def look_into(self, part: int) -> None:
+        """Takes the tree over the operations of the part, which later questions are about."""
+        self._look_at(self.detail(part))
+        self._part = part
+
     def answer(self, domain: Domain, course: Course, dispute: Hash, number: int, question: Question) -> Reply:
         """Returns the signed answer to question `number`."""
         said = self.say(course, question)
@@ -61,8 +66,7 @@ class Side:
                 last = len(self._leaves) - 1
                 return join_parts([self._tree.root, self._leaves[last], b"".join(self._tree.path(last))])
             case "part":
-                self._part = place
-                self._look_at(self.detail(place))
+                self.look_into(place)
                 return join_parts([self._tree.root, b"".join(self._tree.path(len(self._leaves) - 1))])
             case "children":
                 return b"".join(self._tree.children(question.level, place))

@@ -1,0 +1,174 @@
+"""A worker's own side of its market's hearings: of two answers at once, after lost requests, and after a restart."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.market.errors import RunnerFailed
+from gradmarket.market.features.disputes.hearing import judge_operation
+from gradmarket.market.features.disputes.questions import Reply
+from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.features.disputes.traced.course import PlanCourse
+from gradmarket.market.messages import Offer
+from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
+from gradmarket.market.terms import ReplicaId
+from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, HearingQuestions
+from gradmarket.market.wire.poll import digest_of
+from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
+from tests.offers import offer as make_offer
+from tests.worker.test_dispute_hearing import REFEREE, lie_about, redo, task
+from worker.features.disputes import own_hearings
+from worker.features.disputes.own_hearings import OwnHearings
+from worker.journal import Journal
+
+NAMES = [ReplicaId("a-0-0"), ReplicaId("b-0-0")]
+
+
+class OpenCourse(PlanCourse):
+    """What a child of this machine would do for the small task, as long as it lives."""
+
+    def __init__(self) -> None:
+        super().__init__(task().operations.plan)
+        self.lives, self.inputs = True, None
+        self.runner = SimpleNamespace(trace=lambda _inputs: task().trace)
+        self._own = side_of(HONEST, task(), task().trace)
+
+    def detail(self, part: int) -> Sequence[bytes]:
+        return self._check().detail(part)
+
+    def show(self, part: int, leaf: int) -> Sequence[bytes]:
+        return self._check().show(part, leaf)
+
+    def results(self, part: int, leaf: int) -> Sequence[bytes]:
+        return self._check().results(part, leaf)
+
+    def _check(self) -> Side:
+        if not self.lives:
+            raise RunnerFailed("its child has ended")
+        return self._own
+
+
+@contextmanager
+def open_course(*_: Any) -> Iterator[OpenCourse]:
+    course = OpenCourse()
+    yield course
+    course.lives = False
+
+
+@dataclass
+class HearingMarket:
+    """Referees of as many hearings, as the service asks them; the liar answers each question at once."""
+
+    offers: dict[ReplicaId, Offer]
+    loses: int = 0
+    """Every so manieth request is lost before it arrives; 0: none."""
+    sent: int = 0
+    referees: dict[ReplicaId, Referee] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lie = lie_about("call", "backward")
+        self.liar, self.course = side_of(LIAR, task(), lie.trace), PlanCourse(task().operations.plan)
+        for name, offer in self.offers.items():
+            terms = replace(terms_of(task(), lie), offer=digest_struct(DOMAIN, offer))
+            self.referees[name] = Referee(terms, self.course, 0)
+
+    def hearings(self, _wait_s: float) -> HearingQuestions:
+        asked = ((name, referee) for name, referee in self.referees.items() if not referee.is_decided())
+        return HearingQuestions(questions=tuple(self._put(name, referee) for name, referee in asked))
+
+    def _put(self, name: ReplicaId, referee: Referee) -> HearingQuestion:
+        asked, question = referee.asked, referee.question
+        return HearingQuestion(
+            replica=name,
+            sides=referee.terms.sides,
+            roots=referee.terms.roots,
+            number=asked.number,
+            asked=question.asked,
+            level=question.level,
+            place=question.place,
+            until=asked.until,
+            signature=sign_digest(REFEREE, digest_struct(DOMAIN, asked)),
+        )
+
+    def answer_hearing(self, said: HearingAnswer, body: bytes) -> None:
+        self.sent += 1
+        if self.loses and self.sent % self.loses == 0:
+            raise ServiceUnreachable("the connection broke off")
+        referee = self.referees[said.replica]
+        liar = self.liar.answer(DOMAIN, self.course, referee.terms.dispute, said.number, referee.question)
+        for reply in (liar, Reply(said.side, said.number, body, said.signature)):
+            referee.receive(reply, 0)
+        if (leaf := referee.operation) is not None:
+            judge_operation(referee, leaf, redo)
+
+
+def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
+    held = {
+        name: SimpleNamespace(
+            replica=name,
+            lease=SimpleNamespace(job="j"),
+            offer=offer,
+            prepared=SimpleNamespace(root=digest_of(terms_of(task(), lie_about("call", "backward")).roots[0])),
+        )
+        for name, offer in market.offers.items()
+    }
+    context: Any = SimpleNamespace(
+        settings=None,
+        market=market,
+        view=lambda _job: SimpleNamespace(publication=object()),
+        determinism_class="",
+        domain=DOMAIN,
+        address=address_of(HONEST),
+        own_signer=signer_of(HONEST),
+        signer=address_of(REFEREE),
+        journal=Journal(as_json=True),
+        attending=set(market.offers),
+    )
+    files: Any = SimpleNamespace(held=held, parts=lambda replica: folder / f"{replica}.parts")
+    return OwnHearings(context, files)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_hearings, "open_course", open_course)
+    monkeypatch.setattr(own_hearings, "REST_S", 0.0)
+
+
+def offers(count: int) -> dict[ReplicaId, Offer]:
+    return {name: replace(make_offer(1), task=number) for number, name in enumerate(NAMES[:count])}
+
+
+def play(market: HearingMarket, own: OwnHearings) -> None:
+    for _ in range(100):
+        if not market.hearings(0.0).questions:
+            break
+        with suppress(ServiceUnreachable):
+            own.turn(0.0)
+    for referee in market.referees.values():
+        assert referee.verdict is not None
+        assert referee.verdict.wrong == {address_of(LIAR)}, referee.verdict
+
+
+def test_two_answers_that_are_heard_at_once_are_both_stood_by(tmp_path: Path) -> None:
+    market = HearingMarket(offers(2))
+    play(market, open_hearings(market, tmp_path))
+
+
+def test_an_answer_that_was_lost_on_its_way_is_brought_again(tmp_path: Path) -> None:
+    market = HearingMarket(offers(1), loses=2)
+    play(market, open_hearings(market, tmp_path))
+
+
+def test_a_worker_that_is_started_anew_goes_on_with_its_hearing(tmp_path: Path) -> None:
+    market = HearingMarket(offers(1))
+    for _ in range(100):
+        if market.hearings(0.0).questions:
+            open_hearings(market, tmp_path).turn(0.0)
+    play(market, open_hearings(market, tmp_path))
