@@ -333,6 +333,7 @@ def _print_job(job: JobView, token: TokenUnit) -> None:
     lines += progress.list_job_figures(job, token)
     lines += [("price", token.text(costs.price)), ("at most", token.text(costs.at_most))]
     lines += [("deposited", token.text(costs.deposited)), ("refunded", token.text(costs.refunded))]
+    lines += [("locked pay", job.vest.text(token))] if job.vest else []
     lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or ""))]
     lines += [("checks", job.checks), ("tags", " ".join(job.tags)), ("note", job.note), ("who sees it", job.notice)]
     for name, value in lines:

@@ -31,6 +31,7 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.reputation import BESIDE, COMPARABLE
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
+from gradmarket.market.stakes import Vesting
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
 from gradmarket.market.wire.hearing_messages import HEARING_S
@@ -193,6 +194,7 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
         | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
         | ({"audits": _describe_audits(spec), "joining": _describe_joining(spec)} if spec.proof else {})
         | ({"auditors": _describe_panel(spec.panel, spec.plan(BEST).audit)} if spec.panel else {})
+        | ({"vest": _describe_vest(spec, spec.vesting)} if spec.vesting else {})
         | ({"disputes": _describe_disputes(spec)} if spec.refereed else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
@@ -230,6 +232,20 @@ def _describe_panel(panel: AuditPanel, rate: float) -> str:
     return (
         f"{panel.count} of separate operators compute an audited task, {panel.agree} have to agree: "
         f"{panel.count * rate:.3g} computations a task at p = {rate:.0%}, more where they differ; no budget pays them"
+    )
+
+
+def _describe_vest(spec: JobSpec, vesting: Vesting) -> str:
+    """Returns what of each worker's pay waits for how long, and what a lie loses by it: no budget pays the bond."""
+    rate, price = spec.plan(BEST).audit, spec.price.most
+    loses = rate * vesting.prices
+    pays = "less than honest work" if loses > 1 else "all the same: audit more, or lock more prices"
+    return (
+        f"the last {vesting.prices} prices of each worker's pay stay locked for {vesting.window_s / 3600:.3g} h after "
+        f"its last credit; {vesting.threshold} of {len(vesting.validators)} validators burn them for an answer that an "
+        f"audit found wrong, {vesting.decide_s / 3600:.3g} h without a ruling pay the worker; an accusation costs a "
+        f"bond of {vesting.bond / price:.3g} prices, burnt unless it holds. At p = {rate:.0%} a lie of whoever has all "
+        f"of that locked loses {loses:.3g} prices on average and saves one: lying pays {pays}. It makes no answer right"
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import (
 from gradmarket.market.fields import AmountField, Count, DigestField, Part
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import JobId, JobState, RoundState
-from gradmarket.market.views.payment_views import SettlementView, ToSignView
+from gradmarket.market.views.payment_views import SettlementView, ToSignView, VestView
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.step_fault import StepFault
@@ -159,6 +159,8 @@ class JobView(BaseModel):
     """Of a private job that names its privacy; None of others, and from older services."""
     row_privacy: RowPrivacyView | None = None
     """Of a private job whose step names it; None of others, and from older services."""
+    vest: VestView | None = None
+    """Of a job that vests; None of others, and from older services."""
     task_flops: int | None
     task_peak_bytes: int | None
     expiry: str | None

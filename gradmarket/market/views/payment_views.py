@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.views.trust_views import ReputationView
 
 
@@ -54,6 +55,30 @@ class StakeView(BaseModel):
     job: str
     chain_job: int | None
     at_risk: str
+
+
+class VestView(BaseModel):
+    """What of each worker's last pay a job keeps locked, at most, and what its accusations came to so far.
+
+    Amounts are in the token's smallest unit.
+    """
+
+    locked: str
+    window_s: int
+    """Seconds after the worker's last credit."""
+    accused: str
+    """In cases that nobody ruled on yet."""
+    burnt: str
+    failed: int
+    """Accusations without a ruling that finds the worker guilty; each burnt the job's bond."""
+
+    def text(self, token: TokenUnit) -> str:
+        """Returns the vest in a sentence."""
+        amounts = {"accused": self.accused, "burnt": self.burnt}
+        came = [f"{name} {token.text(amount)}" for name, amount in amounts.items() if int(amount)]
+        came += [f"{self.failed} accusations failed"] if self.failed else []
+        waits = f"{token.text(self.locked)} of each worker's pay at most, {self.window_s / 3600:.3g} h after its last"
+        return "; ".join([f"{waits} credit", *came])
 
 
 class StrikesView(BaseModel):

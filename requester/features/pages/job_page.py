@@ -113,6 +113,8 @@ class JobPage:
     trust: TrustView | None
     privacy: PrivacyView | None
     row_privacy: RowPrivacyView | None
+    vest: str
+    """What of each worker's pay is locked; empty where nothing is."""
     tags: list[str]
     note: str
     continues: str
@@ -173,6 +175,7 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         trust=standing.parts.get("trust"),
         privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
         row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
+        vest=vest.text(TokenUnit.of(context.chain_facts)) if (vest := standing.parts.get("vest")) else "",
         tags=unpack_tags(job.tags),
         note=job.note,
         continues=spec.continue_from.job if spec.continue_from else "",

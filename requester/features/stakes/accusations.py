@@ -77,6 +77,10 @@ def of_task(reader: RowReader, task_id: str) -> Sequence[Accusation]:
     ).all()
 
 
+def of_job(reader: RowReader, job_id: str) -> Sequence[Accusation]:
+    return reader.session.scalars(select(Accusation).where(Accusation.job_id == job_id)).all()
+
+
 def open_ones(reader: RowReader, takes: Callable[[JobSpec], bool]) -> Sequence[tuple[Job, Accusation]]:
     """Returns the accusations that are not over, of jobs that it `takes`, in the order of their creation."""
     order = (Accusation.created_at, Accusation.task_id, Accusation.worker)

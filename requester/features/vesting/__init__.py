@@ -1,14 +1,16 @@
 """Vesting: a failed audit accuses those that answered wrongly, and validators may burn the last of their pay."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from contracts.calls import vested_case_id
+from gradmarket.market.terms import AccusationState, Amount
+from gradmarket.market.views.payment_views import VestView
 from requester.features.audits.audit_kind import AuditingFeature, AuditKind
 from requester.features.stakes import accusations
-from requester.features.vesting.vest_accusing import advance_vest_accusations
+from requester.features.vesting.vest_accusing import RULED_ON, advance_vest_accusations
 from requester.store import jobs
 from requester.store.tables import Audit, Job, Replica, Task
-from requester.store.work import Work
+from requester.store.work import RowReader, Work
 
 
 class BurningAudits(AuditKind):
@@ -24,3 +26,16 @@ class VestingFeature(AuditingFeature):
     needs = ("audits", "stakes")
     audit_kind = BurningAudits()
     chain_steps = (advance_vest_accusations,)
+
+    def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
+        spec, unit = jobs.load_spec(job), Amount(int(job.unit))
+        if (vesting := spec.vesting) is None:
+            return {}
+        made = accusations.of_job(reader, job.id)
+        sums = {
+            name: str(sum(int(row.amount) for row in made if row.state == state))
+            for name, state in (("accused", RULED_ON), ("burnt", AccusationState.SLASHED))
+        }
+        locked = str(vesting.compute_units(spec.price.most, unit) * unit)
+        failed = sum(row.state == AccusationState.ACQUITTED for row in made)
+        return {"vest": VestView(locked=locked, window_s=vesting.window_s, failed=failed, **sums)}

@@ -273,3 +273,10 @@ def test_a_private_job_without_workers_shows_its_holders_command(new_floor) -> N
             assert standing.reason
             shown = job_page.build_job_page(market.context, reader, job, PageMeasures(standing, "", None))
         assert shown.mend == f"gradmarket worker run --market {market.context.public_url}{rows}"
+
+
+def test_a_job_that_vests_shows_what_of_the_pay_is_locked(new_floor) -> None:  # type: ignore[no-untyped-def]
+    vesting = {"prices": 2, "validators": ["0x" + "11" * 20], "bond": "5"}
+    shown = _shown(new_floor(audit={"probability": 0.5}, vesting=vesting))
+    assert "of each worker&#39;s pay at most, 24 h after its last credit" in shown
+    assert "its last credit" not in _shown(new_floor())

@@ -11,11 +11,14 @@ from contracts import calls, stakes
 from contracts.rpc import call_json_rpc
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import AccusationState, Address, Amount, Digest, Hash
+from gradmarket.market.views.payment_views import VestView
 from requester.features.ledger import statement
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
+from requester.features.vesting import VestingFeature
 from requester.store.tables import Job, Replica, Task, Transaction
 from tests.chain.chain_fixture import PRICE, ChainFixture
 from tests.onchain import HOUR, NewKey, with_money
@@ -91,6 +94,13 @@ class VestCourt:
         self.send(with_money(ledger, self.judge), calls.collect(self.market, self.chain_job, me))
         return ledger.balance(me)
 
+    def told(self) -> VestView:
+        """What the job's view has of its vest."""
+        with self.chain_fixture.chain.reading() as reader:
+            view = VestingFeature().describe_job(reader, reader.get_one(Job, self.job))["vest"]
+        assert isinstance(view, VestView)
+        return view
+
     def sent(self, kind: str) -> list[Any]:
         return self.chain_fixture.all(Transaction, Transaction.kind == kind)
 
@@ -116,10 +126,13 @@ def test_the_job_opens_with_its_vest_and_the_last_prices_wait(court: VestCourt) 
 
 def test_a_ruling_burns_what_is_locked_and_the_books_balance(court: VestCourt) -> None:
     court.works()
+    assert court.told() == VestView(locked=str(LOCKED), window_s=WINDOW, accused="0", burnt="0", failed=0)
     court.audit_fails()
     row = court.accusation()
     assert (row.state, row.amount) == (AccusationState.CONTESTED, str(LOCKED))
+    assert (court.told().accused, court.told().burnt) == (str(LOCKED), "0")
     court.rule(guilty=True)
+    assert (court.told().accused, court.told().burnt) == ("0", str(LOCKED))
     assert court.accusation().state == AccusationState.SLASHED
     assert stakes.to_burn(court.chain_fixture.ledger) == LOCKED
     assert len(court.sent("accuse")) == 1
@@ -139,6 +152,11 @@ def test_an_acquittal_costs_the_requester_its_bond_and_the_worker_nothing(court:
     court.rule(guilty=False)
     assert court.accusation().state == AccusationState.ACQUITTED
     assert stakes.to_burn(court.chain_fixture.ledger) == BOND
+    told = court.told()
+    assert (told.accused, told.burnt, told.failed) == ("0", "0", 1)
+    assert told.text(TokenUnit("GRAD", 0)) == (
+        f"{LOCKED} GRAD of each worker's pay at most, 4 h after its last credit; 1 accusations failed"
+    )
     court.passes(WINDOW + 1)
     assert court.collects() == EARNED * PRICE
 
