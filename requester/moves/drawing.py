@@ -81,6 +81,8 @@ class Deal:
     places: int
     drawn: list[Candidate]
     plan: Plan | None = None
+    patience_s: float | None = None
+    """After how many seconds another worker takes a place over; None: as a feature says, or with the lease."""
 
 
 def _deal_tasks(
@@ -135,7 +137,8 @@ def _draw_for_task(
         return wait
     if isinstance(pool, SeatPool):
         seated, plan = pool.draw(task, replicas, able, opening, places, seed)
-        return Deal(task, len(seated) if plan else places, seated, plan) if seated else context.settings.sweep_s
+        taken = len(seated) if plan else places
+        return Deal(task, taken, seated, plan, pool.patience_s.get(task.id)) if seated else context.settings.sweep_s
     if spec.gain is not None and fresh:
         return _draw_first_wave(spec, task, seed, able, opening, pool) or context.settings.sweep_s
     drawn = assignment.draw_candidates(seed, pool.spread(able), opening, places)
@@ -182,7 +185,8 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
         takers = [worker for worker, name in drawn if is_asking(worker, now) and workers.get_class(worker, job) == name]
         for worker in takers:
-            _record_lease(work, job, task, worker, lease_s, expect(worker), now)
+            expected = expect(worker) if deal.patience_s is None else deal.patience_s
+            _record_lease(work, job, task, worker, lease_s, expected, now)
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and (task.determinism_class is None or deal.plan is not None):
             changes["determinism_class"] = workers.get_class(takers[0], job)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from gradmarket.market.rules import assignment, identities, newcomers
+from gradmarket.market.rules import assignment, identities, newcomers, stragglers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.newcomers import LeftPlace
@@ -38,6 +38,8 @@ class SeatPool(CandidatePool):
         self._seated = seats.list_seated_operators(reader, job)
         self._alone: dict[int, int] = {}
         self._queue: list[Newcomer] | None = None
+        self.patience_s: dict[str, float] = {}
+        """After how many seconds a proven worker takes over the seat of a task; with the lease for those that lack."""
 
     def list_able_candidates(self, _seed: Hash, opening: Opening, _places: int) -> list[Candidate]:
         """Returns the candidates that may take the task; newcomers are bounded by their share of tasks."""
@@ -70,9 +72,12 @@ class SeatPool(CandidatePool):
             if proven >= votes:
                 queue = [one for one in queue if self._may_try(one)]
         if queue:
-            chosen = identities.choose_newcomer(seed, queue)
+            chosen = self.candidates[identities.choose_newcomer(seed, queue)]
             self._alone[task.round] = self._count_alone(task.round) + 1
-            return [self.candidates[chosen]], self._spec.plan(STRANGER)
+            unknown = any(one.party == chosen.party and one.is_unknown for one in queue)
+            if proven >= votes and unknown and self._left:
+                self.patience_s[task.id] = self._expect_seconds(chosen.determinism_class)
+            return [chosen], self._spec.plan(STRANGER)
         plan = self._plan_vote(task, proven)
         places = plan.first_wave if fresh else places
         crew = self._choose_crew(task, plan if fresh else task.plan, replicas, opening)
@@ -103,11 +108,14 @@ class SeatPool(CandidatePool):
 
     @cached_property
     def _left(self) -> list[LeftPlace]:
-        watched_s = newcomers.compute_watched_s(self._spec.deadlines.lease_s)
-        return seats.list_left_places(self._reader, self._job, self._now - watched_s)
+        return seats.list_watched_places(self._reader, self._job, self._now)
 
     def _may_try(self, one: Newcomer) -> bool:
-        return one.standing > 0.0 or one.deposit or newcomers.may_try_unknown(one.party, self._left)
+        return not one.is_unknown or newcomers.find_pausing_place(one.party, self._left) is None
+
+    def _expect_seconds(self, determinism_class: str) -> float:
+        of_class = seats.list_paces(self._reader, self._job, determinism_class)
+        return stragglers.expected_s((), of_class, self._spec.deadlines.lease_s)
 
     def _is_proven(self, worker: Address) -> bool:
         return identities.is_proven(self._standings.get(worker, 0.0), self._proof)

@@ -8,8 +8,8 @@ from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import assignment, identities
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
-from gradmarket.market.rules.lifecycle import SILENT
-from gradmarket.market.rules.newcomers import LeftPlace, choose_filling_parties
+from gradmarket.market.rules.lifecycle import PAID, SILENT
+from gradmarket.market.rules.newcomers import LeftPlace, choose_filling_parties, compute_watched_s
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
 from requester.store import audited_classes, jobs, lead_candidates, workers
 from requester.store.among import is_in_bound_list
@@ -17,6 +17,8 @@ from requester.store.tables import Account, Audit, Job, Replica, Reputation, Rou
 from requester.store.work import RowReader
 
 SEATED: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+PACED: Final = 64
+"""Newest answers of a class that tell how long it takes."""
 MOST: Final = 512
 """Most audited answers that are measured, the newest first."""
 
@@ -181,9 +183,35 @@ _ROUND_S: Final = (
 )
 
 
+def list_paces(reader: RowReader, job: Job, determinism_class: str) -> list[float]:
+    """Returns the seconds from seats to commitments of the newest paid answers of a class."""
+    return list(reader.session.scalars(_PAID_PACES, {"job": job.id, "class": determinism_class}))
+
+
+_PAID_PACES: Final = (
+    select(Replica.committed_at - Replica.leased_at)
+    .where(
+        Replica.job_id == bindparam("job"),
+        Replica.determinism_class == bindparam("class"),
+        Replica.state.in_(PAID),
+        Replica.committed_at.is_not(None),
+    )
+    .order_by(Replica.leased_at.desc())
+    .limit(PACED)
+)
+
+
 def list_left_places(reader: RowReader, job: Job, since: float) -> list[LeftPlace]:
-    """Returns the places that workers which earned nothing in the job got from `since` on, and left or gave back."""
+    """Returns the places that workers which earned nothing in the job got from `since` on, and left or gave back.
+
+    Also those that a proven one took over.
+    """
     return [LeftPlace(*row) for row in reader.session.execute(_LEFT, {"job": job.id, "since": since})]
+
+
+def list_watched_places(reader: RowReader, job: Job, now: float) -> list[LeftPlace]:
+    """Returns those of them that count now."""
+    return list_left_places(reader, job, now - compute_watched_s(jobs.load_spec(job).deadlines.lease_s))
 
 
 IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
@@ -191,9 +219,13 @@ IS_ALONE: Final = Task.plan["first_wave"].as_integer() == 1
 _LEFT: Final = (
     select(Replica.leased_at, Replica.operator, Replica.network)
     .join(Account, and_(Account.job_id == Replica.job_id, Account.worker == Replica.worker))
+    .join(Task, Task.id == Replica.task_id)
     .where(
         Replica.job_id == bindparam("job"),
-        Replica.state.in_((*SILENT, ReplicaState.ERROR)),
+        or_(
+            Replica.state.in_((*SILENT, ReplicaState.ERROR)),
+            and_(Replica.state == ReplicaState.NOT_NEEDED, Replica.expected_at.is_not(None), Task.backups > 0),
+        ),
         Replica.leased_at >= bindparam("since"),
         Account.earned == 0,
     )

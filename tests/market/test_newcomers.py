@@ -123,15 +123,13 @@ def test_once_those_that_are_gone_hold_the_allowance_only_established_earners_ar
     assert covered(100, quorum=4) == set(earned), "too few established ones to go on without the others"
 
 
-def test_a_place_that_was_left_pauses_its_owners_and_four_pause_all_unknown_ones() -> None:
+def test_a_place_that_was_left_pauses_its_owners_alone() -> None:
     def party(name: str, network: str | None) -> Party:
         return Party(Address(name), name, Address(name), network)
 
-    left = [newcomers.LeftPlace(float(number), f"payout {number}", f"network {number}") for number in range(4)]
-    fresh = party("fresh", "its own")
-    assert [newcomers.may_try_unknown(fresh, left[:count]) for count in range(5)] == [True] * 4 + [False]
-    assert not newcomers.may_try_unknown(party("payout 0", "its own"), left[:1])
-    assert not newcomers.may_try_unknown(party("fresh", "network 0"), left[:1])
+    left = [newcomers.LeftPlace(float(number), f"payout {number}", f"network {number % 50}") for number in range(99)]
+    assert newcomers.find_pausing_place(party("fresh", "its own"), left) is None
+    assert newcomers.find_pausing_place(party("payout 0", "its own"), left) == left[0]
+    assert newcomers.find_pausing_place(party("fresh", "network 0"), left) == left[50], "the newest"
     exempt = [newcomers.LeftPlace(0.0, "another", None)]
-    assert newcomers.may_try_unknown(party("fresh", None), exempt)
-    assert newcomers.compute_watched_s(60.0) == newcomers.BURST * 60.0 * (1 + newcomers.PAUSE)
+    assert newcomers.find_pausing_place(party("fresh", None), exempt) is None

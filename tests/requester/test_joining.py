@@ -12,7 +12,7 @@ from gradmarket.market.terms import Address
 from requester.store import jobs, newcomers, reputations, seats, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
@@ -97,8 +97,10 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new
     check_books(market)
 
 
-@FULL
-def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_three_networks(new_floor: NewFloor) -> None:
+@pytest.mark.parametrize("networks", leave_to_full([8, 3, 16]))
+def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
+    new_floor: NewFloor, networks: int
+) -> None:
     """Fresh identities take places and answer nothing; each is replaced at once. It comes after they have begun."""
     market, auditor = open_proven(new_floor, rounds=40)
 
@@ -106,10 +108,10 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_three_networks(n
         market.workers.remove(leaver := join(market, f"network {number}"))
         return leaver
 
-    leavers, gone = [join_absent(number) for number in range(3)], 0
+    leavers, gone = [join_absent(number) for number in range(networks)], 0
     honest, since = None, 0
     for _ in range(600):
-        if honest is None and gone == 3:
+        if honest is None and gone == networks:
             honest, since = join(market, "its own"), len(market.rounds())
         if honest is not None and honest.address in market.earned():
             break
@@ -147,7 +149,8 @@ def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(n
         left = seats.list_left_places(reader, reader.get_one(Job, market.job), 0.0)
         mine, its = (workers.build_party(reader.get_one(Worker, one.address)) for one in (honest, leaver))
     assert mine.payout == its.payout
-    assert (rule.may_try_unknown(mine, left), rule.may_try_unknown(its, left)) == (True, False)
+    assert rule.find_pausing_place(mine, left) is None
+    assert rule.find_pausing_place(its, left) == left[0]
 
 
 def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor) -> None:
@@ -211,6 +214,26 @@ def test_a_newcomer_is_told_its_place_and_when_it_may_expect_its_pay(new_floor: 
         said = f"place {place} of 3, and its pay may be expected within {place} round{'s' * (place > 1)}, "
         assert said in words
         assert " s as rounds go" in words
+
+
+@pytest.mark.parametrize(("network", "whose"), [("another", "it left"), ("its own", "a newcomer of its network left")])
+def test_a_newcomer_is_told_whose_left_place_keeps_it_waiting_and_how_long(
+    new_floor: NewFloor, network: str, whose: str
+) -> None:
+    market, _ = open_proven(new_floor, rounds=40)
+    leaver = join(market, "its own")
+    reserve(market)
+    leaver.ask()
+    (place,) = market.replicas(leaver)
+    market.lapse(DEADLINES["lease_s"] + 100.0)
+    waiting = leaver if whose == "it left" else join(market, network)
+    market.gather(*market.workers[:2], waiting)
+    left_s = place.leased_at + rule.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
+    words = (
+        f"{whose} a place of this job: without a deposit it gets the next one in {left_s / 60:.0f} min, and it is at"
+    )
+    assert words in waiting.waiting
+    assert market.replicas(waiting) == ([place] if waiting is leaver else [])
 
 
 @pytest.mark.parametrize(("at_risk", "first"), [(16 * PRICE, True), (15 * PRICE, False)])

@@ -7,8 +7,11 @@
    closest to its proof, the others to the first of a queue: turns go over payouts and networks, so wallets of one
    network are served as one. Of these, half are for newcomers that have a deposit at risk in the job: it comes back,
    and who puts it down waits behind other deposits alone.
-   Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner, or
-   several of others, left theirs (rules.newcomers.may_try_unknown), unless it has a deposit.
+   Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
+   its own (rules.newcomers.find_pausing_place), unless it has a deposit. While any such place counts, a proven one
+   takes over the seat of who is later than the class (rules.stragglers.expected_s), and whoever answers first is paid.
+   So a flood of fresh networks that leave their seats makes a round at most as long as that time and a further answer,
+   and a newcomer waits for those alone that were there before it.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
@@ -83,6 +86,11 @@ class Newcomer:
     """It has a stake at risk in the job that is worth PROOF of its prices."""
     covered: bool = False
     """Money is reserved for it in the job."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nothing speaks for it: it never delivered, and has no deposit."""
+        return self.standing <= 0.0 and not self.deposit
 
 
 def is_proven(standing: float, proof: int = PROOF) -> bool:

@@ -75,8 +75,8 @@ def at_once(tried: Tried) -> int:
     return int(tried.since_stall_s >= pause)
 
 
-BURST: Final = 4
-"""Places that workers which never delivered may leave in a row before all such have to wait."""
+WATCHED: Final = 20
+"""Leases for which a place that was left counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +90,19 @@ class LeftPlace:
 
 def compute_watched_s(lease_s: float) -> float:
     """Returns for how many seconds a place that was left counts."""
-    return BURST * (1 + PAUSE) * lease_s
+    return WATCHED * lease_s
 
 
-def may_try_unknown(party: Party, left: Iterable[LeftPlace]) -> bool:
-    """Returns whether a worker that never delivered may hold a place alone, where proven ones would suffice.
+def find_pausing_place(party: Party, left: Iterable[LeftPlace]) -> LeftPlace | None:
+    """Returns the place that keeps a worker which never delivered from a seat alone, where proven ones would suffice.
 
-    `left`: the places that such workers left within compute_watched_s. Nobody of an operator or network that left
-    one gets another meanwhile, and nobody at all after BURST of them. A payout address counts for its operator alone:
-    whoever named another's would keep its newcomers waiting. So any number of identities that reserve places
-    and leave hold up a job for at most 1 / (1 + PAUSE) of its time, and those of fewer than BURST networks keep no
-    newcomer of another one waiting.
+    `left`: the places that such workers left within compute_watched_s. Nobody of an operator or network that left one
+    gets another meanwhile; None for all others, however many networks left theirs: what each costs the job is bounded
+    by rules.identities. A payout address counts for its operator alone: whoever named another's would keep its
+    newcomers waiting.
     """
-    places = list(left)
-    own = any(one.operator == party.operator or (one.network or "") == party.network for one in places)
-    return not own and len(places) < BURST
+    own = (one for one in left if one.operator == party.operator or (one.network or "") == party.network)
+    return max(own, key=lambda one: one.at, default=None)
 
 
 def choose_filling_parties(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.rules import assignment, identities
+from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reason
+from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.shortage import Idle, in_words
 from gradmarket.market.terms import Address
 from requester.features.explanations import job_waits
@@ -148,6 +149,8 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixabl
     place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
     if place is None:
         return ""
+    if paused := _describe_pause(reader, job, queue[place - 1], mixable, now):
+        return f"{paused}, and it is at place {place} of {len(queue)} newcomers"
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
     share = joining.load_share(reader, job, mixable, now)
     tasks_now = spec.sizes.of(row.number if row else 0)
@@ -159,6 +162,20 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixabl
         f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
         f"within {rounds} round{'s' * (rounds > 1)}{time}"
     )
+
+
+def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable, now: float) -> str:
+    """Returns whose left place keeps a newcomer from a seat, and for how long; empty where none does."""
+    spec = jobs.load_spec(job)
+    votes = spec.replication.replicas
+    if not one.is_unknown or seats.count_proven(reader, job, mixable, now, votes) < votes:
+        return ""
+    left = newcomers.find_pausing_place(one.party, seats.list_watched_places(reader, job, now))
+    if left is None:
+        return ""
+    whose = "it" if left.operator == one.party.operator else "a newcomer of its network"
+    rest = left.at + newcomers.compute_watched_s(spec.deadlines.lease_s) - now
+    return f"{whose} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
 
 
 def describe_seconds(seconds: float) -> str:

@@ -40,7 +40,7 @@ class MeasuredLateness(Lateness):
         task, leased = hand.task, hand.in_state(ReplicaState.LEASED)
         overdue = any(replica.expected_at is not None and replica.expected_at < now for replica in leased)
         waits = task.state == TaskState.COMMITTING and not task.backups and overdue
-        if waits and late_tasks.is_last(work, hand.job, task):
+        if waits and late_tasks.is_awaited(work, hand.job, task):
             work.move(task, TaskState.OPEN, backups=1)
             work.notify("assign")
 

@@ -18,8 +18,8 @@ MOST: Final = 256
 
 
 def without_backup(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns tasks that are to get a backup: the last of a round, with a worker that is over its expected time."""
-    return [task.id for task, job in reader.session.execute(_OVERDUE, {"now": now}) if is_last(reader, job, task)]
+    """Returns tasks that are to get a backup, with a worker that is over its expected time."""
+    return [task.id for task, job in reader.session.execute(_OVERDUE, {"now": now}) if is_awaited(reader, job, task)]
 
 
 _LATE: Final = exists().where(
@@ -36,10 +36,15 @@ _OVERDUE: Final = (
 )
 
 
-def is_last(reader: RowReader, job: Job, task: Task) -> bool:
-    """Returns whether the round that the task keeps waiting has its least tasks, and nobody is needed elsewhere."""
+def is_awaited(reader: RowReader, job: Job, task: Task) -> bool:
+    """Returns whether the round that the task keeps waiting has its least tasks, and nobody is needed elsewhere.
+
+    Where rounds wait for all tasks, a time is expected of unknown newcomers alone (moves.seating).
+    """
     open_tasks = exists().where(Task.job_id == job.id, Task.state == TaskState.OPEN)
-    if not jobs.load_spec(job).leaves_tasks or reader.session.scalar(select(open_tasks)):
+    if not jobs.load_spec(job).leaves_tasks:
+        return True
+    if reader.session.scalar(select(open_tasks)):
         return False
     accepted = select(Task.id).where(*merges.merged_in(job.id, task.merge_round), Task.state == TaskState.ACCEPTED)
     needed = jobs.load_spec(job).tasks_needed

@@ -101,7 +101,8 @@ class Replica(Base):
     leased_at: Mapped[float]
     lease_until: Mapped[float]
     expected_at: Mapped[float | None]
-    """When its commitment is expected, by measured times (rules.stragglers); set where rounds may leave tasks."""
+    """When its commitment is expected, by measured times (rules.stragglers); set where rounds may leave tasks, and for
+    unknown newcomers after others left theirs."""
     determinism_class: Mapped[str] = mapped_column(default="")
     """The worker's class when the replica was leased."""
     sealed: Mapped[Hash | None]
