@@ -2,26 +2,21 @@
 
 from collections.abc import Callable, Sequence
 
-import pytest
-
-from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.market.wire.poll import LeaseReturn
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.store.tables import Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
-from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
-from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
+from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_proven import failed, open_job, prove
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
+STEP_S = 2.0
 
 
 def check_outcome(market: MarketFixture, new_floor: NewFloor, honest: Sequence[SimWorker], rounds: int) -> None:
@@ -92,35 +87,26 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
             leave(fresh[-1])
             fresh.append(market.worker())
             market.workers.remove(fresh[-1])
-        market.lapse(2.0)
+        market.lapse(STEP_S)
         auditor.work()
     return [one for one in fresh if market.replicas(one)]
 
 
-@pytest.mark.parametrize("claims_a_fault", leave_to_full([True, False]))
-def test_fresh_identities_that_reserve_places_and_leave_hold_up_a_fifth_of_the_time(
-    new_floor: NewFloor, claims_a_fault: bool
-) -> None:
-    """They keep their places until these lapse, or give them back as failed at the last moment. One more is seated at a
-    moment in which fewer proven ones ask than vote."""
+def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_answer(new_floor: NewFloor) -> None:
+    """The first keeps its place for a whole lease; from then on a proven one takes over what is late."""
     market, auditor = open_job(new_floor, rounds=8, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(5)]
     prove(market, *honest)
-    began, lease_s = market.clock(), float(DEADLINES["lease_s"])
-
-    def leave(worker: SimWorker) -> None:
-        if claims_a_fault:
-            market.lapse(lease_s - 1.0)
-            lease, fault = (
-                next(iter(worker.held.values())).lease,
-                StepFault(kind=FaultKind.LINK_FAILED, partition="train-0"),
-            )
-            failed_lease = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=True, reason="", fault=fault)
-            worker.say(given_up=[failed_lease])
-
-    leavers = play_with_fresh(market, auditor, leave)
-    assert leavers
-    assert len(leavers) <= newcomers.BURST + 1 + (market.clock() - began) / (lease_s * (1 + newcomers.PAUSE))
+    leavers = play_with_fresh(market, auditor, lambda _worker: None)
+    first, *others = [row for leaver in leavers for row in market.replicas(leaver)]
+    assert (first.state, first.expected_at) == (ReplicaState.EXPIRED, None)
+    assert len(others) >= 2, "they are kept from no place"
+    for left in others:
+        (taken,) = [row for row in market.replicas() if row.task_id == left.task_id and row.worker != left.worker]
+        assert (left.state, taken.state) == (ReplicaState.NOT_NEEDED, ReplicaState.PAYABLE)
+        assert left.expected_at is not None
+        assert left.expected_at - left.leased_at <= 4 * STEP_S
+        assert (taken.committed_at or 0.0) - left.expected_at <= 3 * STEP_S
     check_outcome(market, new_floor, honest, rounds=8)
 
 
