@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -19,23 +20,25 @@ from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.hearing import hear_dispute
+from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, digest_said
-from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
-from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
+from gradmarket.market.rules.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, SignedRuling
-from gradmarket.market.wire.poll import OfferFields, hash_of
+from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import Posted, Scene
 from tests.kit.behaviour import HONEST as HONEST_WORKER
 from tests.kit.behaviour import TRIPLED
-from tests.kit.disputes import ANSWER_S, HONEST, LIAR, Lie, asking, hear, side_of, tell_lie, terms_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, hear, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.patience import PATIENCE_S
 from worker import durable, wallet
@@ -48,8 +51,17 @@ from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 
 COPIES = 20
+MOST_HEARD = 3
+"""Hearings of four answers: each ends with a worker out."""
+MOST_BROUGHT = 32 * 2**20
+"""Bytes of an operation's values that a market's referee takes."""
+MOST_SHOWN = 2**20
+"""Bytes of values that the referee of a crowd holds."""
+MOST_MESSAGES = 2**16
+"""Bytes of a side's answers but for the values of one node."""
 ONE_EXPORT = threading.Lock()
 BOUNDED = "the griefer loses at its node; the honest side answered log2 times and ran twice, the referee did one node"
+CROWDED = "in a hearing a griefer at most the honest side runs twice, and sends 64 KiB and a node: its answer stands"
 SILENT = "the silent side loses, whatever the question, and the honest one is not asked twice"
 
 
@@ -104,6 +116,83 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
     if verdict.wrong != {griefer.address} or verdict.leaf != lie.leaf or not bounded:
         return Seen(f"{verdict.why}: {answers[0]} answers, {runs[0]} runs, {redone[0]} operations, {now[0]} s", figures)
     return Seen(BOUNDED, figures)
+
+
+@dataclass
+class _Spent:
+    """What the honest worker of a crowd spends: answers and their bytes but for values, and runs of the task."""
+
+    hearings: int = 0
+    answers: int = 0
+    bytes: int = 0
+    runs: int = 0
+
+    def record(self, question: Question, reply: Reply) -> None:
+        shows = question.asked == "values"
+        self.hearings += question.asked == "root"
+        self.answers, self.bytes = self.answers + 1, self.bytes + len(reply.said) * (not shows)
+        self.runs += shows or question.asked == "part"
+
+
+@attack("dispute griefing", CROWDED)
+def a_crowd_that_answers_as_late_and_as_big_as_it_may(_scene: Scene) -> Seen:
+    """One honest worker of four, in each hearing that its market holds. Each griefer has a lie of its own, answers in
+    the last second, and signs that its values are longer than anything that the referee holds."""
+    task, lies = disputed()[0], _build_crowd()
+    course, honest = PlanCourse(task.operations.plan), address_of(HONEST)
+    traces = {honest: (HONEST, task.trace)} | {address_of(key): (key, lie.trace) for key, lie in lies.items()}
+    answers = {address: digest_of(Hash(trace.root)) for address, (_, trace) in traces.items()}
+    now, redone, spent, heard = [0], [0], _Spent(), list[Heard]()
+
+    def listen(side: Side, terms: Terms) -> Ask:
+        def ask(asked_: DisputeQuestion, question: Question) -> Iterator[Reply]:
+            if side.address != honest:
+                now[0] = asked_.until
+            if side.address == honest or question.asked != "values":
+                replies = list(asking(side, course, terms)(asked_, question))
+            else:
+                replies = [_sign_too_long(side, terms, asked_, question)]
+            for reply in replies if side.address == honest else ():
+                spent.record(question, reply)
+            yield from replies
+
+        return ask
+
+    def redo(leaf: int, inputs: Sequence[bytes]) -> bytes:
+        redone[0] += 1
+        return redo_operation(task.operations, leaf, inputs)
+
+    while (pair := choose_sides(answers, heard)) is not None:
+        roots = Hash(traces[pair[0]][1].root), Hash(traces[pair[1]][1].root)
+        terms = Terms(DOMAIN, OFFER, pair, roots, ANSWER_S, MOST_SHOWN)
+        asks = {each: listen(side_of(traces[each][0], task, traces[each][1]), terms) for each in pair}
+        verdict = hear_dispute(Referee(terms, course, now[0]), asks, redo, lambda: now[0])
+        heard.append(Heard(pair, verdict.wrong))
+    figures = {"answers": float(spent.answers), "bytes": float(spent.bytes), "seconds": float(now[0])}
+    held = spent.hearings <= len(heard) <= MOST_HEARD and redone[0] <= len(heard)
+    cheap = spent.runs <= 2 * spent.hearings and spent.bytes <= spent.hearings * MOST_MESSAGES
+    bounded = (
+        spent.answers <= spent.hearings * count_all(course) and now[0] <= len(heard) * count_all(course) * ANSWER_S
+    )
+    if find_standing_root(answers, heard) != answers[honest] or not (held and cheap and bounded):
+        return Seen(f"{heard}: {spent}, {redone[0]} operations, {now[0]} s", figures)
+    return Seen(CROWDED, figures)
+
+
+def _sign_too_long(side: Side, terms: Terms, asked_: DisputeQuestion, question: Question) -> Reply:
+    """Returns a signed answer that is longer than what is held: where the other's is held, it changes nothing."""
+    body, about = bytes(terms.most_values + 1), question.digest(terms.dispute, asked_.number)
+    struct = DisputeAnswer(terms.dispute, side.address, asked_.number, about, digest_said(body))
+    return Reply(side.address, asked_.number, body, side.sign(digest_struct(terms.domain, struct)))
+
+
+def _build_crowd() -> dict[PrivateKey, Lie]:
+    """Three lies, each of another operation of the local steps."""
+    task, lie = disputed()
+    plan = task.operations.plan
+    moves = (leaf for leaf in range(lie.leaf + 1, len(plan)) if plan[leaf].kind == "move")
+    others = (told for leaf in moves if (told := tell_lie(task, leaf, 0, Random(leaf))) is not None)
+    return {PrivateKey(bytes([number]) * 32): each for number, each in enumerate([lie, next(others), next(others)], 2)}
 
 
 @attack("a silent side of a dispute", SILENT)
@@ -186,13 +275,28 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
         return answer_until_ruled(transport, liar, lambda _text: None)
 
 
+RELAYED = "the relay reads no byte that is unsigned, too long or of another's turn; the griefer loses as any liar"
 HEARD = "the job's referee finds the liar wrong at its lie: the honest answer is paid, the lie is not"
 REFEREED = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
 
 
+@attack("dispute griefing", RELAYED)
+def a_side_that_brings_the_relay_all_that_it_should_not_take(scene: Scene) -> str:
+    """Before each answer of its own: ones of 32 MiB, of other turns, and of the other side."""
+    observed = play_before_referee(scene, brings=True)
+    return RELAYED if observed == HEARD else observed
+
+
 @attack("a liar before the job's referee", HEARD)
 def a_liar_that_answers_the_referee_of_its_job(scene: Scene) -> str:
-    """Its trace is honest up to the payload; both sides are asked by the service, and the honest one answers too."""
+    return play_before_referee(scene, brings=False)
+
+
+def play_before_referee(scene: Scene, brings: bool) -> str:
+    """A liar's trace is honest up to the payload; both sides are asked by the service, and the honest one answers too.
+
+    One that `brings` griefs the service before each of its answers.
+    """
     with Runner(RunnerSettings()) as runner:
         here = runner.determinism_class()
     job = scene.post(**REFEREED)
@@ -201,7 +305,10 @@ def a_liar_that_answers_the_referee_of_its_job(scene: Scene) -> str:
         worker.determinism_class = here
     over = threading.Event()
     with ThreadPoolExecutor(2) as pool:
-        attending = [pool.submit(attend, scene, job, worker.key, worker is liar, over) for worker in (honest, liar)]
+        attending = [
+            pool.submit(attend, scene, job, worker.key, worker is liar, over, brings and worker is liar)
+            for worker in (honest, liar)
+        ]
         try:
             job.play(honest, liar)
         finally:
@@ -216,7 +323,7 @@ def a_liar_that_answers_the_referee_of_its_job(scene: Scene) -> str:
     return HEARD
 
 
-def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threading.Event) -> int:
+def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threading.Event, brings: bool = False) -> int:
     """Answers the job's referee until it is over; returns how often. A liar makes its last leaf fit its lie."""
     with TemporaryDirectory() as folder:
         settings, me = WorkerSettings(market=scene.url, data=Path(folder)), address_of(key)
@@ -245,10 +352,27 @@ def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threadi
                 reply = side.answer(put)
                 fields: dict[str, Any] = {"side": me, "number": reply.number, "said": digest_said(reply.said)}
                 said = HearingAnswer(**fields, signature=reply.signature, replica=asked_.replica)
+                if brings and not all(_is_refused(market, grief) for grief in _list_griefs(said, put)):
+                    return -1
                 market.answer_hearing(said, reply.said)
                 answered += 1
         market.close()
         return answered
+
+
+def _is_refused(market: MarketClient, said: HearingAnswer) -> bool:
+    try:
+        market.answer_hearing(said, bytes(MOST_BROUGHT + 1))
+    except ServiceProblem:
+        return True
+    return False
+
+
+def _list_griefs(said: HearingAnswer, put: PutQuestion) -> list[HearingAnswer]:
+    other = next(side for side in put.sides if side != said.side)
+    changes: list[dict[str, Any]] = [{"number": said.number + 1}, {"side": other}, {"signature": bytes(65)}]
+    griefs = [said.model_copy(update=change) for change in changes]
+    return griefs if put.question.asked in SHOWN else [said, *griefs]
 
 
 def next_questions(market: MarketClient, over: threading.Event) -> Iterator[HearingQuestion]:
