@@ -85,6 +85,13 @@ def list_waiting_operators(reader: RowReader, job_id: str) -> set[str]:
     return set(reader.session.scalars(theirs.where(Earned.job_id == job_id, *WAITING).distinct()))
 
 
+def count_waiting(reader: RowReader, job_id: str) -> tuple[int, int]:
+    """Returns how many gradients' pay waits in the job, and of how many workers."""
+    counts = select(func.count(), func.count(Earned.worker.distinct())).where(Earned.job_id == job_id, *WAITING)
+    gradients, workers = reader.session.execute(counts).one()
+    return gradients, workers
+
+
 def by_worth(work: Work, tasks: Sequence[str]) -> bool:
     """Whether one of the tasks' answers was paid by worth already."""
     return work.session.scalar(select(Earned.id).where(Earned.task_id.in_(tasks), Earned.by_worth).limit(1)) is not None

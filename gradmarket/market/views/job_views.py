@@ -150,7 +150,7 @@ class JobView(BaseModel):
     class_proven: bool
     """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
     checks: str = ""
-    """Who decides about its answers just now, where that depends on an auditor; empty for others and older services."""
+    """Who decides about its answers just now, where an auditor matters, and whose pay waits; empty for others."""
     coverage: CoverageCounts | None = None
     """Of a job whose rows are taken by epochs; None of others, and from older services."""
     trust: TrustView | None = None

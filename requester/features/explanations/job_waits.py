@@ -18,6 +18,7 @@ from requester.feature import features_of
 from requester.store import (
     audited_classes,
     ballots,
+    earned_rows,
     jobs,
     seats,
     tasks,
@@ -37,6 +38,10 @@ FAILING: Final = (
     "instead: run one with more memory or time (gradmarket auditor run)"
 )
 UNHEARD: Final = "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
+WAITING_PAY: Final = (
+    "The pay for {} gradients of {} waits until audits score enough of their operators' answers: it is promised to "
+    "whom the scores clear, and dropped where they convict."
+)
 FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
 """Seconds without a lease or commitment after which a task is told of that nobody asks for, nor works beside."""
@@ -162,7 +167,16 @@ def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:
 
 
 def describe_checks(reader: RowReader, job: Job, now: float) -> str:
-    """Returns in one sentence who decides about the job's answers just now, where that depends on an auditor."""
+    """Returns who decides about the job's answers just now, where that depends on an auditor, and whose pay waits."""
+    spec = jobs.load_spec(job)
+    if spec.verifier.scored:
+        gradients, owed = earned_rows.count_waiting(reader, job.id)
+        waiting = WAITING_PAY.format(gradients, f"{owed} worker{'s' * (owed > 1)}") if gradients else ""
+        return " ".join(filter(None, (_describe_judge(reader, job, now), waiting)))
+    return _describe_judge(reader, job, now)
+
+
+def _describe_judge(reader: RowReader, job: Job, now: float) -> str:
     spec = jobs.load_spec(job)
     plain = spec.unaudited_plan
     if job.ended_at is not None:

@@ -15,12 +15,13 @@ from requester.moves.seating import SeatPool
 from requester.store import audited_classes, ballots, jobs, joining, progress, seats, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.progress import admit_returners, candidates_of, opening_for
-from requester.store.tables import Job, Replica, Task, Worker
+from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
 MOST_JOBS: Final = 16
 """Most running jobs that are looked at; with more, the answer would take longer and name one of them all the same."""
 MOST_TASKS: Final = 8
+OWN_PAY_WAITS: Final = "; its pay for {:.0f} gradients waits until audits score enough of its operator's answers"
 OF_ITS_OWN: Final = (Reason.NO_HOLDER, Reason.OTHER_JOB, Reason.HIGHER_PRICE, Reason.OTHER_CLASS)
 """Reasons that are news only where no other job has a better one: the worker chose not to serve this job."""
 
@@ -74,6 +75,9 @@ def _find_reason_in_job(reader: RowReader, job: Job, worker: Worker, now: float)
     if chance is None:
         return None
     kind, words = _explain_chance(reader, job, candidate, chance, mixable, now)
+    account = reader.get(Account, (job.id, worker.address))
+    if account is not None and account.waiting:
+        words += OWN_PAY_WAITS.format(account.waiting / job.price)
     return LeaseReason(kind, words if kind is Idle.CHAIN else f"{jobs.load_spec(job).name}: {words}")
 
 

@@ -14,6 +14,7 @@ from tests.kit.behaviour import HONEST, NOISE
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
+from tests.requester.test_without_auditor import described
 
 NewFloor = Callable[..., MarketFixture]
 
@@ -41,6 +42,21 @@ def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor)
     assert promised(market, worker) == 3 * (RUNS + 10) * PRICE
     assert not any(row.waits or row.revoked for row in market.all(Earned))
     check_books(market)
+
+
+def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+    (worker,) = hired(market, HONEST)
+    assert "pay" not in described(market)
+    market.until(lambda: len(market.rounds()) == 2)
+    gradients = account_of(market, worker).waiting // PRICE
+    assert f"The pay for {gradients} gradients of 1 worker waits until audits score" in described(market)
+    market.gather()
+    worker.capacity = 0
+    worker.say()
+    assert f"its pay for {gradients} gradients waits until audits score" in worker.waiting
+    Scorer(market, passing=1.0).play()
+    assert "pay" not in described(market)
 
 
 def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -> None:
