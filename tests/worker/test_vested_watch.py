@@ -102,6 +102,15 @@ def test_the_worker_is_told_of_a_case_about_locked_pay_and_sends_nothing(scene: 
     scene.rule(guilty=False)
     ((event, text),) = scene.look()
     assert (event, text.partition(":")[0]) == ("accused", "An accusation is over")
+    assert "of its locked pay" in text
+
+
+def test_a_case_about_locked_pay_has_nothing_to_contest(scene: VestedScene) -> None:
+    case = "0x" + scene.accuse().hex()
+    said = scene.run("case", "contest", case)
+    assert "is about locked pay: there is nothing to contest" in said
+    assert "what they leave undecided is paid" in said
+    assert scene.stage(scene.case) == CaseStage.VESTED
 
 
 def test_a_later_stake_forgets_no_case_about_locked_pay(scene: VestedScene) -> None:

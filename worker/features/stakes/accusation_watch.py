@@ -148,7 +148,7 @@ class AccusationWatch:
         """
         try:
             if case.stage != before:
-                self._log_accusation(facts, case)
+                self._log_accusation(facts, case, before)
         finally:
             stage = self._contest_case(ledger, case)
         return stage
@@ -166,9 +166,9 @@ class AccusationWatch:
         self._journal.say("contested", text, case=case.case)
         return CONTESTED
 
-    def _log_accusation(self, facts: ChainFacts, case: WalletCase) -> None:
+    def _log_accusation(self, facts: ChainFacts, case: WalletCase, before: str) -> None:
         sum_ = TokenUnit.of(facts).text(int(case.amount))
-        pledged = "locked pay" if case.stage == VESTED else "stake"
+        pledged = "locked pay" if VESTED in (case.stage, before) else "stake"
         what = (
             f"{sum_} of its {pledged} in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
         )

@@ -72,9 +72,11 @@ def contest_cases(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str
 
     Raises NotFound if the case is not open.
     """
-    open_ones = [
-        one.case for one in list_cases_against(ledger, address_of(key)) if one.stage == CaseStage.OPEN.name.lower()
-    ]
+    stages = {one.case: one.stage for one in list_cases_against(ledger, address_of(key))}
+    open_ones = [name for name, stage in stages.items() if stage == CaseStage.OPEN.name.lower()]
+    if case is not None and stages.get(case) == CaseStage.VESTED.name.lower():
+        why = "validators rule on it, and what they leave undecided is paid"
+        raise NotFound(f"case {case} is about locked pay: there is nothing to contest", why)
     if case is not None and case not in open_ones:
         raise NotFound(f"no case {case} against {address_of(key)} is open")
     chosen = open_ones if case is None else [case]

@@ -1,0 +1,269 @@
+"""Rulings on locked pay: `wallet case examine | rule` finds who is right, and `wallet verify` what a burn is about."""
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from typer.testing import CliRunner
+
+from contracts import calls, claims
+from contracts.ledger import Ledger
+from contracts.transactions import require_receipt
+from gradmarket.cli import app
+from gradmarket.compute.executor import Executor
+from gradmarket.demo.cheat import wrap_with_cheat
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Ruling
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.stakes import compute_accusation_event
+from gradmarket.market.terms import Address, Amount, Digest, Hash, ReplicaState, TaskState, Units
+from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.poll import hash_of
+from gradmarket.runner import Runner
+from tests.kit.desk import fund_job
+from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.worker.conftest import SPEC, MakeDesk, published_as
+from tests.worker.fake_market import PRICE, FakeMarket
+from worker import durable, wallet
+from worker.features.stakes import examine
+from worker.markets.loop import Loop
+from worker.money import known_chains
+from worker.protocol import records
+from worker.protocol.in_flight import InFlightFolder, SealedAnswer
+from worker.protocol.records import ReplicaRecord
+
+VEST, WINDOW, BOND = Units(2 * PRICE), 10 * HOUR, 5
+FOUND, ANOTHER = Digest("blake3:" + "ab" * 32), Digest("blake3:" + "cd" * 32)
+
+
+@pytest.fixture
+def judge(new_key: NewKey) -> PrivateKey:
+    return new_key()
+
+
+@pytest.fixture
+def publication(blobs: dict[Digest, bytes], judge: PrivateKey) -> Publication:
+    vesting = {"prices": 2, "window_s": WINDOW, "decide_s": HOUR, "validators": [address_of(judge)], "bond": str(BOND)}
+    return published_as(blobs, **SPEC, audit={"probability": 0.5}, vesting=vesting)
+
+
+@pytest.fixture
+def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication, judge: PrivateKey) -> OpenedJob:
+    vest = {"vest": VEST, "vest_window": WINDOW, "vest_quorum": calls.quorum_of([address_of(judge)], 1)}
+    return fund_job(ledger, new_key(), new_key(), publication, decision_window=HOUR, bond=BOND, **vest)
+
+
+@dataclass
+class BurntPay:
+    """A worker that redeemed what three answers earned, and whose last two prices a requester would burn."""
+
+    market: FakeMarket
+    url: str
+    judge: PrivateKey
+    folder: Path
+    record: ReplicaRecord
+    here: str
+    """This machine's determinism class."""
+    right: Digest
+    """What the answer's task comes to."""
+
+    @property
+    def job(self) -> OpenedJob:
+        return self.market.job
+
+    @property
+    def me(self) -> Address:
+        return wallet.load_wallet(self.folder, None).address
+
+    @property
+    def own(self) -> SealedAnswer:
+        assert self.record.prepared is not None
+        return self.record.prepared
+
+    @property
+    def unpaid(self) -> int:
+        return self.job.ledger.account(self.job.id, self.me).unpaid
+
+    def accuse(self, found: Digest) -> Hash:
+        """Accuses the worker's answer of another result than `found`."""
+        offer = digest_struct(self.job.ledger.domain(), self.record.offer)
+        event = compute_accusation_event(offer, self.own.sealed, hash_of(self.own.root), hash_of(found))
+        self.job.send(calls.accuse_vested(self.job.market, self.job.id, self.me, VEST, event))
+        return calls.vested_case_id(self.job.id, self.me, event)
+
+    def burn(self, found: Digest) -> Hash:
+        """Accuses it, and has the validator agree."""
+        case = self.accuse(found)
+        ruling = Ruling(case, Amount(VEST), True)
+        signed = sign_digest(self.judge, digest_struct(self.job.ledger.domain(), ruling))
+        self.job.send(calls.decide(self.job.market, case, True, [address_of(self.judge)], 1, [signed]))
+        return case
+
+    def publish(self, case: Hash, found: Digest | None) -> None:
+        """Shows the audit, and the worker's own answer to the task."""
+        accusation = PublishedAccusation(worker=self.me, case=case)
+        record, own = self.record, self.own
+        self.market.found = [PublishedAudit(task=str(record.lease.task), root=found, accusations=(accusation,))]
+        ballot = PublishedBallot(
+            id=record.lease.replica,
+            worker=self.me,
+            state=ReplicaState.PAYABLE,
+            wave=0,
+            sealed=own.sealed,
+            commitment_signature=own.signature,
+            salt=own.salt,
+            root=own.root,
+            determinism_class=self.here,
+        )
+        self.market.shown[str(record.lease.task)] = PublishedEvidence(
+            state=TaskState.REVOKED,
+            offer=record.lease.offer,
+            offer_digest=digest_struct(self.job.ledger.domain(), record.offer),
+            offer_signature=record.lease.signature,
+            waves=(),
+            replicas=(ballot,),
+        )
+
+    def verify(self, *words: str) -> tuple[int, set[str], dict[str, str]]:
+        """The exit code, the faults, and what is said of the burn."""
+        done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(self.folder), "--json", *words])
+        assert done.exit_code in (0, 1), done.output
+        told = [json.loads(line) for line in done.stdout.splitlines()]
+        (burnt,) = [line for line in told if line["event"] == "burnt"]
+        return done.exit_code, {line["fault"] for line in told if line["event"] == "fault"}, burnt
+
+    def as_validator(self, verb: str, case: Hash, *words: str, by: PrivateKey | None = None) -> Any:
+        """Runs `wallet case` by the validator, or `by` another key."""
+        folder = self.folder / address_of(by or self.judge)
+        durable.write_file_atomically(folder / wallet.PLAIN, (by or self.judge).to_bytes().hex().encode())
+        line = ["wallet", "case", verb, self.market.publication.job, "0x" + case.hex(), *words]
+        return CliRunner().invoke(app, [*line, "--market", self.url, "--data", str(folder), "--json"])
+
+
+MakeBurntPay = Callable[..., BurntPay]
+
+
+@pytest.fixture
+def make_burnt_pay(
+    fake_market: FakeMarket,
+    make_desk: MakeDesk,
+    runner: Runner,
+    worker_key: PrivateKey,
+    judge: PrivateKey,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> MakeBurntPay:
+    """`lies`: the worker answers otherwise than its tasks come out. Validators compute in the tests' own child."""
+    monkeypatch.setattr(examine, "Runner", lambda _settings: nullcontext(runner))
+
+    def make(lies: bool = False) -> BurntPay:
+        context = make_desk(fake_market)
+        limits = replace(context.limits, vest_s=1e9, validators=frozenset({address_of(judge)}))
+        known_chains.store_chain_facts(tmp_path, context.facts)
+        durable.write_file_atomically(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+        honest = context.bench
+        liar = Executor(runner, honest._fetcher, limits, wrap_with_cheat("sign_flip", runner.compute))
+        context = replace(context, limits=limits, bench=liar if lies else honest)
+        loop = Loop(context, InFlightFolder(tmp_path / "held"))
+        while loop.turn():
+            pass
+        (account,) = context.account_store.accounts
+        assert account.signature is not None
+        ledger, me = fake_market.job.ledger, context.address
+        require_receipt(claims.redeem(ledger, with_money(ledger, judge), account.voucher(me), account.signature))
+        assert ledger.balance(me) == PRICE
+        record, *_ = records.load_records(tmp_path, context.domain, fake_market.job.id)
+        right = blob_digest(honest.work(fake_market.publication, record.offer)[0])
+        here = runner.determinism_class()
+        return BurntPay(fake_market, str(context.settings.market), judge, tmp_path, record, here, right)
+
+    return make
+
+
+@pytest.fixture
+def burnt_pay(make_burnt_pay: MakeBurntPay) -> BurntPay:
+    return make_burnt_pay()
+
+
+def told(done: Any) -> list[tuple[str, bool | None]]:
+    assert done.exit_code == 0, done.output
+    return [(line["event"], line.get("guilty")) for line in map(json.loads, done.stdout.splitlines())]
+
+
+def test_a_validator_finds_a_lie_by_computing_its_task_and_burns_the_locked_pay(make_burnt_pay: MakeBurntPay) -> None:
+    liar = make_burnt_pay(lies=True)
+    assert liar.own.root != liar.right
+    case = liar.accuse(liar.right)
+    liar.publish(case, liar.right)
+    assert told(liar.as_validator("examine", case, "--rule")) == [("examined", True), ("decided", None)]
+    assert liar.unpaid == 0
+    again = liar.as_validator("rule", case, "--not-guilty")
+    assert (again.exit_code, "is closed" in again.stderr) == (2, True)
+    assert liar.verify()[:2] == (0, set())
+
+
+def test_a_validator_acquits_honest_work_whatever_its_requester_publishes(burnt_pay: BurntPay) -> None:
+    """The cheating twin: an auditor of the requester's own says that another root is right."""
+    assert burnt_pay.own.root == burnt_pay.right
+    case = burnt_pay.accuse(FOUND)
+    burnt_pay.publish(case, FOUND)
+    assert told(burnt_pay.as_validator("examine", case, "--rule")) == [("examined", False), ("decided", None)]
+    assert burnt_pay.unpaid == VEST
+
+
+@pytest.mark.parametrize("shown", [None, ANOTHER])
+def test_an_accusation_that_its_evidence_does_not_make_up_is_not_guilty(
+    burnt_pay: BurntPay, shown: Digest | None
+) -> None:
+    case = burnt_pay.accuse(FOUND)
+    if shown is not None:
+        burnt_pay.publish(case, shown)
+    assert told(burnt_pay.as_validator("examine", case)) == [("examined", False)]
+    assert burnt_pay.unpaid == VEST
+
+
+def test_nobody_but_the_jobs_validators_rules_on_locked_pay(burnt_pay: BurntPay, new_key: NewKey) -> None:
+    case = burnt_pay.accuse(FOUND)
+    stranger = burnt_pay.as_validator("rule", case, "--guilty", by=new_key())
+    assert (stranger.exit_code, "not one of the job's validators" in stranger.stderr) == (2, True)
+    assert told(burnt_pay.as_validator("rule", case, "--not-guilty")) == [("decided", None)]
+    assert burnt_pay.unpaid == VEST
+
+
+def test_a_burn_is_shown_by_the_audit_of_an_own_answer(burnt_pay: BurntPay) -> None:
+    case = burnt_pay.burn(FOUND)
+    burnt_pay.publish(case, FOUND)
+    code, faults, burnt = burnt_pay.verify()
+    assert (code, faults) == (0, set())
+    assert (burnt["case"], burnt["amount"], burnt["proven"]) == ("0x" + case.hex(), str(VEST), True)
+    assert f"wallet case examine {burnt_pay.market.publication.job} {burnt['case']}" in burnt["text"]
+
+
+@pytest.mark.parametrize("shown", [ANOTHER, None])
+def test_a_burn_about_another_result_than_is_published_is_named(burnt_pay: BurntPay, shown: Digest | None) -> None:
+    """The cheating twin: the validators are the requester's friends, and ruled on nothing."""
+    burnt_pay.publish(burnt_pay.burn(FOUND), shown)
+    code, faults, burnt = burnt_pay.verify()
+    assert (code, faults) == (1, {"unproven_burn"})
+    assert "IN QUESTION" in burnt["text"]
+
+
+def test_a_burn_of_an_answer_that_its_audit_confirmed_is_named(burnt_pay: BurntPay) -> None:
+    burnt_pay.publish(burnt_pay.burn(burnt_pay.right), burnt_pay.right)
+    assert burnt_pay.verify()[:2] == (1, {"unproven_burn"})
+
+
+def test_a_burn_without_a_published_audit_is_named_and_one_that_nobody_asks_about_is_in_question(
+    burnt_pay: BurntPay,
+) -> None:
+    burnt_pay.burn(FOUND)
+    assert burnt_pay.verify()[:2] == (1, {"unproven_burn"})
+    code, faults, burnt = burnt_pay.verify("--no-market")
+    assert (code, faults, burnt["proven"]) == (0, set(), False)
+    assert "IN QUESTION" in burnt["text"]
