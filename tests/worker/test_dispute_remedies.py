@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "worker/features/disputes"
-COMMANDS = ("dispute_commands", "disputed_task", "task_tracing")
+COMMANDS = ("dispute_commands", "disputed_task")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

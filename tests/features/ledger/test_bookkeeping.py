@@ -60,8 +60,9 @@ class Contract:
             case EntryKind.VOUCHERED:
                 units = min(units, self.earned[who] - self.vouchered[who])
                 self.vouchered[who] += units
-            case EntryKind.REDEEMED:
-                units = self.credited(who) - self.withdrawn[who]
+            case EntryKind.REDEEMED | EntryKind.BURNT:
+                left = self.credited(who) - self.withdrawn[who]
+                units = left if kind == EntryKind.REDEEMED else min(units, left)
                 self.withdrawn[who] += units
             case EntryKind.RELEASED:
                 units = min(units, self.reserved[who] - max(self.earned[who], self.credited(who)))
