@@ -159,4 +159,5 @@ def test_many_who_go_at_once_are_all_written_down(service: Service) -> None:
     for thread in closing:
         thread.start()
     wait_until(lambda: waiting(service, 0))
-    assert not [address for address, _ in made if asks(service, address)]
+    # the service may be writing just now that they wait, and corrects that itself
+    wait_until(lambda: not [address for address, _ in made if asks(service, address)])
