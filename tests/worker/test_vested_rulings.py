@@ -196,6 +196,16 @@ def told(done: Any) -> list[tuple[str, bool | None]]:
     return [(line["event"], line.get("guilty")) for line in map(json.loads, done.stdout.splitlines())]
 
 
+def test_a_worker_that_declines_unknown_validators_names_them_to_its_owner(
+    fake_market: FakeMarket, make_desk: MakeDesk, judge: PrivateKey, tmp_path: Path
+) -> None:
+    context = make_desk(fake_market)
+    context = replace(context, limits=replace(context.limits, vest_s=1e9))
+    Loop(context, InFlightFolder(tmp_path / "held")).turn()
+    named = f"does not name could burn its last pay ({address_of(judge)})."
+    assert named in (tmp_path / "journal").read_text()
+
+
 def test_a_validator_finds_a_lie_by_computing_its_task_and_burns_the_locked_pay(make_burnt_pay: MakeBurntPay) -> None:
     liar = make_burnt_pay(lies=True)
     assert liar.own.root != liar.right

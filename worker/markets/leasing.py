@@ -135,16 +135,23 @@ class Leasing:
         try:
             guard = self._context.why_not(lease, self._replica_files.open())
             reason = guard.value if guard is not None else None
+            named = self._name_validators(lease) if guard is Guard.UNKNOWN_VALIDATORS else ""
         except ChainUnreachable:
             raise
         except UNFIT as error:
-            reason = str(error)
-        return None if reason is None else self._decline_lease(lease, reason)
+            reason, named = str(error), ""
+        return None if reason is None else self._decline_lease(lease, reason, named)
 
-    def _decline_lease(self, lease: Lease, reason: str) -> str:
+    def _name_validators(self, lease: Lease) -> str:
+        """Returns those that the job names, for its worker's owner to look up."""
+        spec = self._context.spec(lease.job)
+        return f" ({', '.join(spec.vesting.validators)})" if spec is not None and spec.vesting is not None else ""
+
+    def _decline_lease(self, lease: Lease, reason: str, named: str = "") -> str:
         self._declined += 1
         self._pause_leasing(compute_rest(self._declined))
-        self._context.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
+        text = f"Declined {lease.task}: {reason}{named}."
+        self._context.journal.say("declined", text, replica=lease.replica, why=reason)
         return reason
 
     def _build_job_account(self, lease: Lease) -> JobAccount:
