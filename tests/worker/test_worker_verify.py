@@ -116,6 +116,29 @@ def test_a_batch_that_lacks_a_gradient_is_named(
     assert verified() == (1, {"skipped"})
 
 
+@pytest.mark.parametrize(("vouchered", "found"), [(True, (1, {"skipped"})), (False, (0, set()))])
+def test_pay_that_waits_for_a_test_is_not_called_skipped(
+    fake_market: FakeMarket,
+    worked: Callable[[], WorkerContext],
+    verified: Verified,
+    worker_key: PrivateKey,
+    monkeypatch: pytest.MonkeyPatch,
+    vouchered: bool,
+    found: tuple[int, set[str]],
+) -> None:
+    less = 0 if vouchered else fake_market.price
+    promised = lambda worker: fake_market.signed_voucher(  # noqa: E731
+        worker, max(0, fake_market.earned - less), fake_market.job.signer
+    )
+    monkeypatch.setattr(fake_market, "voucher", promised)
+    context = worked()
+    store = open_account_store(context.settings.data, context.address)
+    store.record_offer(store.accounts[0].model_copy(update={"may_wait": 1}))
+    store.keep()
+    settle(fake_market, worker_key, [0, 2])
+    assert verified() == found
+
+
 def test_a_gradient_that_the_market_forgot_is_named(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified
 ) -> None:

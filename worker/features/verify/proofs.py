@@ -123,8 +123,13 @@ def describe_burn_fault(
     return "" if burn.event in wrong else "it is about no answer in this worker's records"
 
 
-def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> Iterator[Finding]:
-    """Finds each accepted gradient in a batch and proves it under the root that the contract stores."""
+def of_batches(
+    seen: ChainHistory, me: Address, account: JobAccount, paid: Sequence[ReplicaRecord]
+) -> Iterator[Finding]:
+    """Finds each accepted gradient in a batch and proves it under the root that the contract stores.
+
+    What no voucher covers may wait for a test, and is in no batch meanwhile.
+    """
     batch_of = map_to_batches(seen, me, paid)
     for record in paid:
         price, root = record.lease.offer.price, record.root or Hash(bytes(32))
@@ -134,10 +139,13 @@ def of_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -
                 yield Finding(Fault.FALSE_ROOT, record.lease.replica, f"batch {batch_of[record.lease.replica]}")
     settled = [record for record in paid if record.lease.replica in batch_of]
     newest = max(settled, key=lambda record: record.at, default=None)
-    for record in paid:
-        if newest and record.lease.replica not in batch_of and record.at + SKIPPED_S < newest.at:
-            later = f"{newest.lease.replica} is in batch {batch_of[newest.lease.replica]}"
-            yield Finding(Fault.SKIPPED, record.lease.replica, later)
+    if newest is None:
+        return
+    left = [record for record in paid if record.lease.replica not in batch_of]
+    passed = [record for record in left if record.at + SKIPPED_S < newest.at]
+    for record in passed[min(account.may_wait, account.unpaid) :]:
+        later = f"{newest.lease.replica} is in batch {batch_of[newest.lease.replica]}"
+        yield Finding(Fault.SKIPPED, record.lease.replica, later)
 
 
 def map_to_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> dict[ReplicaId, int]:

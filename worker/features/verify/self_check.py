@@ -128,7 +128,7 @@ class SelfCheck:
         paid = [record for record in kept if record.paid]
         settled = [record for record in paid if record.at + FRESH_S < self.clock()]
         yield from proofs.of_money(account.domain, seen, me, account, settled)
-        yield from proofs.of_batches(seen, me, paid)
+        yield from proofs.of_batches(seen, me, account, paid)
 
     def _handed_over(self, account: JobAccount) -> Iterator[Finding]:
         """Finds payloads that were sent and not judged: logged at first, and a broken promise once overdue."""
