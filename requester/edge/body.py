@@ -8,7 +8,10 @@ from requester.api import problems
 
 QUERY = 2048
 """Bytes of a query string, at most: parsing thousands of names costs more than the rest of a request."""
-STREAMED = ("/v1/blobs/", "/v1/work/answers", "/v1/work/states/", "/v1/work/aggregations/", "/v1/audits/payloads/")
+STREAMED = (
+    *("/v1/blobs/", "/v1/work/answers", "/v1/work/states/", "/v1/work/aggregations/", "/v1/work/hearings"),
+    "/v1/audits/payloads/",
+)
 SHORT = {"/v1/session": 1 << 14, "/chain": 1 << 17}
 """Bytes of a body that is parsed without a token, at most: enough to sign in with, and for a batch of calls."""
 

@@ -12,6 +12,7 @@ from sqlalchemy import event
 from structlog.contextvars import get_contextvars
 
 from contracts import deployment as deployments
+from requester.api.blob_routes import OCTETS
 from requester.edge.body import STREAMED
 from requester.edge.token_first import OPEN, WRITING
 from requester.settings import RequesterSettings
@@ -51,6 +52,19 @@ def test_the_page_has_every_door_and_no_other() -> None:
 @pytest.mark.parametrize("door", ALL, ids=" ".join)
 def test_the_page_says_who_may_call_and_what_is_read_before(door: tuple[str, str]) -> None:
     assert DOORS[door][:2] == (who(*ALL[door]), read(*door))
+
+
+def test_whatever_takes_bytes_is_a_stream_that_no_limit_of_parsed_bodies_ends() -> None:
+    """Else a body of more than `max_body_bytes` is refused before its route counts it, and its price is by length."""
+    paths = json.loads((PAGES.parent / "tests" / "goldens" / "data" / "openapi.json").read_text())["paths"]
+    takes = {
+        path
+        for path, methods in paths.items()
+        for route in methods.values()
+        if isinstance(route, dict) and OCTETS in route.get("requestBody", {}).get("content", {})
+    }
+    assert len(takes) > 4
+    assert sorted(path for path in takes if not path.startswith(STREAMED)) == []
 
 
 @contextmanager

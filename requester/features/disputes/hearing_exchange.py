@@ -27,15 +27,17 @@ from requester.store.locks import lock_row
 from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
+LATE = "the answer is late"
 NOT_ASKED = "no referee asks you that: ask for the open question"
 
 
 @dataclass(frozen=True)
 class HearingDoor:
-    """What a side may bring: at most `most_bytes`, and a longer answer only as said to be so long."""
+    """What a side may bring by `until`: at most `most_bytes`, and a longer answer only as said to be so long."""
 
     task: str
     most_bytes: int
+    until: int
     may_be_longer: bool
 
 
@@ -65,7 +67,7 @@ def admit_answer(context: Context, worker: Address, said: HearingAnswer) -> Hear
     """Raises Refused or NotFound unless this worker signed an answer to the question that it is asked now."""
     with context.reading() as reader:
         row = _find_asked(context, reader, worker, said)
-        return HearingDoor(row.task_id, row.most_bytes, row.open.asked in SHOWN)
+        return HearingDoor(row.task_id, row.most_bytes, row.open.until, row.open.asked in SHOWN)
 
 
 def _find_asked(context: Context, reader: RowReader, worker: Address, said: HearingAnswer) -> TaskHearing:
@@ -75,7 +77,7 @@ def _find_asked(context: Context, reader: RowReader, worker: Address, said: Hear
     if row is None or said.side != worker or said.number != len(row.questions) - 1:
         raise NotFound(NOT_ASKED)
     if context.clock() > row.open.until:
-        raise NotFound("the answer is late")
+        raise NotFound(LATE)
     task, asked = reader.get_one(Task, row.task_id), row.open
     dispute = name_dispute(task.offer_digest, row.sides, (hash_of(row.one_root), hash_of(row.other_root)))
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, said.number)

@@ -1,5 +1,6 @@
 """Routes for workers whose answers differ from others': what a referee asks them, and to answer it."""
 
+import asyncio
 from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -21,6 +22,7 @@ router = APIRouter(prefix="/v1/work/hearings", tags=["work"])
 MOST_WAIT_S: Final = 20.0
 LOOK_S: Final = 5.0
 """Seconds after which a waiting request looks again, should a notification be lost."""
+LONGER: Final = "the answer is longer than its content-length"
 HEADERS: Final = "an answer has the headers hearing-replica, -side, -number, -said, -signature and content-length"
 
 
@@ -69,7 +71,11 @@ async def answer(context: Here, worker: Worker, request: Request) -> HearingRece
         body = None
     if body is not None:
         async with request.app.state.readers.reading(f"{worker} {said.replica}"):
-            await consume_stream(request.stream(), size, "the answer is longer than its content-length", body.extend)
+            try:
+                async with asyncio.timeout(max(0.0, door.until - context.clock())):
+                    await consume_stream(request.stream(), size, LONGER, body.extend)
+            except TimeoutError:
+                raise HTTPException(404, hearing_exchange.LATE) from None
     held = None if body is None else bytes(body)
     await run_in_threadpool(hearing_exchange.store_answer, context, worker, door, said, held, size)
     return HearingReceipt(number=said.number)

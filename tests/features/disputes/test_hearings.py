@@ -1,9 +1,12 @@
 """A job's referee hears a split vote: who loses is unpaid, silence loses in time, and where it cannot tell votes do."""
 
+import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import HTTPException, Request
 
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
@@ -20,12 +23,14 @@ from gradmarket.market.wire.poll import hash_of
 from graphdoc import tensors
 from graphdoc.encoding import canonical
 from graphdoc.tracing.packed import digest_plain_bytes
+from requester.api.payload_pieces import PieceReaders
 from requester.dataset import OURS
 from requester.exchange import outbox
-from requester.features.disputes import HearingsFeature, hearing_exchange, hearings
+from requester.features.disputes import HearingsFeature, hearing_exchange, hearing_routes, hearings
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.patience import PATIENCE_S
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -150,8 +155,8 @@ def asked_of(market: MarketFixture, worker: SimWorker) -> HearingQuestion:
     return question
 
 
-def say(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -> HearingAnswer:
-    """Answers the open question with these bytes, signed; `changes` are what a cheater says instead."""
+def sign_answer(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -> HearingAnswer:
+    """Returns an answer to the open question; `changes` are what a cheater says instead."""
     asked, offer = asked_of(market, worker), market.task().offer_digest
     dispute = name_dispute(offer, asked.sides, asked.roots)
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
@@ -163,7 +168,12 @@ def say(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -
         "said": digest_said(body),
         "signature": signature,
     }
-    said = HearingAnswer(**(fields | {"replica": asked.replica} | changes))
+    return HearingAnswer(**(fields | {"replica": asked.replica} | changes))
+
+
+def say(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -> HearingAnswer:
+    """Answers the open question with these bytes, signed; `changes` are what a cheater says instead."""
+    said = sign_answer(market, worker, body, **changes)
     door = hearing_exchange.admit_answer(market.context, worker.address, said)
     hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
     return said
@@ -272,17 +282,7 @@ def test_other_bytes_than_were_signed_are_not_taken(new_floor: NewFloor) -> None
     market = traced(new_floor)
     honest, _ = split(market)
     body = root_of(honest, 3)
-    asked = asked_of(market, honest)
-    dispute = name_dispute(market.task().offer_digest, asked.sides, asked.roots)
-    question = Question("root").digest(dispute, 0)
-    struct = DisputeAnswer(dispute, honest.address, 0, question, digest_said(body))
-    said = HearingAnswer(
-        side=honest.address,
-        number=0,
-        said=digest_said(body),
-        signature=sign_digest(honest.key, digest_struct(market.context.domain, struct)),
-        replica=asked.replica,
-    )
+    said = sign_answer(market, honest, body)
     door = hearing_exchange.admit_answer(market.context, honest.address, said)
     with pytest.raises(Refused, match="not those that were signed"):
         hearing_exchange.store_answer(market.context, honest.address, door, said, body + b"x", len(body) + 1)
@@ -290,6 +290,31 @@ def test_other_bytes_than_were_signed_are_not_taken(new_floor: NewFloor) -> None
         hearing_exchange.store_answer(market.context, honest.address, door, said, body, len(body) + 1)
     assert not door.may_be_longer
     assert door.most_bytes >= len(body)
+
+
+def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, _ = split(market)
+    asked, body = asked_of(market, honest), root_of(honest, 3)
+    said = sign_answer(market, honest, body)
+    headers = [
+        (f"hearing-{name}".encode(), str(value).encode()) for name, value in said.model_dump(mode="json").items()
+    ]
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(PATIENCE_S)
+        raise AssertionError("it is read for ever")
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/work/hearings",
+        "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        "app": SimpleNamespace(state=SimpleNamespace(readers=PieceReaders())),
+    }
+    market.clock.now = float(asked.until)
+    with pytest.raises(HTTPException, match="late"):
+        asyncio.run(hearing_routes.answer(market.context, honest.address, Request(scope, receive)))
 
 
 def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: NewFloor) -> None:
