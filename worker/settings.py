@@ -131,7 +131,8 @@ class WorkerSettings(BaseSettings):
     contest: bool = True
     """Contest accusations by itself: silence loses the stake, contesting costs gas alone."""
     vest_s: float = Field(default=7 * 86_400.0, ge=0)
-    """No work whose last pay could wait for longer, in seconds: for its window, and for a ruling of its validators."""
+    """No work whose last pay could wait for longer after its last credit, in seconds: for its window, and for a ruling
+    of its validators."""
     validators: frozenset[NamedAddress] = Field(default=frozenset(), max_length=64)
     """Whom this worker trusts to rule on its last pay where a job vests it; such a job is declined where others could
     burn it alone."""
