@@ -190,8 +190,11 @@ class Referee:
         """Returns what the operation read and gave on each side, of other classes; None of one whose bytes are too many
         here. What the first one read, both agree on; a later one read what the side's own operations gave."""
         agreed = None if self._judged else self.inputs
-        shown = {side: (each.values if agreed is None else agreed, each.results) for side, each in self._shown.items()}
-        return {side: None if None in each else each for side, each in shown.items()}
+        judged: dict[Address, tuple[Sequence[bytes], Sequence[bytes]] | None] = {}
+        for side, each in self._shown.items():
+            values = each.values if agreed is None else agreed
+            judged[side] = None if values is None or each.results is None else (values, each.results)
+        return judged
 
     def receive(self, answer: Reply, now: int) -> None:
         """Takes an answer. Raises Refused where it is late, of another, or not signed: then it counts as none.
