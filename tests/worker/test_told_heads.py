@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from gradmarket.cli import app
 from gradmarket.market.features import log
@@ -180,27 +180,58 @@ def test_a_head_that_nobody_signed_is_named(
     assert verified() == (1, {"unsigned_head"})
 
 
+def compare_observers(verified: Verified, folder: Path, happen: Callable[[], None]) -> Result:
+    """Compares what this worker was told before something happened with what another was told after it."""
+    export = folder / "theirs.json"
+    (path,) = (folder / "heads").glob("*.jsonl")
+    before = path.read_bytes()
+    happen()
+    verified()
+    path.write_bytes(path.read_bytes().removeprefix(before))
+    done = CliRunner().invoke(app, ["wallet", "heads", "export", str(export), "--data", str(folder)])
+    assert done.exit_code == 0, done.output
+    path.write_bytes(before)
+    return CliRunner().invoke(app, ["wallet", "heads", "compare", str(export), "--data", str(folder)])
+
+
 @pytest.mark.parametrize("lie", [None, tell_other_leaves, begin_anew_unadmitted])
 def test_two_observers_find_two_histories_by_one_command(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None] | None
 ) -> None:
     """The other observer was told the same log later on, or another one."""
-    export = tmp_path / "theirs.json"
-    mine = (tmp_path / "heads").glob("*.jsonl")
-    (path,) = mine
-    before = path.read_bytes()
-    if lie is not None:
-        lie(logging_market)
-    verified()
-    theirs = path.read_bytes().removeprefix(before)
-    path.write_bytes(theirs)
-    done = CliRunner().invoke(app, ["wallet", "heads", "export", str(export), "--data", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    path.write_bytes(before)
-    compared = CliRunner().invoke(app, ["wallet", "heads", "compare", str(export), "--data", str(tmp_path)])
+    compared = compare_observers(verified, tmp_path, lambda: None if lie is None else lie(logging_market))
     assert compared.exit_code == int(lie is not None), compared.output
     assert ("one history each" in compared.output) is (lie is None)
     assert ("Both are signed" in compared.output) is (lie is not None)
+
+
+@pytest.mark.parametrize("size", ["fewer leaves", "as many", "more"])
+def test_two_observers_do_not_convict_a_service_that_admits_a_restore_between_them(
+    logging_market: FakeMarket, verified: Verified, tmp_path: Path, size: str
+) -> None:
+    def restore() -> None:
+        for name in "cdef":
+            del logging_market.logged[name]
+        admit_restore(logging_market, compute_soon())
+        grow(logging_market, *{"fewer leaves": [], "as many": [b"g"], "more": [b"g", b"h", b"i"]}[size])
+
+    compared = compare_observers(verified, tmp_path, restore)
+    assert compared.exit_code == 0, compared.output
+    assert "was restored" in compared.output
+    assert "Both are signed" not in compared.output
+
+
+def test_a_market_that_is_silent_leaves_the_comparison_open(
+    logging_market: FakeMarket, verified: Verified, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall_silent() -> None:
+        verified()
+        monkeypatch.setattr(FakeMarket, "published_head", lambda _self: 1 / 0)
+
+    compared = compare_observers(verified, tmp_path, fall_silent)
+    assert compared.exit_code == 0, compared.output
+    assert "one history each" not in compared.output
+    assert "1 of them only by heads of one size" in compared.output
 
 
 def test_what_is_no_file_of_heads_is_refused(logging_market: FakeMarket, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,6 +16,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts import events
+from contracts.log_heads import fetch_head_times, fetch_heads
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features import log
 from gradmarket.market.fields import HashField
@@ -24,7 +26,7 @@ from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.user_files import check_writable
 from worker import wallet
 from worker.features.verify import told_heads
-from worker.features.verify.told_heads import ToldHead
+from worker.features.verify.told_heads import HeadCheck, ToldHead
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.account_store import JobAccount
@@ -113,19 +115,28 @@ def compare_command(
     by_job = defaultdict[tuple[Hash, int], list[ToldHead]](list)
     for job in theirs.jobs:
         by_job[job.instance, job.chain_job] += job.heads
-    forks, shared = 0, 0
+    forks, shared, partly = 0, 0, 0
     for account, mine in _list_observed(settings):
         others = by_job.get((mine.instance, mine.chain_job), [])
         if not others:
             continue
         shared += 1
-        for fork in _compare_job(settings, account, mine, others, journal):
+        found, whole = _compare_job(settings, account, mine, others, journal)
+        partly += not whole
+        for fork in found:
             forks += 1
             both = [one.model_dump(mode="json") for one in (fork.one, fork.other)]
             text = f"{account.job}: {fork.why}. Both are signed: keep this file and {file}."
             journal.say("fork", text, job=account.job, heads=both)
-    said = f"{shared} jobs in common: {'one history each' if not forks else f'{forks} forks'}."
-    journal.say("compared", said if shared else "No job in common: nothing is compared.", jobs=shared, forks=forks)
+    seen = f"{forks} forks" if forks else f"no fork, {partly} of them only by heads of one size"
+    said = f"{shared} jobs in common: {seen if forks or partly else 'one history each'}."
+    journal.say(
+        "compared",
+        said if shared else "No job in common: nothing is compared.",
+        jobs=shared,
+        forks=forks,
+        partly=partly,
+    )
     raise typer.Exit(1 if forks else 0)
 
 
@@ -152,27 +163,44 @@ def _list_observed(settings: WorkerSettings) -> Iterator[tuple[JobAccount, Obser
 
 def _compare_job(
     settings: WorkerSettings, account: JobAccount, mine: ObservedJob, others: Sequence[ToldHead], journal: Journal
-) -> Iterator[HeadFork]:
-    """Heads of one size need no market; it proves what connects others, and says so where it does not answer."""
+) -> tuple[list[HeadFork], bool]:
+    """Returns the forks that no restore admits, and whether heads of several sizes were compared.
+
+    Heads of one size need no market; it proves what connects others, and a restore.
+    """
     heads = [*mine.heads, *others]
     facts = known_chains.load_chain_facts(settings.data, Hash(account.instance))
-    signer = events.opened_job(ledger_of(settings.node, facts), account.chain_job).signer
+    ledger = ledger_of(settings.node, facts)
+    signer = events.opened_job(ledger, account.chain_job).signer
     until = time.monotonic() + MARKET_S
     market = MarketClient(mine.heads[-1].market, lambda _seconds: time.monotonic() < until)
+    path = told_heads.file_of(settings.data, Hash(account.instance), account.chain_job)
+    carried = partial(fetch_heads, ledger, account.chain_job), partial(fetch_head_times, ledger, account.chain_job)
+    check = HeadCheck(market, JobId(account.job), account.domain, signer, path, *carried, time.time)
+    shown = 0
 
     def prove(small: int, large: int) -> Sequence[bytes] | None:
-        proof = market.prove_prefix(JobId(account.job), small, large)
+        proof = market.prove_prefix(JobId(account.job), small, large) if large <= shown else None
         return None if proof is None else proof.path
 
+    forks = list[HeadFork]()
     try:
-        yield from find_forks(heads, account.domain, signer, prove)
+        told = market.log(JobId(account.job))
+        shown = 0 if told is None else told.size
+        for fork in find_forks(heads, account.domain, signer, prove):
+            if restores := check.find_restores([fork.one, fork.other]):
+                text = f"{account.job}: its service was restored, as leaf {restores[0].number} of its log admits."
+                journal.say("restored", text, job=account.job)
+            else:
+                forks.append(fork)
     except MarketError as error:
-        equal = [one for one in find_forks(heads, account.domain, signer, lambda _small, _large: ()) if _is_alike(one)]
         text = f"{account.job}: its market does not answer, so only heads of one size are compared: {error}"
         journal.say("market_silent", text, job=account.job)
-        yield from equal
+        alike = [one for one in find_forks(heads, account.domain, signer, lambda _small, _large: ()) if _is_alike(one)]
+        return [*forks, *(one for one in alike if one not in forks)], False
     finally:
         market.close()
+    return forks, True
 
 
 def _is_alike(fork: HeadFork) -> bool:

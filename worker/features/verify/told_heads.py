@@ -5,7 +5,7 @@ connects are evidence for anybody (features.log.find_signed_fork).
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -106,6 +106,17 @@ class HeadCheck:
             yield from self._judge_fork(why, old, at, shown, leaves)
         if not told or told[-1].head != shown:
             store_told_head(self.path, ToldHead(at=self.clock(), market=self.market.origin, head=shown))
+
+    def find_restores(self, heads: Iterable[ToldHead]) -> list[PublishedRestart]:
+        """Returns the restores by which the log that is shown now admits the loss of each of these heads that it does
+        not begin with; none where it has them all, or one is not admitted. Raises MarketError."""
+        shown = self.market.log(self.job)
+        if shown is None or not is_signed_by(self.domain, shown.struct(), shown.signature, self.signer):
+            return []
+        lost = [one for one in heads if self._find_fork(one.head.struct(), shown)]
+        leaves = list(self.market.leaves(self.job, shown.size)) if lost else []
+        admitted = [self._find_admission(leaves, one.head.struct(), one.at, shown) for one in lost]
+        return [] if None in admitted else [one for one in admitted if one is not None]
 
     def _find_fork(self, old: LogHead, shown: PublishedHead) -> str:
         new = shown.struct()
