@@ -275,7 +275,7 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
         return answer_until_ruled(transport, liar, lambda _text: None)
 
 
-RELAYED = "the relay reads no byte that is unsigned, too long or of another's turn; the griefer loses as any liar"
+RELAYED = "the relay refuses what is unsigned, too long or of another's turn; the griefer loses as any liar"
 HEARD = "the job's referee finds the liar wrong at its lie: the honest answer is paid, the lie is not"
 REFEREED = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
 
