@@ -1,9 +1,12 @@
 """Units, what is reserved ahead, and conservation."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.artifact import load_artifact
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.payment import AccountStanding, top_up
@@ -22,6 +25,17 @@ def test_a_price_is_a_whole_number_of_units_within_the_packed_field() -> None:
         payment.in_units("price", Amount(10**15 + 1), Amount(10**9))
     with pytest.raises(JobRefused, match="more than"):
         payment.in_units("price", Amount(2**48), Amount(1), payment.MAX_PRICE)
+
+
+def test_one_worker_may_earn_a_job_s_whole_budget() -> None:
+    """A reservation or batch beyond its account's members would be refused with those of all others in it."""
+    abi: Any = load_artifact("GradMarket").abi
+    (account,) = (one for one in abi if one.get("name") == "account")
+    members = {one["name"]: int(one["type"].removeprefix("uint")) for one in account["outputs"][0]["components"]}
+    most = 2 ** members["reserved"] - 1
+    assert payment.in_units("budget", Amount(most), Amount(1)) == most
+    with pytest.raises(JobRefused, match="budget: more than"):
+        payment.in_units("budget", Amount(most + 1), Amount(1))
 
 
 units = st.integers(0, 10**12).map(Units)

@@ -16,10 +16,10 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.terms import Amount, Units
 
 UNIT_DECIMALS: Final = 9
-"""The job's unit is 10^-9 of a token, so that prices fit six bytes and a uint64 ledger holds 18 billion tokens."""
+"""The job's unit is 10^-9 of a token, so that prices fit six bytes and an account holds 72 million tokens."""
 MAX_PRICE: Final = 2**48 - 1
-MAX_UNITS: Final = 2**63 - 1
-"""Half of the contract's uint64: the database holds signed 64-bit integers."""
+MAX_UNITS: Final = 2**56 - 1
+"""What an account of the contract holds: one worker may earn a job's whole budget, and no reservation is refused."""
 
 
 def unit_of(decimals: int) -> Amount:
