@@ -76,7 +76,7 @@ class VestView(BaseModel):
         """Returns the vest in a sentence."""
         amounts = {"accused": self.accused, "burnt": self.burnt}
         came = [f"{name} {token.text(amount)}" for name, amount in amounts.items() if int(amount)]
-        came += [f"{self.failed} accusations failed"] if self.failed else []
+        came += [f"accusations that failed: {self.failed}"] if self.failed else []
         waits = f"{token.text(self.locked)} of each worker's pay at most, {self.window_s / 3600:.3g} h after its last"
         return "; ".join([f"{waits} credit", *came])
 

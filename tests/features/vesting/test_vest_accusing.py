@@ -155,7 +155,7 @@ def test_an_acquittal_costs_the_requester_its_bond_and_the_worker_nothing(court:
     told = court.told()
     assert (told.accused, told.burnt, told.failed) == ("0", "0", 1)
     assert told.text(TokenUnit("GRAD", 0)) == (
-        f"{LOCKED} GRAD of each worker's pay at most, 4 h after its last credit; 1 accusations failed"
+        f"{LOCKED} GRAD of each worker's pay at most, 4 h after its last credit; accusations that failed: 1"
     )
     court.passes(WINDOW + 1)
     assert court.collects() == EARNED * PRICE
