@@ -73,6 +73,10 @@ class HearingMarket:
     referees: dict[ReplicaId, Referee] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Also anew, as a service that was restored."""
         lie = lie_about("call", "backward")
         self.liar, self.course = side_of(LIAR, task(), lie.trace), PlanCourse(task().operations.plan)
         for name, offer in self.offers.items():
@@ -172,3 +176,13 @@ def test_a_worker_that_is_started_anew_goes_on_with_its_hearing(tmp_path: Path) 
         if market.hearings(0.0).questions:
             open_hearings(market, tmp_path).turn(0.0)
     play(market, open_hearings(market, tmp_path))
+
+
+@pytest.mark.parametrize("answered", [1, 4, 7])
+def test_a_service_that_was_restored_may_ask_from_an_earlier_question_on(tmp_path: Path, answered: int) -> None:
+    market = HearingMarket(offers(1))
+    own = open_hearings(market, tmp_path)
+    for _ in range(answered):
+        own.turn(0.0)
+    market.begin()
+    play(market, own)

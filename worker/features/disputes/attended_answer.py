@@ -11,11 +11,11 @@ from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQue
 from gradmarket.market.features.disputes.questions import Question, Reply
 from gradmarket.market.features.disputes.referee import Course, CourseOperation
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.hearing_messages import MOST_SAID
 from worker import durable
 
 MOST_HEARINGS: Final = 16
 """Hearings of one answer in which this worker takes part: a market may not have it computed again for ever."""
-BEFORE_PARTS: Final = ("root", "part")
 
 
 class OpenedCourse(Course, Protocol):
@@ -65,42 +65,47 @@ class LentCourse:
 
 @dataclass
 class AttendedAnswer:
-    """`parts_file` has which part each hearing is about, once that was asked: a restarted worker goes on there."""
+    """`parts_file` has which part each hearing is about, and by which question: a restarted worker goes on there.
+
+    A question may come again, since its answer was lost, or its service was restored: what was said is said again.
+    """
 
     build_side: Callable[[], CarefulSide]
     parts_file: Path
     _sides: dict[Hash, CarefulSide] = field(default_factory=dict)
     """By the hearing's name."""
-    _last: tuple[tuple[Hash, int, Question], Reply] | None = None
-    """What was answered last, for a question that comes again since its answer was lost."""
+    _begun: int = 0
+    _said: dict[tuple[Hash, int, Question], Reply] = field(default_factory=dict)
+    """All short answers, and the last one."""
 
     def answer(self, put: PutQuestion) -> Reply:
         """Raises Refused where the question is none of its hearing's, or its hearings are too many."""
         fresh = self.build_side()
         name = fresh.name_dispute(put.sides, put.roots)
         asked = name, put.number, put.question
-        if self._last is not None and self._last[0] == asked:
-            return self._last[1]
-        if name not in self._sides:
-            self._begin(name, fresh, put.question)
+        if asked in self._said:
+            return self._said[asked]
+        if name not in self._sides or put.number <= self._sides[name].last:
+            self._begin(name, fresh, put)
         reply = self._sides[name].answer(put)
         if put.question.asked == "part":
-            parts = self._read_parts() | {name.hex(): put.question.place}
+            parts = self._read_parts() | {name.hex(): (put.number, put.question.place)}
             durable.write_file_atomically(self.parts_file, json.dumps(parts).encode(), synced=False)
-        self._last = asked, reply
+        self._said = {key: one for key, one in self._said.items() if len(one.said) <= MOST_SAID} | {asked: reply}
         return reply
 
-    def _begin(self, name: Hash, side: CarefulSide, question: Question) -> None:
-        if len(self._sides) == MOST_HEARINGS:
+    def _begin(self, name: Hash, side: CarefulSide, put: PutQuestion) -> None:
+        if self._begun == MOST_HEARINGS:
             raise Refused(f"the market has had {MOST_HEARINGS} hearings about one answer")
-        part = self._read_parts().get(name.hex())
-        if part is not None and question.asked not in BEFORE_PARTS:
+        number, part = self._read_parts().get(name.hex(), (put.number, 0))
+        if put.number > number:
             side.resume(part)
         self._sides[name] = side
+        self._begun += 1
 
-    def _read_parts(self) -> dict[str, int]:
+    def _read_parts(self) -> dict[str, tuple[int, int]]:
         try:
-            parts: dict[str, int] = json.loads(self.parts_file.read_bytes())
+            parts: dict[str, tuple[int, int]] = json.loads(self.parts_file.read_bytes())
         except (FileNotFoundError, ValueError):  # none yet, or cut short by a power cut
             return {}
         return parts
