@@ -13,6 +13,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, ReplicaId, Units
 from tests.onchain import HOUR, NewKey
 from tests.worker.test_refused_payments import Till, warp
+from worker.money.chain_view import ChainView
 
 VEST, WINDOW_S = 16, 300
 EVENT = Hash(b"\x0e" * 32)
@@ -53,6 +54,17 @@ def test_what_was_burnt_is_not_called_redeemed(vesting: Till, validator: Private
     assert (vesting.has, vesting.account.received, vesting.account.redeemable) == (40 - 10, 40 - 10, 0)
     told = [line for line in vesting.said.getvalue().splitlines() if '"event": "redeemed"' in line]
     assert [int(line.split('"amount": "')[1].split('"')[0]) for line in told] == [40 - VEST, VEST - 10]
+
+
+def test_accused_pay_is_said_to_wait_for_its_validators(vesting: Till) -> None:
+    vesting.redeemer.redeem(vesting.account)
+    warp(vesting, WINDOW_S - 10)
+    vesting.job.send(calls.accuse_vested(vesting.job.market, vesting.job.id, vesting.worker, Units(10), EVENT))
+    warp(vesting, 20)
+    vesting.redeemer._chain_view = ChainView(vesting.ledger, vesting.worker)  # what it saw before is a moment old
+    assert vesting.redeemer.redeem(vesting.account)
+    assert vesting.has == 40 - 10
+    assert "is locked until its validators rule" in vesting.said.getvalue()
 
 
 @pytest.fixture

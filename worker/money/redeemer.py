@@ -145,8 +145,9 @@ class Redeemer:
             self._describe_lock(account, onchain)
 
     def _describe_lock(self, account: JobAccount, onchain: AccountOnChain) -> None:
-        job = self._chain_view.ledger.job(account.chain_job)
-        until = f"{datetime.fromtimestamp(onchain.credited_at + job.vest_window, UTC):%Y-%m-%d %H:%M} UTC"
+        end = onchain.credited_at + self._chain_view.ledger.job(account.chain_job).vest_window
+        accused = self._chain_view.now() > end
+        until = "its validators rule" if accused else f"{datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M} UTC"
         amount = self._money.text(convert_to_amount(onchain.unpaid, account))
         text = f"{amount} of {account.job} is locked until {until}: its last pay vests, and is collected then."
         self._journal.once("pay_locked", text, job=account.job)

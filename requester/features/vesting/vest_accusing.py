@@ -7,10 +7,11 @@ The stage of a case is read from the chain each time, as for stakes (requester.f
     closed  recorded, and a bond that came back is withdrawn from the stake
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from contracts import calls, stakes
-from contracts.stakes import CaseStage
+from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.features.vesting.pay_lock import PayLock
 from gradmarket.market.terms import AccusationState, Address, Units
 from requester.chain.chain_context import ChainContext, TransactionKind
@@ -27,15 +28,18 @@ def advance_vest_accusations(chain: ChainContext) -> bool:
     """Advances every accusation of locked pay that is not over by one step; returns whether any moved."""
     with chain.reading() as reader:
         waiting = accusations.open_ones(reader, lambda spec: spec.vesting is not None)
-    under_way = [row for _, row in waiting if row.state == RULED_ON]
-    return sum(_advance_vest_accusation(chain, job, row, under_way) for job, row in waiting) > 0
+    cases = [stakes.case(chain.ledger, row.case) for _, row in waiting]
+    under_way = [case for case in cases if case.stage == CaseStage.VESTED]
+    seen = zip(waiting, cases, strict=True)
+    return sum(_advance_vest_accusation(chain, job, row, case, under_way) for (job, row), case in seen) > 0
 
 
-def _advance_vest_accusation(chain: ChainContext, job: Job, row: Accusation, under_way: list[Accusation]) -> bool:
-    case = stakes.case(chain.ledger, row.case)
+def _advance_vest_accusation(
+    chain: ChainContext, job: Job, row: Accusation, case: OnChainCase, under_way: Sequence[OnChainCase]
+) -> bool:
     if case.stage == CaseStage.NONE:
-        mine = [one for one in under_way if (one.job_id, one.worker) == (row.job_id, row.worker)]
-        return _post_vest_accusation(chain, job, row, Units(sum(int(one.amount) for one in mine) // int(job.unit)))
+        mine = [one.amount for one in under_way if (one.job, one.worker) == (job.chain_job, row.worker)]
+        return _post_vest_accusation(chain, job, row, Units(sum(mine) // int(job.unit)))
     if case.stage == CaseStage.CLOSED:
         return end_case(chain, job, row, case)
     moved = store_case_state(chain, row, RULED_ON, case)

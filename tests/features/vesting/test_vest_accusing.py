@@ -19,7 +19,7 @@ from requester.features.ledger import statement
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.features.vesting import VestingFeature
-from requester.store.tables import Job, Replica, Task, Transaction
+from requester.store.tables import Job, JobEvent, Replica, Task, Transaction
 from tests.chain.chain_fixture import PRICE, ChainFixture
 from tests.onchain import HOUR, NewKey, with_money
 
@@ -61,15 +61,15 @@ class VestCourt:
         payer = with_money(self.chain_fixture.ledger, self.judge)
         self.send(payer, calls.redeem(self.market, voucher, signature))
 
-    def audit_fails(self) -> None:
-        """As audits.audit does."""
+    def audit_fails(self, tasks: int = 1) -> None:
+        """As audits.audit does, of so many tasks."""
         with self.chain_fixture.chain.begin() as work:
-            task = work.session.scalars(select(Task).where(Task.job_id == self.job)).first()
-            assert task is not None
-            replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
-            replica.sealed, replica.root = Hash(b"\x01" * 32), WRONG
             job, now = work.get_one(Job, self.job), self.chain_fixture.clock()
-            accusations.create_accusations(work, job, task, [replica], RIGHT, now, calls.vested_case_id)
+            rows = select(Task).where(Task.job_id == self.job).order_by(Task.id).limit(tasks)
+            for task in work.session.scalars(rows).all():
+                replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
+                replica.sealed, replica.root = Hash(b"\x01" * 32), WRONG
+                accusations.create_accusations(work, job, task, [replica], RIGHT, now, calls.vested_case_id)
         self.chain_fixture.settle_down()
 
     def accusation(self) -> Accusation:
@@ -144,6 +144,16 @@ def test_a_ruling_burns_what_is_locked_and_the_books_balance(court: VestCourt) -
     entries = statement.list_ledger_entries(court.chain_fixture.ledger, promised, figures.block.number, figures)  # type: ignore[union-attr]
     assert statement.compare_with_contract(entries, figures) == []
     assert [(str(one.kind), one.units) for one in entries if one.kind == "burnt"] == [("burnt", LOCKED)]
+
+
+def test_a_second_fault_waits_for_pay_that_no_case_claims(court: VestCourt) -> None:
+    court.works()
+    court.audit_fails(tasks=2)
+    with court.chain_fixture.chain.reading() as reader:
+        first, second = reader.session.scalars(select(Accusation).order_by(Accusation.state)).all()
+    assert (first.state, second.state) == (AccusationState.CONTESTED, AccusationState.DUE)
+    assert len(court.sent("accuse")) == 1
+    assert court.chain_fixture.all(JobEvent, JobEvent.kind == "accuse_refused") == []
 
 
 def test_an_acquittal_costs_the_requester_its_bond_and_the_worker_nothing(court: VestCourt) -> None:
