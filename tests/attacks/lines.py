@@ -90,6 +90,7 @@ LINES: Final = (
     "a barred wallet under another payout",
     "Sybil classes",
     "free identities",
+    "two of three votes where no auditor is",
     "a stake under other terms than published",
     "an accusation of what never was",
     "slow sign-in letters",

@@ -1,12 +1,20 @@
 """Identities that cost one sign-in, in a job of `proven`: what they are paid, and what is wrong at the end."""
 
+import sqlite3
+import time
+
+from gradmarket.market.rules import classes
 from tests.attacks.audits import Auditor, finish
 from tests.attacks.registry import attack
-from tests.attacks.scene import Scene
+from tests.attacks.scene import PRICE, UNIT, Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
+from tests.attacks.seats import replicas
 from tests.kit.behaviour import HONEST, TRIPLED
+from tests.patience import PATIENCE_S
 
 PROVEN = {"name": "proven"}
 GREEDY = 20
+CERTAIN = 1.0 - 1e-9
 
 
 @attack(
@@ -42,3 +50,41 @@ def a_class_of_which_no_auditor_is(scene: Scene) -> str:
     finish(job, auditor, *made_up, honest)
     leases, paid = sum(len(one.held) for one in made_up), sum(job.paid(one) for one in made_up)
     return f"leases of a made-up class {leases}, paid {paid}; {job.seen(honest=honest)}"
+
+
+@attack(
+    "two of three votes where no auditor is",
+    "a fourth seat: yes; liars paid 0; parameters are honest ones': yes; finished; books balanced",
+    alone=True,
+)
+def two_proven_ones_lie_where_nobody_audits(scene: Scene) -> str:
+    """Two of three equal lies would win a plain vote; a fourth seat, which no offer shows, asks for unanimity.
+
+    They come once the four honest ones have money set aside, which is what makes a fourth seat possible.
+    """
+    rounds, budget = 4, str(100 * PRICE * UNIT)
+    right = scene.clean(rounds)
+    job = scene.post(replication=PROVEN | {"audit": CERTAIN}, rounds=rounds, budget=budget)
+    team = job.team(TRIPLED, TRIPLED, *[HONEST] * 4)
+    for one in team:
+        one.determinism_class = "audited by nobody"
+    age_job_and_prove(scene, job, team)
+    job.play(*team[2:], done=lambda: job.told()["round"] is not None)
+    job.play(*team)
+    seats = max(map(len, replicas(job)))
+    paid = sum(job.paid(liar) for liar in team[:2])
+    same = "yes" if job.told()["parameters"] == right else "no"
+    told = f"a fourth seat: {'yes' if seats > 3 else 'no'}; liars paid {paid}; parameters are honest ones': {same}"
+    return f"{told}; {job.told()['state']}; {job.balanced()}"
+
+
+def age_job_and_prove(scene: Scene, job: Posted, team: list[ScriptedWorker]) -> None:
+    """As passed audits of this requester leave their records, and once its tasks waited for who has an auditor."""
+    with sqlite3.connect(scene.market.data / "gradmarket.sqlite", timeout=PATIENCE_S) as database:
+        database.executemany(
+            "INSERT INTO reputations (operator, determinism_class, evidence, paid, computed, at, passed, failed)"
+            " VALUES (?, ?, 16.0, 1e30, 1e30, ?, 16, 0)",
+            [(one.address, one.determinism_class, time.time()) for one in team],
+        )
+        waited = (2 * classes.UNAUDITED_S, job.id)
+        database.execute("UPDATE tasks SET created_at = created_at - ? WHERE job_id = ?", waited)
