@@ -39,7 +39,8 @@ def test_one_honest_worker_has_its_answer_stand_against_any_colluders(seed: int)
 
 def test_where_nobody_can_be_told_wrong_each_pair_is_heard_once_and_none_stands_alone() -> None:
     answers = {ANN: RIGHT, BEN: WRONG, CEM: RIGHT}
-    heard = [Heard((ANN, BEN), ()), Heard((BEN, CEM), ())]
+    heard = [Heard((ANN, BEN), (), (RIGHT, WRONG)), Heard((BEN, CEM), ())]
+    assert list(find_heard_faults(answers, heard)) == []
     assert choose_sides(answers, heard) is None
     assert find_standing_root(answers, heard) is None
     assert list_standing(answers, heard) == [ANN, BEN, CEM]
@@ -53,6 +54,8 @@ def test_where_nobody_can_be_told_wrong_each_pair_is_heard_once_and_none_stands_
         ([Heard((ANN, BEN), [BEN]), Heard((BEN, CEM), [CEM])], "one of them was out"),
         ([Heard((ANN, BEN), []), Heard((BEN, ANN), [ANN])], "heard before"),
         ([Heard((ANN, BEN), [CEM])], "another loser"),
+        ([Heard((ANN, BEN), [ANN], (OTHER, WRONG))], "other answers than they gave"),
+        ([Heard((ANN, BEN), [ANN], (WRONG, RIGHT))], "other answers than they gave"),
     ],
 )
 def test_hearings_that_are_none_of_the_tasks_are_found(heard: list[Heard], said: str) -> None:

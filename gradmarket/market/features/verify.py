@@ -69,8 +69,8 @@ class VerdictCase:
 
     @cached_property
     def heard(self) -> list[refereed.Heard]:
-        rulings = ((one.sides, one.ruling) for one in self.evidence.hearings or ())
-        return [refereed.Heard(sides, ruling.wrong) for sides, ruling in rulings if ruling is not None]
+        ended = ((one, one.ruling) for one in self.evidence.hearings or ())
+        return [refereed.Heard(one.sides, ruling.wrong, one.roots) for one, ruling in ended if ruling is not None]
 
     @cached_property
     def agreeing(self) -> frozenset[ReplicaId]:

@@ -13,10 +13,14 @@ from gradmarket.market.terms import Address, Digest
 
 
 class Heard(NamedTuple):
-    """A hearing that is over: both sides, and which of them lost; nobody where the referee could not tell."""
+    """A hearing that is over: both sides, and which of them lost; nobody where the referee could not tell.
+
+    `roots`: of the answers that it was about, where that is to be checked.
+    """
 
     sides: tuple[Address, Address]
     wrong: Collection[Address]
+    roots: tuple[Digest, Digest] | None = None
 
 
 def find_standing_root(answers: Mapping[Address, Digest], heard: Iterable[Heard]) -> Digest | None:
@@ -40,12 +44,14 @@ def choose_sides(answers: Mapping[Address, Digest], heard: Collection[Heard]) ->
 
 
 def find_heard_faults(answers: Mapping[Address, Digest], heard: Iterable[Heard]) -> Iterator[str]:
-    """Finds hearings that are none of the task's: of others, of equal answers, of one that was out, or held twice."""
+    """Finds hearings that are none of the task's: of others, of equal or other answers, of one out, or held twice."""
     before, out = set[frozenset[Address]](), set[Address]()
     for each in heard:
         one, other = each.sides
         if one not in answers or other not in answers or answers[one] == answers[other]:
             yield f"{one} and {other} did not answer it differently, and were heard"
+        elif each.roots not in (None, (answers[one], answers[other])):
+            yield f"{one} and {other} were heard about other answers than they gave"
         if out & {one, other} or frozenset(each.sides) in before:
             yield f"{one} and {other} were heard, and one of them was out, or both were heard before"
         if not set(each.wrong) <= {one, other}:
