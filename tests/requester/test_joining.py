@@ -8,7 +8,9 @@ from sqlalchemy import inspect
 
 from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.market.wire.poll import LeaseReturn
+from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.store import jobs, newcomers, reputations, seats, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
@@ -220,6 +222,7 @@ def test_a_newcomer_is_told_its_place_and_when_it_may_expect_its_pay(new_floor: 
 def test_a_newcomer_is_told_whose_left_place_keeps_it_waiting_and_how_long(
     new_floor: NewFloor, network: str, whose: str
 ) -> None:
+    """The place lapsed, or was given back as failed."""
     market, _ = open_proven(new_floor, rounds=40)
     proven, leaver = list(market.workers), join(market, "its own")
     for _ in range(60):
@@ -231,6 +234,12 @@ def test_a_newcomer_is_told_whose_left_place_keeps_it_waiting_and_how_long(
             worker.turn()
         market.lapse(2.0)
     (place,) = market.replicas(leaver)
+    if whose != "it left":
+        lease = next(iter(leaver.held.values())).lease
+        fault = StepFault(kind=FaultKind.LINK_FAILED, partition="train-0")
+        returned = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=True, reason="", fault=fault)
+        leaver.say(given_up=[returned])
+        assert market.replica(leaver).state == ReplicaState.ERROR
     market.lapse(DEADLINES["lease_s"] + 1.0)
     market.lapse(rule.FIRST_REST_S + 1.0)
     waiting = leaver if whose == "it left" else join(market, network)
