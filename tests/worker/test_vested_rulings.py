@@ -130,7 +130,7 @@ class BurntPay:
             replicas=(ballot,),
         )
 
-    def verify(self, *words: str) -> tuple[int, set[str], dict[str, str]]:
+    def verify(self, *words: str) -> tuple[int, set[str], dict[str, Any]]:
         """The exit code, the faults, and what is said of the burn."""
         done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(self.folder), "--json", *words])
         assert done.exit_code in (0, 1), done.output
