@@ -9,15 +9,17 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.hearing import judge_operation
+from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
 from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, split_parts
-from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.referee import BEFORE, Referee, Terms
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
+from gradmarket.market.features.disputes.traced.run import TaskTrace
 from gradmarket.market.merkle import MerkleTree
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
-from tests.kit.disputes import ANSWER_S, HONEST, LIAR, Lie, asking, hear, side_of, tell_lie, terms_of
+from graphdoc.tracing.values import Traced, compute_digest
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, hear, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 
@@ -251,3 +253,31 @@ def test_the_first_answer_shows_the_root_and_the_last_leaf() -> None:
     root, leaf, _path = split_parts(side.say(PlanCourse(here.operations.plan), Question("root")), 3)
     assert root == MerkleTree(here.trace.checkpoints).root
     assert leaf == here.trace.checkpoints[-1] == here.trace.leaves[-1]
+
+
+def test_two_liars_that_agree_on_a_checkpoint_without_digests_lose_and_stop_nothing() -> None:
+    """They differ in an entry that the part only hands on: it is looked up in the checkpoint before."""
+    plan, honest = task().operations.plan, task().trace
+    course = PlanCourse(plan)
+    part, entry = next(
+        (part, entry)
+        for part in range(1, course.parts - 1)
+        for entry, (place, _) in enumerate(course.describe(part, course.count(part) - 1).values)
+        if place == BEFORE
+    )
+    digests = bytearray(honest.checkpoints[part])
+    digests[32 * entry] ^= 1
+    kept = [*honest.checkpoints[: part - 1], b""]
+    other = bytes([honest.root[0] ^ 1]) + honest.root[1:]
+    first = TaskTrace([*kept, *honest.checkpoints[part:]], honest.leaves, {}, honest.root)
+    ends = [*honest.checkpoints[part + 1 : -1], compute_digest(Traced(other))]
+    second = TaskTrace([*kept, bytes(digests), *ends], honest.leaves, {}, other)
+    terms = Terms(
+        DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), (Hash(first.root), Hash(second.root)), ANSWER_S, 2**24
+    )
+    referee = Referee(terms, course, 0)
+    sides = side_of(HONEST, task(), first), side_of(LIAR, task(), second)
+    asks = {side.address: asking(side, course, terms) for side in sides}
+    verdict = hear_dispute(referee, asks, partial(redo_operation, task().operations), lambda: 0)
+    assert verdict.wrong
+    assert "digests" in verdict.why

@@ -391,6 +391,8 @@ class Referee:
         for number, data, path in zip(operation.reads, parts[::2], parts[1::2], strict=True):
             if not is_included(data, number, count, split_hashes(path), shown.root):
                 raise Refused(f"{self._describe(number).name} is not in its tree as it says")
+            if len(data) != HASH_BYTES * self._describe(number).results:  # two liars may agree on it
+                raise Refused(f"{self._describe(number).name} has another number of digests")
         leaves = [split_hashes(data) for data in parts[::2]]
         shown.leaf = own
         if self._part is None:
