@@ -111,11 +111,11 @@ def list_heard(rows: Sequence[TaskHearing]) -> list[Heard]:
     return [Heard(row.sides, SignedRuling.model_validate(row.ruling).wrong) for row in rows if row.ruling is not None]
 
 
-def load_value(reader: RowReader, row: TaskHearing, question: int, said: SaidInHearing) -> bytes | None:
+def load_value(reader: RowReader, task_id: str, number: int, question: int, said: SaidInHearing) -> bytes | None:
     """Returns the bytes of an answer."""
     if said.body is not None:
         return bytes.fromhex(said.body[2:])
-    held = reader.get(HearingValue, (row.task_id, row.number, question, said.side))
+    held = reader.get(HearingValue, (task_id, number, question, said.side))
     return None if held is None else held.body
 
 

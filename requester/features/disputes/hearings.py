@@ -8,7 +8,7 @@ from gradmarket.market.errors import MarketError, Refused, RunnerFailed
 from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import Question
 from gradmarket.market.features.disputes.referee import Referee
-from gradmarket.market.features.disputes.transcript import play_hearing, terms_of
+from gradmarket.market.features.disputes.transcript import Body, play_hearing, terms_of
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import DisputeQuestion, Offer
 from gradmarket.market.rules import refereed
@@ -56,15 +56,13 @@ class _Scene:
     heard: list[refereed.Heard]
     number: int
     open: PublishedHearing | None
-    values: dict[tuple[int, Address], bytes]
+    body: Body
+    """Reads an answer's bytes when they are played: a hearing may have far more than this process has memory."""
 
     @property
     def threads(self) -> int:
         named = {find_thread_count(each) for each in self.classes.values()} - {None}
         return (named.pop() if len(named) == 1 else None) or 1
-
-    def body(self, number: int, said: SaidInHearing) -> bytes | None:
-        return self.values.get((number, said.side)) if said.body is None else bytes.fromhex(said.body[2:])
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
@@ -74,7 +72,7 @@ def ready(reader: RowReader, now: float) -> Sequence[str]:
 def run(context: Context, task_id: str) -> float | None:
     """Does the next thing about a task: begins a hearing, goes on with the open one, or settles the task."""
     with context.reading() as reader:
-        scene = _load_scene(reader, task_id)
+        scene = _load_scene(context, reader, task_id)
     if scene is None:
         return None
     if scene.open is not None:
@@ -83,16 +81,19 @@ def run(context: Context, task_id: str) -> float | None:
     return _settle(context, scene) if sides is None else _begin(context, scene, sides)
 
 
-def _load_scene(reader: RowReader, task_id: str) -> _Scene | None:
+def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | None:
     task = reader.get_one(Task, task_id)
     if task.state != TaskState.REFERRED:
         return None
     hand = in_hand.of_task(reader, task, reader.get_one(Job, task.job_id))
-    rows, values = hearing_rows.list_hearings(reader, task_id), dict[tuple[int, Address], bytes]()
+    rows = hearing_rows.list_hearings(reader, task_id)
     row = next((row for row in rows if row.ruling is None), None)
-    for number, asked in enumerate(row.publish().questions if row is not None else ()):
-        held = ((said.side, hearing_rows.load_value(reader, row, number, said)) for said in asked.answers if row)
-        values |= {(number, side): value for side, value in held if value is not None}
+    number = len(rows) if row is None else row.number
+
+    def load_body(question: int, said: SaidInHearing) -> bytes | None:
+        with context.reading() as later:
+            return hearing_rows.load_value(later, task_id, number, question, said)
+
     return _Scene(
         task=task_id,
         offer=task.offer,
@@ -101,9 +102,9 @@ def _load_scene(reader: RowReader, task_id: str) -> _Scene | None:
         answers=_list_answers(hand),
         classes={replica.worker: replica.determinism_class for replica in hand.in_state(ReplicaState.REVEALED)},
         heard=hearing_rows.list_heard(rows),
-        number=len(rows) if row is None else row.number,
+        number=number,
         open=None if row is None else row.publish(),
-        values=values,
+        body=load_body,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi import HTTPException, Request
+from sqlalchemy import event
 
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.digests import blob_digest
@@ -26,7 +27,7 @@ from graphdoc.tracing.packed import digest_plain_bytes
 from requester.api.payload_pieces import PieceReaders
 from requester.dataset import OURS
 from requester.exchange import outbox
-from requester.features.disputes import HearingsFeature, hearing_exchange, hearing_routes, hearings
+from requester.features.disputes import HearingsFeature, hearing_exchange, hearing_routes, hearing_rows, hearings
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
@@ -331,3 +332,34 @@ def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: N
             last = {"questions": unanswered, "due_at": waits.until + 1.0} if number == AT_ONCE else {}
             work.add(TaskHearing(**{**columns, "number": number, **last}))
     assert len(hearing_exchange.list_asked_questions(market.context, honest.address).questions) == 1
+
+
+def test_long_answers_are_read_one_by_one_as_they_are_played(new_floor: NewFloor) -> None:
+    """A hearing between classes has up to 36 of 32 MiB each."""
+    market = traced(new_floor)
+    honest, liar = split(market)
+    body = root_of(honest, 3)
+    say(market, honest, body)
+    task = market.task().id
+    with market.context.begin() as work:
+        (row,) = hearing_rows.list_hearings(work, task)
+        (said,) = row.questions[0]["answers"]
+        row.questions = [{**row.questions[0], "answers": [{**said, "body": None}]}]
+        work.add(HearingValue(task_id=task, number=0, question=0, side=honest.address, body=body))
+    read = list[str]()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        read.extend(["value"] if "FROM hearing_values" in statement else [])
+
+    engine = market.context.sessions.kw["bind"]
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        with market.context.reading() as reader:
+            scene = hearings._load_scene(market.context, reader, task)
+        assert (scene is not None, read) == (True, [])
+        say(market, liar, root_of(liar, 3))
+        market.drive()
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert read
+    assert asked_of(market, honest).number == 1
