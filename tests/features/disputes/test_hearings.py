@@ -303,7 +303,7 @@ def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_f
     ]
 
     async def receive() -> dict[str, Any]:
-        await asyncio.sleep(PATIENCE_S)
+        await asyncio.wait_for(asyncio.Event().wait(), PATIENCE_S)
         raise AssertionError("it is read for ever")
 
     scope = {
