@@ -34,6 +34,7 @@ from tests.databases import NewDatabase, new_sqlite
 from tests.kit.clock import Clock
 from tests.offers import ALONE, offer
 from tests.onchain import NewKey
+from tests.patience import wait_until
 
 PRICE = 10
 BUDGET = 10_000
@@ -303,9 +304,16 @@ def busy(chain_fixture: ChainFixture, new_key: NewKey, gradients: int = 7) -> tu
     return job_id, address
 
 
+def wait_until_mined(ledger: Ledger) -> None:
+    """Waits until Anvil has mined all that it can: it answers a transaction's sender before."""
+    wait_until(lambda: int(call_json_rpc(ledger.web3, "txpool_status")["pending"], 16) == 0)
+
+
 def check(chain_fixture: ChainFixture, job_id: str, worker: Address, gradients: int) -> None:
     """Settled once: every row is in a settled batch, and books and chain are equal."""
     chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    chain_fixture.settle_down()
+    wait_until_mined(chain_fixture.ledger)
     chain_fixture.settle_down()
     assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
     chain_job = chain_fixture.job(job_id).chain_job or 0

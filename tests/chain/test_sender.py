@@ -23,7 +23,7 @@ from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.chain.chain_worker import ChainWorker
 from requester.features.explanations.job_waits import chain_trouble
 from requester.store.tables import Transaction
-from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.chain.chain_fixture import ChainFixture, busy, check, wait_until_mined
 from tests.onchain import NewKey
 from tests.patience import wait_until
 
@@ -79,6 +79,7 @@ def test_a_gap_is_filled_so_that_what_follows_is_mined(rich: ChainFixture) -> No
     with rich.chain.begin() as work:
         work.session.delete(work.get_one(Transaction, first.id))
     sender.send_pending_transactions(rich.chain)
+    wait_until_mined(rich.ledger)
     sender.record_known_outcomes(rich.chain)
     assert [(row.nonce, row.kind, row.state) for row in sorted(rich.all(Transaction), key=lambda row: row.nonce)] == [
         (0, TransactionKind.FILL, TransactionState.MINED),
