@@ -45,7 +45,8 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts hostile children, from a warm process of this test's own."""
     root = str(Path(__file__).parents[2])
     monkeypatch.setattr(warm_start, "COMMAND", (sys.executable, "-c", LIGHT, root))
-    monkeypatch.setattr(warm_start, "_running", {})
+    own: dict[Any, Any] = {}
+    monkeypatch.setattr(warm_start, "_running", own)
     with ExitStack() as started:
 
         def start(settings: RunnerSettings = SETTINGS, command: tuple[str, ...] = HOSTILE) -> ChildProcess:
@@ -56,6 +57,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
             return child
 
         yield start
+        monkeypatch.setattr(warm_start, "_running", own)  # a test may use the one of all others, and leaves it running
         warm_start.end_warm_processes()
 
 
