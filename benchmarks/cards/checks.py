@@ -12,7 +12,15 @@ import torch
 
 from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
-from benchmarks.cards.paths import check_arena, check_graphs, check_local_steps, check_optimizers, check_tf32
+from benchmarks.cards.paths import (
+    check_arena,
+    check_codecs,
+    check_graphs,
+    check_local_steps,
+    check_optimizers,
+    check_payload,
+    check_tf32,
+)
 from benchmarks.cards.workloads import Arrays, Workload, list_workloads
 from graphdoc.document.interpret import explain_error
 from graphdoc.errors import GraphdocError, OutOfMemory
@@ -37,6 +45,8 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "loads": check_loads,
         "operators": check_operators,
         "optimizers": check_optimizers,
+        "codecs": check_codecs,
+        "payload": check_payload,
         "tf32": check_tf32,
         "local_steps": check_local_steps,
         "graphs": check_graphs,

@@ -1,4 +1,4 @@
-"""What a card does in place of the host, held against the host: optimizers, norms, TF32, local steps, CUDA graphs."""
+"""What a card does in place of the host, held against it: optimizers, norms, codecs, TF32, local steps, CUDA graphs."""
 
 import time
 from collections.abc import Iterator
@@ -9,11 +9,14 @@ import torch
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
 from benchmarks.cards.workloads import Workload, list_workloads
 from gradmarket.market.gradient import optimizers
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, Layout, LayoutEntry, payload_bytes
 from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays
-from gradmarket.market.step import InnerOptimizer, LocalStep
-from gradmarket.runner import Runner
+from gradmarket.market.model.device_codecs import PACKERS, pack_answer
+from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep
+from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import plugins
 from graphdoc.document.captured import FIRST, CapturedPasses, record_cuda_graph
 from graphdoc.document.interpret import Program
@@ -59,6 +62,42 @@ def _compare_optimizer(name: str, device: str) -> list[str]:
         there, held = rule.step(there, upload_arrays(gradient, device), held, 0.01, settings)
     found = download_arrays(there) | download_arrays(held)
     return [key for key, array in (parameters | memory).items() if found[key].tobytes() != array.tobytes()]
+
+
+def check_codecs(device: str) -> Iterator[Line]:
+    """Each codec packs there what it packs on the processor (tests compare that with the compiled loops), any bits."""
+    shards = 1 if device == "cpu" else 9
+    entries = (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (shards * SHARD_ELEMENTS + 4099,), "gradient"))
+    layout, draw = Layout(entries), np.random.default_rng(4)
+    values = draw.standard_normal(layout.size - 1, np.float32)
+    values *= np.repeat(np.float32(2.0) ** draw.integers(-140, 120, -(-values.size // 64)), 64)[: values.size]
+    values[: 2**16].view(np.uint32)[:] = draw.integers(0, 2**32, 2**16, np.uint32)
+    for name in PACKERS:
+        found, taken = [], 0.0
+        for place in ("cpu", device, device):
+            tensors = {"loss": torch.tensor(0.5, device=place), "w": torch.from_numpy(values).to(place)}
+            packed = torch.zeros(payload_bytes(layout, load_codec(name)), dtype=torch.uint8)
+            begun = time.perf_counter()
+            pack_answer(layout, tensors, name, packed)
+            taken = time.perf_counter() - begun
+            found.append(packed.numpy().tobytes())
+        same = len(set(found)) == 1
+        yield Line(f"codecs.{name}", same, f"{len(found[0])} bytes", 4 * layout.size / taken / 1e9, "GB/s of float32")
+
+
+def check_payload(device: str) -> Iterator[Line]:
+    """The confined child packs on the card the answer that it gives unpacked, of a gradient and of local steps."""
+    workload = next(one for one in list_workloads() if one.name == "cnn")
+    local = LocalStep(kind="local", rows=4, steps=4, optimizer=InnerOptimizer(name="adamw", lr=1e-3))
+    with Runner(RunnerSettings(device=device, memory_bytes=MEMORY)) as runner:
+        layout = DocumentInfo.of(runner.load(workload.model.document)).layout
+        for step in (GradientStep(rows=16), local):
+            task = workload.model.parameters, workload.batch, SEED, step
+            answer = {name: torch.from_numpy(array) for name, array in runner.compute(*task).items()}
+            there = runner.compute_payload(*task, "two_bit")
+            here = torch.zeros(len(there), dtype=torch.uint8)
+            pack_answer(layout, answer, "two_bit", here)
+            yield Line(f"payload.{step.kind}", here.numpy().tobytes() == there, f"{len(there)} bytes")
 
 
 def check_tf32(device: str) -> Iterator[Line]:

@@ -214,5 +214,8 @@ Step = Annotated[
 ]
 """`kind` is a file of model/steps."""
 
+PAYLOAD: Final = "payload:"
+"""The answer that is packed where it is computed, among a child's arrays. A colon is in no name of a document."""
+
 TaskStep = GradientStep | LocalStep | PlacedStep | WindowStep
 """What a child computes: a job's step in one round, or a window of it."""

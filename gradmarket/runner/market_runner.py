@@ -10,11 +10,12 @@ from pydantic import Field, TypeAdapter
 
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.model.drawn_rows import CORRECTION, DRAWN
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.window_state import MEMORY, by_step, own_names
-from gradmarket.market.step import Step, WindowStep
+from gradmarket.market.step import PAYLOAD, Step, WindowStep
 from graphdoc.document.graph import Document, Precision, answer_of
 from graphdoc.encoding import Bytes
 from graphdoc.figures import Published, Ranges
@@ -125,10 +126,21 @@ class Runner(DocumentRunner):
         An inner optimizer's memory, corrections and drawn counts go in with the state if that has them.
         """
         with self.lock:
-            beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION, DRAWN))}
-            wanted = _answer_of_step(self.current_document(), state, step)
-            request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json")}
-            return self.ask_arrays(request, state, batch, wanted, beside)
+            return self._ask_step(state, batch, seed, step, _answer_of_step(self.current_document(), state, step), "")
+
+    def compute_payload(self, state: Arrays, batch: Arrays, seed: bytes, step: Step, codec: str) -> Bytes:
+        """Returns the payload of the answer that `compute` gives, packed where it is computed; it has no leaves."""
+        with self.lock:
+            size = payload_bytes(build_layout(self.current_document()), load_codec(codec))
+            answer = self._ask_step(state, batch, seed, step, {PAYLOAD: ((size,), "uint8")}, codec)
+            return answer[PAYLOAD].data.toreadonly()
+
+    def _ask_step(
+        self, state: Arrays, batch: Arrays, seed: bytes, step: Step, wanted: Described, codec: str
+    ) -> dict[str, np.ndarray]:
+        beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION, DRAWN))}
+        request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), "codec": codec}
+        return self.ask_arrays(request, state, batch, wanted, beside)
 
 
 def _answer_of_step(document: Document, state: Arrays, step: Step) -> Described:

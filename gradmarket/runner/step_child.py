@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from gradmarket.market.model.compute import compute_step
+from gradmarket.market.model.compute import compute_payload, compute_step
 from gradmarket.market.model.task_cost import compute_task_cost
-from gradmarket.market.step import TaskStep
+from gradmarket.market.step import PAYLOAD, TaskStep
 from graphdoc.document.meter import Limits
 from graphdoc.runner.child import RequestHandler, serve_by
 from graphdoc.runner.serving import Configuration, Request
@@ -37,10 +37,11 @@ class StepHandler(RequestHandler):
         with self.allowed(program, compute_task_cost(program.document, bounded, step), step.passes):
             seed = bytes.fromhex(request["seed"])
             places = self.views(request["result"])
-            result = compute_step(program, state, batch, seed, step, self.configuration.device, places)
-            for name, place in places.items():
-                if result[name] is not place:
-                    place[...] = result[name]
+            task = program, state, batch, seed, step, self.configuration.device
+            if PAYLOAD in places:
+                compute_payload(*task, request["codec"], places[PAYLOAD])
+            else:
+                compute_step(*task, places)
 
 
 def serve() -> None:

@@ -12,7 +12,7 @@ from benchmarks.cards import checks, hosts
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
 from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import Line, measure_distance
-from benchmarks.cards.paths import check_local_steps, check_optimizers, check_tf32
+from benchmarks.cards.paths import check_codecs, check_local_steps, check_optimizers, check_payload, check_tf32
 from graphdoc.errors import RunnerCrashed
 from graphdoc.runner.driver import MANAGEMENT as MANAGEMENT_NAME
 from graphdoc.runner.driver import Management
@@ -69,6 +69,14 @@ def test_what_cards_tell_is_checked_on_the_stand_in(tmp_path: Path, monkeypatch:
         "loads.1.watts": False,
         "loads.1.celsius": True,
     }, "the second card of the stand-in tells no watts"
+
+
+@FULL
+@pytest.mark.parametrize("check", [check_codecs, check_payload])
+def test_what_a_card_packs_holds_on_its_twin(check: Callable[[str], Iterator[Line]]) -> None:
+    lines = list(check("cpu"))
+    assert len(lines) >= 2
+    assert [line for line in lines if not line.ok] == []
 
 
 @FULL

@@ -10,8 +10,10 @@ import pytest
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
+from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner
@@ -63,6 +65,23 @@ def test_a_gradient_step_answers_in_its_layout_with_the_bits_of_a_run(runner: Ru
     assert bits(answer) == bits(runner.run(cnn.parameters, images, SEED, 20))
     with pytest.raises(Refused, match="a step of 1 times 63 rows got 64"):
         runner.compute(cnn.parameters, images, SEED, GradientStep(rows=63))
+
+
+@pytest.mark.parametrize("codec", ["fp32", "int8", "two_bit"])
+@pytest.mark.parametrize(
+    "step",
+    [STEP, LocalStep(kind="local", rows=16, steps=4, optimizer=InnerOptimizer(name="adamw", lr=0.01))],
+    ids=["gradient", "local"],
+)
+def test_a_child_packs_its_answer_as_its_parent_would(
+    runner: Runner, digits: Arrays, step: GradientStep | LocalStep, codec: str
+) -> None:
+    cnn = runner.publish("cnn", {"channels": [4, 8]}, IMAGES, seed=1)
+    images = digits | {"x": digits["x"].reshape(64, 1, 8, 8)}
+    layout = DocumentInfo.of(runner.load(cnn.document)).layout
+    answer = runner.compute(cnn.parameters, images, SEED, step)
+    packed = runner.compute_payload(cnn.parameters, images, SEED, step, codec)
+    assert packed == encode_payload(layout, answer, load_codec(codec), SEED)
 
 
 def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:

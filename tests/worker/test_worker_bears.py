@@ -13,7 +13,7 @@ from gradmarket.network import DownloadRefused
 from gradmarket.runner import Runner
 from graphdoc.figures import Bound
 from tests.handmade import encoded, node, value, with_nodes
-from tests.worker.conftest import MakeBench, offer
+from tests.worker.conftest import SPEC, MakeBench, offer, published_as
 from worker.markets.leasing import compute_rest
 from worker.protocol.policy import WorkLimits
 
@@ -79,6 +79,18 @@ def test_what_orthogonal_steps_cost_is_part_of_what_a_worker_bears(
     with pytest.raises(Refused, match="operations"):
         allowing.work(steps["muon"], offer(steps["muon"]))
     assert make_bench(LIMITS).work(steps["muon"], offer(steps["muon"]))
+
+
+@pytest.mark.parametrize("codec", ["int8", "two_bit"])
+def test_an_answer_leaves_a_card_packed(
+    make_bench: MakeBench, blobs: dict[Digest, bytes], codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor stands in for the card; what would give it the answer's numbers is taken away."""
+    packed = published_as(blobs, **{**SPEC, "uplink": {"codec": codec}})
+    card = make_bench(replace(LIMITS, device="cuda"))
+    monkeypatch.setattr(card, "_compute", None)
+    payload, _ = card.work(packed, offer(packed))
+    assert payload == make_bench(LIMITS).work(packed, offer(packed))[0]
 
 
 def test_on_a_card_only_what_has_one_answer_there_is_computed(

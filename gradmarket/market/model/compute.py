@@ -1,16 +1,18 @@
 """The deterministic step that a worker computes and an auditor repeats."""
 
 import numpy as np
+import torch
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.model import steps
+from gradmarket.market.model.device_codecs import pack_answer
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import Step, WindowStep
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.index_watch import watch_indices
 from graphdoc.document.inputs import check_batch, check_state
 from graphdoc.document.interpret import Program
-from graphdoc.passes import Arrays
+from graphdoc.passes import Arrays, Tensors, numpy_of
 
 
 def compute_step(
@@ -30,12 +32,30 @@ def compute_step(
     state after it (model.window_state), and `state` has the one before it too. Arrays that can be are written into
     those of `into`, by name, and these are in the answer. Raises Refused, OutOfMemory.
     """
+    tensors = _compute_tensors(program, state, batch, seed, step, device)
+    answer = numpy_of(tensors, into)
+    return {name: answer[name] for name in tensors}
+
+
+def compute_payload(
+    program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Step, device: str, codec: str, into: np.ndarray
+) -> None:
+    """Writes the payload of a step's answer, which has no leaves, to uint8[payload_bytes]; raises as `compute_step`.
+
+    It is packed where the answer is: nothing else leaves a card.
+    """
+    tensors = _compute_tensors(program, state, batch, seed, step, device)
+    there = {name: tensor.to(device) for name, tensor in tensors.items()}
+    pack_answer(build_layout(program.document), there, codec, torch.from_numpy(into))
+
+
+def _compute_tensors(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Step, device: str) -> Tensors:
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
     if rows != step.moves * step.room:
         raise Refused(f"a step of {step.moves} times {step.room} rows got {rows}")
     with watch_indices():
-        answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device, into or {})
+        answer = steps.load_step_rule(step.kind).compute(program, state, batch, seed, step, device)
     if isinstance(step, WindowStep):
         return answer
     given = build_layout(program.document)

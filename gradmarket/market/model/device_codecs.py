@@ -129,7 +129,7 @@ PACKERS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "two_bit": pack_two_bit,
     "topk": pack_topk,
 }
-"""By the codec's name. What is packed by another codec is packed on the host."""
+"""By the codec's name: each codec has one."""
 
 
 def _cut_blocks(bits: Tensor, size: int) -> Tensor:

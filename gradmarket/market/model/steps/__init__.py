@@ -8,16 +8,14 @@ from typing import Any, Protocol, cast
 
 from graphdoc import plugins
 from graphdoc.document.interpret import Program
-from graphdoc.passes import Arrays, Outcome
+from graphdoc.passes import Arrays, Tensors
 
 
 class StepRule(Protocol):
     """The interface of a file in this folder."""
 
-    def compute(
-        self, program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Any, device: str, into: Arrays
-    ) -> Outcome:
-        """Returns loss, gradient and float buffers by `layout`'s names, as float32, where it may in the arrays `into`.
+    def compute(self, program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Any, device: str) -> Tensors:
+        """Returns loss, gradient and float buffers by `layout`'s names, as float32, on the device or on the host.
 
         The optimizer goes against the gradient. `state` and `batch` were checked against the document; the batch has
         step.moves * step.room rows. Raises Refused, OutOfMemory.

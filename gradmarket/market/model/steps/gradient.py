@@ -3,12 +3,10 @@
 from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
-from graphdoc.passes import Arrays, Outcome, build_tensors, numpy_of
+from graphdoc.passes import Arrays, Tensors, build_tensors
 
 
-def compute(
-    program: Program, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep, device: str, into: Arrays
-) -> Outcome:
+def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep, device: str) -> Tensors:
     counted, inputs = count_rows(state, step, 0), build_tensors(state, device)
     answer, buffers = compute_step_gradient(program, inputs, batch, seed, step, device, counted)
-    return numpy_of(answer | buffers, into)
+    return answer | buffers

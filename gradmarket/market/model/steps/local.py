@@ -27,7 +27,7 @@ from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.model import drawn_rows, window_state
-from gradmarket.market.model.device_arrays import clip_on_device, download_arrays, upload_arrays, wrap_tensors
+from gradmarket.market.model.device_arrays import DeviceArray, clip_on_device, upload_arrays, wrap_tensors
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import LocalStep, WindowStep
@@ -36,21 +36,19 @@ from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part_seed, numpy_of
 
 
-def compute(
-    program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str, into: Arrays
-) -> Outcome:
+def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Tensors:
     """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
     if isinstance(step, WindowStep):
         memory = window_state.memory_of(state)
         part = range(step.begins, step.ends)
         inner, after = _run_inner_steps(program, state, state, memory, batch, seed, step, part, device)
-        return inner.build_state() | after
+        return inner.build_state() | _wrap_arrays(after)
     own = build_layout(program.document)
     before = window_state.build_start_state(own, state, step)
     memory = window_state.memory_of(before)
     before = {name: before[name] for name in before if not name.startswith(window_state.MEMORY)}
     inner, after = _run_inner_steps(program, state, before, memory, batch, seed, step, range(step.steps), device)
-    return window_state.join_task_answer(own, inner.compute_change(into), after)
+    return inner.compute_change() | _wrap_arrays(window_state.join_task_answer(own, {}, after))
 
 
 def _run_inner_steps(
@@ -112,14 +110,15 @@ class _Inner:
         """Returns the parameters after inner step `number` of the task, counted from 0, from the gradient there."""
         return build_tensors(self._take_step(numpy_of(gradient), number, clip_gradient), self._device)
 
-    def build_state(self) -> dict[str, np.ndarray]:
+    def build_state(self) -> Tensors:
         """Returns parameters and the optimizer's memory by their names in a state."""
-        return {**self._parameters, **{window_state.MEMORY + key: array for key, array in self._memory.items()}}
+        memory = {window_state.MEMORY + key: array for key, array in self._memory.items()}
+        return _wrap_arrays({**self._parameters, **memory})
 
-    def compute_change(self, into: Arrays) -> dict[str, np.ndarray]:  # noqa: ARG002 - new arrays are as good
-        """Returns the parameters from before less those of now, where it may in the arrays `into`."""
+    def compute_change(self) -> Tensors:
+        """Returns the parameters from before less those of now."""
         with np.errstate(invalid="ignore", over="ignore"):
-            return {name: self._start[name] - array for name, array in self._parameters.items()}
+            return _wrap_arrays({name: self._start[name] - array for name, array in self._parameters.items()})
 
     def _take_step(self, gradient: dict[str, Any], number: int, clip: Callable[..., Any]) -> dict[str, Any]:
         if self._added:
@@ -152,11 +151,13 @@ class _DeviceInner(_Inner):
         moved = self._take_step(wrap_tensors(gradient), number, clip_on_device)
         return {name: array.tensor for name, array in moved.items()}
 
-    def build_state(self) -> dict[str, np.ndarray]:
-        return download_arrays(super().build_state())
 
-    def compute_change(self, into: Arrays) -> dict[str, np.ndarray]:
-        return numpy_of({name: (self._start[name] - now).tensor for name, now in self._parameters.items()}, into)
+def _wrap_arrays(arrays: Mapping[str, Any]) -> Tensors:
+    """Returns arrays as tensors where they are, on the device or on the host."""
+    return {
+        name: array.tensor if isinstance(array, DeviceArray) else torch.from_numpy(np.asarray(array))
+        for name, array in arrays.items()
+    }
 
 
 def runs_on_device(step: LocalStep, device: str) -> bool:
