@@ -16,7 +16,7 @@ from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import digest_said
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
@@ -100,7 +100,9 @@ def test_a_hearing_ends_with_the_liar_named_at_its_operation(
 def test_a_silent_side_loses_when_its_time_is_over() -> None:
     lie = lie_about("move", "optimizer")
     room, now = room_of(lie)
-    room.receive(careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(room.tell().question()))
+    room.receive(
+        careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.tell()))
+    )
     now[0] = ANSWER_S + 1
     ruling = room.hold(redo)
     assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), None)
@@ -110,7 +112,7 @@ def test_a_silent_side_loses_when_its_time_is_over() -> None:
 def test_nothing_of_a_stranger_is_read_and_spoilt_bytes_count_as_nothing() -> None:
     lie = lie_about("move", "optimizer")
     room, _ = room_of(lie)
-    good = careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(room.tell().question())
+    good = careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.tell()))
     headers = {
         "dispute-side": good.side,
         "dispute-number": "0",

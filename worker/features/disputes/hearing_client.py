@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import MarketError
-from gradmarket.market.features.disputes.careful_side import CarefulSide
+from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import check_struct_signature
 from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling
@@ -35,7 +35,7 @@ def answer_until_ruled(referee: ServiceTransport, side: CarefulSide, say: Callab
             return told.ruling
         if told.number > side.last:
             say(f"question {told.number}: {told.asked} {told.level} {told.place}")
-            _bring(referee, side.answer(told.question()))
+            _bring(referee, side.answer(PutQuestion.read(told)))
 
 
 def ask_referee(referee: ServiceTransport, after: int = -1, side: str = "", wait_s: float = WAIT_S) -> HeardDispute:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.questions import MOST_LATER, Question, Reply, count_questions, name_dispute
@@ -11,6 +12,7 @@ from gradmarket.market.merkle import count_levels, count_nodes
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import PutInHearing
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class PutQuestion:
     question: Question
     until: int
     signature: bytes
+
+    @classmethod
+    def read(cls, put: PutInHearing) -> Self:
+        question = Question(put.asked, put.level, put.place)
+        return cls(put.sides, put.roots, put.number, question, put.until, put.signature)
 
 
 @dataclass
