@@ -30,6 +30,7 @@ PLUGINS: Final = {
     "gradmarket/market/model/steps": "gradient",
     "gradmarket/market/rules/pricing": "fixed",
     "gradmarket/market/rules/replication": "fixed",
+    "gradmarket/market/rules/verifiers": "exact",
 }
 """Folder of plug-ins (CONTRIBUTING.md) -> the default; no architecture is one."""
 ROOTS: Final = set(FEATURE_ROOTS)

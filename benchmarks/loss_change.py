@@ -22,7 +22,7 @@ from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.compute import compute_step
 from gradmarket.market.rules.loss_change_test import ALPHA, BETA, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
-from gradmarket.market.wire.audits import OTHER_DRAWS
+from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, next_token, publish_module
 from graphdoc.document.schema import parse_document

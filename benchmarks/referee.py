@@ -21,8 +21,8 @@ from gradmarket.market.features.disputes.questions import LENGTH, count_question
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.features.disputes.traced.plan import Slot, TaskOperation
 from gradmarket.market.features.disputes.traced.run import trace_task
+from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
 from gradmarket.market.gradient.payload import encode_payload
-from gradmarket.market.merkle import HASH_BYTES, count_levels
 from gradmarket.market.model.architectures import gpt
 from gradmarket.market.model.compute import compute_step
 from graphdoc.document.publish import next_token, publish_module

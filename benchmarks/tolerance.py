@@ -17,11 +17,11 @@ from benchmarks.figure import Figure
 from benchmarks.simulations.lies import Gradient, Question, Table, table
 from benchmarks.size import sized
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.features.tolerance.calibration import RUNS
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute_step
-from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.step import GradientStep
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, publish_module

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.rules import auditing
+from gradmarket.market.features.audits import auditing
 from gradmarket.market.rules.replication import adaptive
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome

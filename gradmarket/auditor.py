@@ -31,7 +31,7 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.loss_change_test import Change, compute_change
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire.audits import (
+from gradmarket.market.wire.audit_messages import (
     OTHER_DRAWS,
     AuditAnswer,
     AuditRequest,

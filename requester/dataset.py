@@ -7,7 +7,7 @@ from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.audits import OTHER_DRAWS
+from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from gradmarket.network.environment import path_of
 from graphdoc.figures import Range, Ranges
 from graphdoc.tensors import Expected

@@ -25,7 +25,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import escape_controls, find_text_fault, printable_lines, replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.ledger_views import BooksView, EntryKind, EntryView, LedgerView
-from gradmarket.market.wire.audits import AuditRequest
+from gradmarket.market.wire.audit_messages import AuditRequest
 from gradmarket.market.wire.poll import LeaseReturn, PollRequest
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from gradmarket.mistakes import print_error

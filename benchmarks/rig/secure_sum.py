@@ -10,8 +10,7 @@ import numpy as np
 
 from gradmarket.market import signing
 from gradmarket.market.features.secure_sums import collector, holder, signed
-from gradmarket.market.terms import Hash
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     MaskedMessage,
     NeighbourKeys,
     SharesForHolder,
@@ -19,6 +18,7 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskRequest,
 )
+from gradmarket.market.terms import Hash
 from tests.kit.aggregation_play import DOMAIN, AggregationPlay
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.digests import domain_hash
+from gradmarket.market.features.tolerance import calibration
+from gradmarket.market.features.tolerance.calibration import Observation
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
-from gradmarket.market.rules import calibration
-from gradmarket.market.rules.calibration import Observation
 from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, compute_deviations, groups
 from gradmarket.market.terms import Hash, ReplicaId
 

@@ -12,7 +12,7 @@ from fuzz.case import Case
 from fuzz.values import changed, dumped, misspelt
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import collector, holder
-from gradmarket.market.wire.sum_messages import StepTold, SurvivorsProposed, parse_step_message
+from gradmarket.market.features.secure_sums.sum_messages import StepTold, SurvivorsProposed, parse_step_message
 from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 REFUSED: Final = Refused

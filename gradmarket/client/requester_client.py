@@ -45,7 +45,7 @@ from gradmarket.market.views.service_views import (
 from gradmarket.market.views.task_views import VerdictView
 from gradmarket.market.views.trust_views import AuditView, TrustView
 from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
-from gradmarket.market.wire.audits import (
+from gradmarket.market.wire.audit_messages import (
     AuditAnswer,
     AuditAssignment,
     AuditReceipt,

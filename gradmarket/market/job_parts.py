@@ -23,9 +23,11 @@ from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
 from gradmarket.market.signing import NamedAddress
-from gradmarket.market.wire.claim_messages import MOST_CLAIMS
-from gradmarket.market.wire.sum_messages import MOST_HOLDERS
 from graphdoc import plugins
+
+MOST_HOLDERS: Final = 1000
+MOST_CLAIMS: Final = 16
+"""Claims of a round: each hashes its payloads once more when they are merged."""
 
 InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 Dimension = Annotated[int, Field(ge=1, le=2**31)]
@@ -216,7 +218,7 @@ class AuditSpec(Part):
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`: the share of tasks that an idle auditor computes before anybody answers (features.planted).
-    `claims`: how many auditors from outside can prove that they computed a round (wire.claim_messages).
+    `claims`: how many auditors from outside can prove that they computed a round (features.claims).
     `auditors`: how many compute each audited task, and have to agree (rules.audit_panels); one where it is not given.
     """
 

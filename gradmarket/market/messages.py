@@ -12,7 +12,7 @@
     Ruling       validator   decides a contested accusation
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
-    LogHead      requester   the job's log has this root at this size (features.log)
+    LogHead      requester   the job's log has this root at this size (features.log.job_log)
     HolderKeys   holder      its keys for one secure aggregation
     MaskedVector holder      its masked vector there, and whose masks are in it
     Survivors    holder      the one set of holders whose sum it helps to unmask

@@ -14,7 +14,7 @@ The clauses, in the order in which each rests on those before; every finding cit
 public_audit.log_proof adds:
 
 8. LOG       The heads of the job's log in its batches, and the signed one, are of the listed leaves; what a batch pays
-             was logged before it, with all that its verdict rests on (features.log).
+             was logged before it, with all that its verdict rests on (features.log.job_log).
 
 public_audit.start_proof adds, for a job that continues another one:
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterator, Mapping
 
-from gradmarket.market.features import log as job_log
-from gradmarket.market.merkle import hash_leaf
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.terms import Hash, ReplicaId, Units

@@ -1,29 +1,44 @@
-"""Claims a round: computes it, checks the claims of others, and proves the own computing (wire.claim_messages)."""
+"""Claims a round: computes it, checks the claims of others, and proves the own computing (features.claims)."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.market.features import claims as claim_messages
+from gradmarket.market.features.claims import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
+from gradmarket.market.job_parts import MOST_CLAIMS
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import JobId
-from gradmarket.market.wire import claim_messages
-from gradmarket.market.wire.claim_messages import MOST_CLAIMS, ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult
 from gradmarket.public_audit.recomputation import Recomputation
 from graphdoc.encoding import Bytes
+from worker.protocol.client import MarketClient, build_job_path
 
 CONFLICT: Final = 409
 TAKEN: Final = "the own claim: other auditors have made all of the round; claim another round"
 
 
-class ClaimDesk(Protocol):
-    """Where claims are told and answered. `worker.protocol.client.MarketClient` is the one."""
+class ClaimDesk:
+    """Where claims are told and answered."""
 
-    def claims(self, job: JobId, number: int) -> RoundClaims: ...
-    def claim_round(self, job: JobId, number: int, answer: ClaimAnswer) -> RoundClaims: ...
+    def __init__(self, market: MarketClient) -> None:
+        self._market = market
+
+    def claims(self, job: JobId, number: int) -> RoundClaims:
+        """Returns the claims of a round of an ended job, and the key of the next."""
+        return self._market.ask(RoundClaims, "GET", _build_claims_path(job, number))
+
+    def claim_round(self, job: JobId, number: int, answer: ClaimAnswer) -> RoundClaims:
+        """Sends an auditor's digest. Raises ServiceProblem 409 where it is not the withheld one, or not the next."""
+        body = answer.model_dump(mode="json")
+        return self._market.signed_in(RoundClaims, "PUT", _build_claims_path(job, number), json=body)
+
+
+def _build_claims_path(job: JobId, number: int) -> str:
+    return f"{build_job_path(job)}/rounds/{number}/claims"
 
 
 def claim_round(desk: ClaimDesk, job: JobId, again: Recomputation, number: int, key: PrivateKey) -> ClauseResult:

@@ -6,9 +6,9 @@ is in no log: the market's word is compared, and the digest that this machine ca
 
 from collections.abc import Iterator
 
-from gradmarket.market.features import log
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.merkle import hash_leaf
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.terms import Digest, Hash, JobState
 from gradmarket.market.wire.evidence import PublishedRound
@@ -72,7 +72,7 @@ def _find_log_faults(record: JobRecord, earlier: EarlierJob) -> Iterator[str]:
         return
     if not is_signed_by(record.domain, head.struct(), head.signature, earlier.opened.signer):
         yield f"the head of job {job}'s log is not signed by its signer"
-    for why in log.find_head_faults(earlier.log.leaves, [head.struct()]):
+    for why in job_log.find_head_faults(earlier.log.leaves, [head.struct()]):
         yield f"job {job}: {why}"
 
 
@@ -80,7 +80,7 @@ def _is_logged(earlier: EarlierJob, last: PublishedRound) -> bool:
     """Returns whether the log says with which parameters the last round ended."""
     if last.updated is None or earlier.log.head is None:
         return False
-    leaf = log.encode_round(last.number, last.parameters, last.updated)
+    leaf = job_log.encode_round(last.number, last.parameters, last.updated)
     return Hash(hash_leaf(leaf)) in earlier.log.leaves
 
 

@@ -1,6 +1,7 @@
 """What follows an accepted task in a simulation: it may be drawn for an audit, becomes final, or is revoked."""
 
-from gradmarket.market.rules import auditing, secrets
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash
 from gradmarket.simulation.checks import Checks
 from gradmarket.simulation.play_outcome import PlayOutcome

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.rules import auditing
+from gradmarket.market.features.audits import auditing
 from gradmarket.market.task_plan import Plan
 
 

@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import Any, Final
 
 from gradmarket.market.features import drift
+from gradmarket.market.features.audits import auditing
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import auditing, exposure, identities, task_windows
+from gradmarket.market.rules import exposure, identities, task_windows
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan

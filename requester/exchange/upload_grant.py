@@ -10,13 +10,12 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer
-from gradmarket.market.wire.sum_messages import RECEIPT
 from requester.context import Context
 from requester.exchange.commitments import TooLate, check_own_replica, check_signature
 from requester.store import in_hand, jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import OwnReplica
-from requester.store.round_sum import find_round_sum
+from requester.store.round_sum import RECEIPT, find_round_sum
 from requester.store.work import RowReader
 
 

@@ -2,11 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
+
+RECEIPT: Final = 32 + 65
+"""Bytes of what a holder is paid for: the digest of its masked vector, and its signature."""
 
 
 class RoundSum(ABC):
@@ -20,7 +24,7 @@ class RoundSum(ABC):
     def find_receipt(self, reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
         """Called before an upload; returns what the payload must be, None where the worker is in no sum that is there.
 
-        It has sum_messages.RECEIPT bytes.
+        It has RECEIPT bytes.
         """
 
     @abstractmethod

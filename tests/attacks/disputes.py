@@ -25,10 +25,10 @@ from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQue
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, digest_said
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
+from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
-from gradmarket.market.rules.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, SignedRuling
@@ -44,6 +44,7 @@ from tests.patience import PATIENCE_S
 from worker import durable, wallet
 from worker.features.disputes.disputed_task import fetch_disputed_task
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
+from worker.features.disputes.own_hearings import answer_hearing, ask_hearings
 from worker.features.disputes.task_tracing import open_course
 from worker.protocol.client import MarketClient
 from worker.protocol.signin import Credentials
@@ -354,7 +355,7 @@ def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threadi
                 said = HearingAnswer(**fields, signature=reply.signature, replica=asked_.replica)
                 if brings and not all(_is_refused(market, grief) for grief in _list_griefs(said, put)):
                     return -1
-                market.answer_hearing(said, reply.said)
+                answer_hearing(market, said, reply.said)
                 answered += 1
         market.close()
         return answered
@@ -362,7 +363,7 @@ def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threadi
 
 def _is_refused(market: MarketClient, said: HearingAnswer) -> bool:
     try:
-        market.answer_hearing(said, bytes(MOST_BROUGHT + 1))
+        answer_hearing(market, said, bytes(MOST_BROUGHT + 1))
     except ServiceProblem:
         return True
     return False
@@ -377,4 +378,4 @@ def _list_griefs(said: HearingAnswer, put: PutQuestion) -> list[HearingAnswer]:
 
 def next_questions(market: MarketClient, over: threading.Event) -> Iterator[HearingQuestion]:
     while not over.is_set():
-        yield from market.hearings(1.0).questions
+        yield from ask_hearings(market, 1.0).questions

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market.features import log as job_log
-from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash

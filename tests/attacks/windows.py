@@ -17,7 +17,7 @@ from gradmarket.market.model.compute import compute_step
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire.audits import AuditWork, StatesAsked
+from gradmarket.market.wire.audit_messages import AuditWork, StatesAsked
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from graphdoc import tensors
 from tests.attacks.audits import ALWAYS, Auditor

@@ -3,7 +3,7 @@
 from contracts import calls
 from contracts.log_heads import fetch_heads
 from contracts.transactions import execute_call, require_receipt
-from gradmarket.market.features import log
+from gradmarket.market.features.log import job_log
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import BatchState, Hash, ReplicaState
 from requester.chain import escrow, reconcile, settlement_batches
@@ -20,10 +20,10 @@ def explain_heads(chain_fixture: ChainFixture, job_id: str) -> dict[int, str]:
     leaves, found = list(map(Hash, tree.leaves)), dict[int, str]()
     for batch, head in fetch_heads(chain_fixture.ledger, chain_fixture.job(job_id).chain_job or 0).items():
         admitted = any(
-            restart.batch == batch and log.is_restart(leaves, restart.number, batch, head, restart.at)
+            restart.batch == batch and job_log.is_restart(leaves, restart.number, batch, head, restart.at)
             for restart in restarts
         )
-        found[batch] = "restored" if admitted else "fork" if log.is_ahead(tree, head) else "prefix"
+        found[batch] = "restored" if admitted else "fork" if job_log.is_ahead(tree, head) else "prefix"
     return found
 
 

@@ -14,9 +14,7 @@ from gradmarket.market.features.secure_sums import collector, holder, signed
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.holder import HolderState, Seat
 from gradmarket.market.features.secure_sums.ring import Elements, Integers
-from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Hash
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     SharesMessage,
@@ -24,6 +22,8 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskAnswer,
 )
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Hash
 
 STEPS = 5
 DOMAIN = Domain(31337, signing.checksum_address("0x" + "11" * 20), Hash(bytes(32)))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.copying import (
+from gradmarket.market.features.audits.copying import (
     AcceptedAnswer,
     has_honest_coincidence,
     list_possible_originals,

@@ -14,7 +14,7 @@ from gradmarket.market.features.disputes.questions import Question, Reply, count
 from gradmarket.market.features.disputes.referee import BEFORE, Referee, Terms
 from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.features.disputes.traced.run import TaskTrace
-from gradmarket.market.merkle import MerkleTree
+from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.demo.workers import JOB
+from gradmarket.market.features.audits import auditing
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import auditing, identities, reputation, voting
+from gradmarket.market.rules import identities, reputation, voting
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, lies_between, proven
 from gradmarket.market.rules.reputation import NEWCOMER, UNKNOWN, GradientCost

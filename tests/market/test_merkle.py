@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.merkle import (
+from gradmarket.market.features.log.merkle import (
     EMPTY,
     GrowingTree,
     MerkleTree,

@@ -5,9 +5,15 @@ from random import Random
 
 import pytest
 
+from gradmarket.market.features.disputes.refereed import (
+    Heard,
+    choose_sides,
+    find_heard_faults,
+    find_standing_root,
+    list_standing,
+)
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
-from gradmarket.market.rules.refereed import Heard, choose_sides, find_heard_faults, find_standing_root, list_standing
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Digest, ReplicaId
 from tests.features.test_served_fields import SPEC

@@ -26,7 +26,7 @@ from gradmarket.market.rules.loss_change_test import (
     decide_change_verdict,
     honest_share,
 )
-from gradmarket.market.wire.audits import LARGEST_FALL
+from gradmarket.market.wire.audit_messages import LARGEST_FALL
 
 FINITE = st.floats(-1e6, 1e6)
 SHARES = st.sampled_from([0.6, 0.75, 0.9, 0.97])

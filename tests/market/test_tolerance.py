@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.features.tolerance import calibration
+from gradmarket.market.features.tolerance.calibration import Observation, calibrate_thresholds
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
-from gradmarket.market.rules import calibration, voting
-from gradmarket.market.rules.calibration import Observation, calibrate_thresholds
+from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import SketchBallot, compute_deviations, groups
 from gradmarket.market.task_plan import Plan

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import IllegalTransition, Refused
-from gradmarket.market.rules import auditing, exposure, replication, reputation
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.rules import exposure, replication, reputation
 from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audited, fixed
 from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord, compute_record_standing
 from gradmarket.market.rules.secrets import compute_anchor, derive_links, leads_to
@@ -89,7 +90,7 @@ def unchecked(tasks: int) -> float:
     """Accepted tasks, of the first so many of a newcomer with ample stake, that are not audited on average."""
     record, total = 0.0, 0.0
     for _ in range(tasks):
-        rate = auditing.compute_worker_audit_rate(
+        rate = adaptive.compute_worker_audit_rate(
             reputation.compute_supported_standing(record), math.inf, 0.05, 0.02, 1.0
         )
         record, total = record + rate, total + 1.0 - rate
@@ -131,7 +132,7 @@ def test_an_exposure_without_audits_has_no_end() -> None:
 def test_no_reputation_and_no_stake_lower_the_floor(
     stands: float, cover: float, floor: float, tolerated: float, gain: float
 ) -> None:
-    rate = auditing.compute_worker_audit_rate(stands, cover, floor, tolerated, gain)
+    rate = adaptive.compute_worker_audit_rate(stands, cover, floor, tolerated, gain)
     assert floor <= rate <= 1.0
     assert (1 - rate) * (1 - stands) <= tolerated + 1e-9
 
@@ -140,7 +141,7 @@ def test_no_reputation_and_no_stake_lower_the_floor(
 def test_a_better_record_or_more_stake_is_never_checked_more(a: float, b: float, c: float, d: float) -> None:
     worse, better = sorted((a, b))
     less, more = sorted((c, d))
-    assert auditing.compute_worker_audit_rate(better, more, 0.05, 0.02, 1.0) <= auditing.compute_worker_audit_rate(
+    assert adaptive.compute_worker_audit_rate(better, more, 0.05, 0.02, 1.0) <= adaptive.compute_worker_audit_rate(
         worse, less, 0.05, 0.02, 1.0
     )
 

@@ -17,7 +17,7 @@ from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.audits import MOST_WINDOWS
+from gradmarket.market.wire.audit_messages import MOST_WINDOWS
 
 ENTRIES = (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (2, 3), "gradient"), LayoutEntry("m", (2,), "buffer"))
 LAYOUT = Layout(ENTRIES, leaves=2)

@@ -20,8 +20,8 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.demo.service import Service
-from gradmarket.market.features import log as job_log
-from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence

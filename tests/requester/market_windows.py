@@ -12,7 +12,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.audits import WindowTask
+from gradmarket.market.wire.audit_messages import WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from graphdoc import tensors
 from requester.features.windows import state_upload

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from gradmarket.market.rules.classes import find_class_in_job
 from gradmarket.market.terms import REPRODUCIBLE, JobState, TaskState
-from gradmarket.market.wire.audits import AuditRequest
+from gradmarket.market.wire.audit_messages import AuditRequest
 from requester.store import workers
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import HONEST, Behaviour, scaled

@@ -21,7 +21,7 @@ from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.terms import Role
-from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.audit_messages import AuditAnswer
 from gradmarket.mistakes import describe_error
 from requester.ready_data.digits import load_table
 from tests.lanes import FULL

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from gradmarket.archives.archive_index import BLOBS, INDEX, ArchiveIndex
 from gradmarket.cli import app
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.merkle import hash_leaf
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash, JobState
 from gradmarket.market.views.job_views import ListedJob

@@ -84,7 +84,7 @@ class HearingMarket:
             terms = replace(terms_of(task(), lie), offer=digest_struct(DOMAIN, offer))
             self.referees[name] = Referee(terms, self.course, 0)
 
-    def hearings(self, _wait_s: float) -> HearingQuestions:
+    def hearings(self) -> HearingQuestions:
         asked = ((name, referee) for name, referee in self.referees.items() if not referee.is_decided())
         return HearingQuestions(questions=tuple(self._put(name, referee) for name, referee in asked))
 
@@ -102,7 +102,17 @@ class HearingMarket:
             signature=sign_digest(REFEREE, digest_struct(DOMAIN, asked)),
         )
 
-    def answer_hearing(self, said: HearingAnswer, body: bytes) -> None:
+    def signed_in(self, kind: type[Any], method: str, _path: str, **options: Any) -> Any:
+        if method == "GET":
+            return self.hearings()
+        said = HearingAnswer.model_validate(
+            {name.removeprefix("hearing-"): value for name, value in options["headers"].items() if "hearing-" in name}
+        )
+        with options["content"]() as body:
+            self._take(said, body)
+        return kind(number=said.number)
+
+    def _take(self, said: HearingAnswer, body: bytes) -> None:
         self.sent += 1
         if self.loses and self.sent % self.loses == 0:
             raise ServiceUnreachable("the connection broke off")
@@ -152,7 +162,7 @@ def offers(count: int) -> dict[ReplicaId, Offer]:
 
 def play(market: HearingMarket, own: OwnHearings) -> None:
     for _ in range(100):
-        if not market.hearings(0.0).questions:
+        if not market.hearings().questions:
             break
         with suppress(ServiceUnreachable):
             own.turn(0.0)
@@ -174,7 +184,7 @@ def test_an_answer_that_was_lost_on_its_way_is_brought_again(tmp_path: Path) -> 
 def test_a_worker_that_is_started_anew_goes_on_with_its_hearing(tmp_path: Path) -> None:
     market = HearingMarket(offers(1))
     for _ in range(100):
-        if market.hearings(0.0).questions:
+        if market.hearings().questions:
             open_hearings(market, tmp_path).turn(0.0)
     play(market, open_hearings(market, tmp_path))
 

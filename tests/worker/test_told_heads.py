@@ -9,8 +9,8 @@ from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner, Result
 
 from gradmarket.cli import app
-from gradmarket.market.features import log
-from gradmarket.market.features.log import RESTORED, encode_restart
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.job_log import RESTORED, encode_restart
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
@@ -134,7 +134,7 @@ def test_another_history_is_found_by_the_head_that_was_told_before_and_is_kept_a
     domain, signer = logging_market.job.ledger.domain(), address_of(logging_market.job.signer)
     told = [(one.head.struct(), one.head.signature) for one in load_told_heads(path)]
     kept = [LeafHashes.model_validate_json(file.read_bytes()).hashes for file in path.parent.glob("*.json")]
-    convicting = [log.find_signed_fork(domain, signer, told[0], other, one) for other in told[1:] for one in kept]
+    convicting = [job_log.find_signed_fork(domain, signer, told[0], other, one) for other in told[1:] for one in kept]
     assert any(convicting) or lie in (tell_fewer_leaves, tell_no_log), "any third party sees it by what is kept"
 
 

@@ -14,8 +14,8 @@ from contracts import calls
 from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
-from gradmarket.market.features.log import encode_verdict
-from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.log.job_log import encode_verdict
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets

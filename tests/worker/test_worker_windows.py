@@ -24,7 +24,7 @@ from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
-from gradmarket.market.wire.audits import AuditWork, StateRequest, WindowTask
+from gradmarket.market.wire.audit_messages import AuditWork, StateRequest, WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner
 from gradmarket.sealing import SealingKey

@@ -5,16 +5,19 @@ does so beside its other work (rules.task_windows).
 import threading
 import time
 from collections import Counter
+from contextlib import nullcontext
 from typing import Final
+from urllib.parse import quote
 
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.messages import Offer
-from gradmarket.market.terms import ReplicaId
-from gradmarket.market.wire.audits import StateRequest
+from gradmarket.market.terms import Digest, ReplicaId
+from gradmarket.market.wire.audit_messages import StateReceipt, StateRequest, StatesAsked
 from worker.feature import WorkerFeature
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
 from worker.protocol import records
+from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder
 
 LOOK_S: Final = 1.0
@@ -48,7 +51,7 @@ class WindowStates:
     def turn(self) -> int:
         """Brings what is asked for; returns how many states that were. Raises MarketError."""
         brought = 0
-        for request in self._context.market.states().states:
+        for request in ask_states(self._context.market).states:
             if self._over.is_set():
                 break
             try:
@@ -85,7 +88,7 @@ class WindowStates:
         if publication is None or offer is None:
             raise NotFound("this worker has no record of it")
         state = self._context.bench.window_state(publication, offer, request.digest)
-        self._context.market.bring_state(request.digest, bytes(state))
+        bring_state(self._context.market, request.digest, bytes(state))
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."
         self._context.journal.say("window_state", text, replica=request.replica, bytes=len(state))
 
@@ -102,3 +105,13 @@ class WindowStatesFeature(WorkerFeature):
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> WindowStates:
         return WindowStates(context, replica_files)
+
+
+def ask_states(market: MarketClient) -> StatesAsked:
+    """Returns the states that audits ask of this worker."""
+    return market.signed_in(StatesAsked, "GET", "/v1/work/states")
+
+
+def bring_state(market: MarketClient, digest: Digest, state: bytes) -> None:
+    path = f"/v1/work/states/{quote(digest, safe='')}"
+    market.signed_in(StateReceipt, "PUT", path, content=lambda: nullcontext(state))

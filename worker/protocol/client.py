@@ -4,7 +4,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -15,12 +14,10 @@ from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import Address, Digest, Hash, JobId, JobState, ReplicaId
+from gradmarket.market.terms import Address, Hash, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.views.service_views import Page
-from gradmarket.market.wire.audits import StateReceipt, StatesAsked
-from gradmarket.market.wire.claim_messages import ClaimAnswer, RoundClaims
 from gradmarket.market.wire.evidence import (
     PublishedAudit,
     PublishedEvidence,
@@ -29,12 +26,10 @@ from gradmarket.market.wire.evidence import (
     PublishedTask,
     PublishedVerdict,
 )
-from gradmarket.market.wire.framing import HEAD, MissingParts, PartAddress, ReceivedBytes, frame_poll_request
-from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestions, HearingReceipt
+from gradmarket.market.wire.framing import MissingParts, PartAddress, ReceivedBytes, frame_poll_request
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
 from gradmarket.market.wire.poll import MAX_WAIT_S, HoldingReceipt, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
-from gradmarket.market.wire.sum_messages import StepTold
 from gradmarket.network.addresses import PublicOnly
 from worker.journal import Journal
 from worker.protocol.outgoing import FramedPayloads, Payload
@@ -102,31 +97,31 @@ class MarketClient:
         return [job for page in pages for job in page.items if job.state is JobState.RUNNING]
 
     def job(self, job: JobId) -> ListedJob:
-        return self._transport.ask(ListedJob, "GET", _build_job_path(job))
+        return self._transport.ask(ListedJob, "GET", build_job_path(job))
 
     def pay(self, job: JobId) -> JobPay:
         """Returns what the market measured of the job's pay."""
-        return self._transport.ask(JobPay, "GET", f"{_build_job_path(job)}/stats")
+        return self._transport.ask(JobPay, "GET", f"{build_job_path(job)}/stats")
 
     def worker(self, address: Address) -> WorkerView:
         """Returns what the market tells anybody of a worker."""
         return self._transport.ask(WorkerView, "GET", f"/v1/workers/{address}")
 
     def fetch_payments(self, job: JobId) -> Iterator[PublishedPayment]:
-        return self._fetch_all_items(Page[PublishedPayment], f"{_build_job_path(job)}/payments")
+        return self._fetch_all_items(Page[PublishedPayment], f"{build_job_path(job)}/payments")
 
     def verdicts(self, job: JobId) -> Iterator[PublishedVerdict]:
-        return self._fetch_all_items(Page[PublishedVerdict], f"{_build_job_path(job)}/verdicts")
+        return self._fetch_all_items(Page[PublishedVerdict], f"{build_job_path(job)}/verdicts")
 
     def log(self, job: JobId) -> PublishedHead | None:
         """Returns the newest head of the job's log; None where the market keeps none, or none yet."""
-        return self._find(PublishedHead, f"{_build_job_path(job)}/log")
+        return self._find(PublishedHead, f"{build_job_path(job)}/log")
 
     def leaves(self, job: JobId, size: int) -> Iterator[Hash]:
         """Yields the hashes of the log's first `size` leaves, or of as many as there are."""
         first = 0
         while first < min(size, MOST_LEAVES):
-            path = f"{_build_job_path(job)}/log/leaves"
+            path = f"{build_job_path(job)}/log/leaves"
             page = self._transport.ask(LeafHashes, "GET", path, params={"first": first, "size": size})
             yield from page.hashes
             if not page.hashes:
@@ -135,7 +130,7 @@ class MarketClient:
 
     def prove_prefix(self, job: JobId, old: int, size: int) -> ConsistencyProof | None:
         """Returns the proof that the log of `old` leaves begins that of `size`; None where the market has none."""
-        path = f"{_build_job_path(job)}/log/consistency"
+        path = f"{build_job_path(job)}/log/consistency"
         try:
             return self._find(ConsistencyProof, path, params={"old": old, "size": size})
         except ServiceProblem as problem:
@@ -145,7 +140,7 @@ class MarketClient:
 
     def leaf(self, job: JobId, kind: LeafKind, about: str, size: int) -> LeafProof | None:
         """Returns the proof that the record is in the log of this size; None where the market has none."""
-        path = f"{_build_job_path(job)}/log/leaves/{kind.value}"
+        path = f"{build_job_path(job)}/log/leaves/{kind.value}"
         return self._find(LeafProof, path, params={"about": about, "size": size})
 
     def _find(self, kind: type[Answer], path: str, **options: Any) -> Answer | None:
@@ -156,23 +151,14 @@ class MarketClient:
                 raise
             return None
 
-    def claims(self, job: JobId, number: int) -> RoundClaims:
-        """Returns the claims of a round of an ended job, and the key of the next."""
-        return self._transport.ask(RoundClaims, "GET", _build_claims_path(job, number))
-
-    def claim_round(self, job: JobId, number: int, answer: ClaimAnswer) -> RoundClaims:
-        """Sends an auditor's digest. Raises ServiceProblem 409 where it is not the withheld one, or not the next."""
-        body = answer.model_dump(mode="json")
-        return self.signed_in(RoundClaims, "PUT", _build_claims_path(job, number), json=body)
-
     def rounds(self, job: JobId) -> Iterator[PublishedRound]:
-        return self._fetch_all_items(Page[PublishedRound], f"{_build_job_path(job)}/rounds")
+        return self._fetch_all_items(Page[PublishedRound], f"{build_job_path(job)}/rounds")
 
     def tasks(self, job: JobId) -> Iterator[PublishedTask]:
-        return self._fetch_all_items(Page[PublishedTask], f"{_build_job_path(job)}/tasks")
+        return self._fetch_all_items(Page[PublishedTask], f"{build_job_path(job)}/tasks")
 
     def audits(self, job: JobId) -> Iterator[PublishedAudit]:
-        return self._fetch_all_items(Page[PublishedAudit], f"{_build_job_path(job)}/audits")
+        return self._fetch_all_items(Page[PublishedAudit], f"{build_job_path(job)}/audits")
 
     def task(self, job: JobId, task: str) -> PublishedEvidence:
         return self._transport.ask(PublishedEvidence, "GET", _build_task_path(job, task))
@@ -252,32 +238,9 @@ class MarketClient:
         path = f"/v1/work/holdings/{quote(job, safe='')}"
         return self.signed_in(HoldingReceipt, "PUT", path, json={"rows": rows})
 
-    def aggregate(
-        self, replica: ReplicaId, attempt: int, step: int, said: bytes, vector: bytes, wait_s: float
-    ) -> StepTold:
-        """Says what a step of a secure aggregation asks for, as JSON, and waits for what is told after it."""
-        body = len(said).to_bytes(HEAD, "big") + said + vector
-        path = f"/v1/work/aggregations/{quote(replica, safe='')}/{attempt}/{step}"
-        headers = {"content-type": "application/octet-stream", "content-length": str(len(body))}
-        options = {"headers": headers, "content": lambda: nullcontext(body), "params": {"wait_s": wait_s}}
-        return self.signed_in(StepTold, "POST", path, waits=wait_s, **options)
-
-    def states(self) -> StatesAsked:
-        """Returns the states that audits ask of this worker."""
-        return self.signed_in(StatesAsked, "GET", "/v1/work/states")
-
-    def bring_state(self, digest: Digest, state: bytes) -> None:
-        path = f"/v1/work/states/{quote(digest, safe='')}"
-        self.signed_in(StateReceipt, "PUT", path, content=lambda: nullcontext(state))
-
-    def hearings(self, wait_s: float) -> HearingQuestions:
-        """Returns what referees ask this worker; waits so long for a question."""
-        return self.signed_in(HearingQuestions, "GET", "/v1/work/hearings", params={"wait_s": wait_s}, waits=wait_s)
-
-    def answer_hearing(self, said: HearingAnswer, body: bytes) -> None:
-        headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
-        headers["content-length"] = str(len(body))
-        self.signed_in(HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body))
+    def ask(self, kind: type[Answer], method: str, path: str) -> Answer:
+        """Sends a request that needs no session."""
+        return self._transport.ask(kind, method, path)
 
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Sends a request with a session token; signs in again once if the session has expired."""
@@ -310,13 +273,9 @@ def _count_received_bytes(payloads: Sequence[Payload]) -> int:
     return sum(payload.start or 0 for payload in payloads)
 
 
-def _build_claims_path(job: JobId, number: int) -> str:
-    return f"{_build_job_path(job)}/rounds/{number}/claims"
-
-
-def _build_job_path(job: JobId) -> str:
+def build_job_path(job: JobId) -> str:
     return f"/v1/jobs/{quote(job, safe='')}"
 
 
 def _build_task_path(job: JobId, task: str) -> str:
-    return f"{_build_job_path(job)}/tasks/{quote(task, safe='')}"
+    return f"{build_job_path(job)}/tasks/{quote(task, safe='')}"

@@ -12,7 +12,7 @@ and p the probability of an audit, checks find v + (1 - v) p of them.
 """
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.rules.auditing import WHOLE
+from gradmarket.market.features.audits.auditing import WHOLE
 from gradmarket.market.terms import Hash
 
 

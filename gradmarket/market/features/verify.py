@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.disputes import refereed
+from gradmarket.market.features.tolerance import calibration
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import auditing, calibration, refereed, secrets, sketch_packing, voting
+from gradmarket.market.rules import secrets, sketch_packing, voting
 from gradmarket.market.rules.proof import (
     PROMISES,
     Fault,

@@ -13,7 +13,7 @@
    So a flood of fresh networks that leave their seats makes a round at most as long as that time and a further answer,
    and a newcomer waits for those alone that were there before it.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
-4. Of unanimous tasks a share p is audited (rules.auditing), and all of the last LAST rounds. In a job of few rounds p
+4. Of unanimous tasks a share p is audited (audits.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
    Where auditing outgrows the auditor, a hidden seat more takes the place of these audits in as many tasks: R + 1
    proven ones have to agree there, and the auditor looks at splits alone. The offer does not tell them from others. A

@@ -43,7 +43,7 @@ from typing import Final
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import DOUBT, Hash
-from gradmarket.market.wire.audits import LARGEST_FALL, OTHER_DRAWS
+from gradmarket.market.wire.audit_messages import LARGEST_FALL, OTHER_DRAWS
 
 BLIND: Final = 1.0 / (1 + OTHER_DRAWS)
 """How often a gradient passes that does not depend on the task's rows."""

@@ -6,7 +6,7 @@ The offer commits to a hash chain's `anchor`. Each wave is opened by the link th
 
 So each wave opens one link, and no link reveals the next (S/KEY, Lamport 1981). A wave's seed binds its link to the set
 of commitments that the wave closed over: nobody commits after seeing a seed, and the requester cannot choose one. One
-link more than there can be waves draws whether the accepted task is audited (rules.auditing).
+link more than there can be waves draws whether the accepted task is audited (features.audits.auditing).
 """
 
 from collections.abc import Iterable

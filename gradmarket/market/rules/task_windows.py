@@ -20,7 +20,7 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import verifiers
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.audits import MOST_WINDOWS
+from gradmarket.market.wire.audit_messages import MOST_WINDOWS
 
 FEWEST: Final = 3
 """Windows of a task: with two, an audit would repeat everything."""

@@ -38,7 +38,7 @@ class Referral:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Answers differ: whoever gave the one that stands before a referee is right (rules.refereed)."""
+    """Answers differ: whoever gave the one that stands before a referee is right (features.disputes.refereed)."""
 
 
 Judgement = Quorum | Another | Inconclusive | Referral | Hearing

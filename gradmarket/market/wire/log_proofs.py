@@ -1,4 +1,4 @@
-"""What a market publishes of a job's log: signed heads, the hashes of its leaves, and proofs (features.log)."""
+"""What a market publishes of a job's log: signed heads, the hashes of its leaves, and proofs (features.log.job_log)."""
 
 from enum import StrEnum
 

@@ -6,9 +6,9 @@ from typing import Final
 from sqlalchemy import ColumnElement
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.rules import audit_panels, classes
 from gradmarket.market.rules.audit_panels import AuditPanel
-from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.terms import AuditState, Digest, PanelSeatState
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.context import Context

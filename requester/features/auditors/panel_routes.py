@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from gradmarket.market.wire.audits import AuditReceipt
+from gradmarket.market.wire.audit_messages import AuditReceipt
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.problems import describe_problems

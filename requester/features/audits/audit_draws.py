@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gradmarket.market.rules import auditing, classes, operators, secrets
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.rules import classes, operators, secrets
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from sqlalchemy import ColumnElement
 
-from gradmarket.market.rules.auditing import Turn
+from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.audit_messages import AuditAnswer
 from requester.context import Context
 from requester.feature import Feature, features_of
 from requester.store.in_hand import TaskInHand

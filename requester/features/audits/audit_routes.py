@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.terms import JobId, TaskId
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import AuditView
-from gradmarket.market.wire.audits import (
+from gradmarket.market.wire.audit_messages import (
     AuditAnswer,
     AuditAssignment,
     AuditReceipt,

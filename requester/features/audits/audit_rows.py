@@ -19,10 +19,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import auditing, classes
+from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
-from gradmarket.market.rules.auditing import Turn
 from gradmarket.market.rules.lifecycle import AUDIT_OPEN
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
 from requester.features.audits.audit_kind import audit_kinds_of

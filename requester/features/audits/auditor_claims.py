@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.features.audits import auditing
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import auditing, sketch_packing
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import AuditState, Hash, TaskState
-from gradmarket.market.wire.audits import AuditAnswer, ScoreTask, WindowTask
+from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_kind import Asker, OtherWork, audit_kinds_of

@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlalchemy import select
 
-from gradmarket.market.rules import copying
-from gradmarket.market.rules.copying import AcceptedAnswer
+from gradmarket.market.features.audits import copying
+from gradmarket.market.features.audits.copying import AcceptedAnswer
 from gradmarket.market.rules.lifecycle import ONCE_ACCEPTED
 from gradmarket.market.terms import AuditState, Digest, TaskState
 from requester.features.audits import audit_rows

@@ -7,8 +7,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
-from gradmarket.market.features.log import RESTORED, encode_restart
-from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.log.job_log import RESTORED, encode_restart
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import LeafKind

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gradmarket.market.wire import claim_messages
+from gradmarket.market.features import claims as claim_messages
 from requester.context import Context
 from requester.feature import Feature, MergeWatch
 from requester.features.claims import claim_routes, claim_rows

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from gradmarket.market.errors import Conflict, IllegalTransition, NotFound
+from gradmarket.market.features.claims import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from gradmarket.market.signing import digest_struct, recover_signer
-from gradmarket.market.wire.claim_messages import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from requester.api.auth_routes import ANYONE, Anyone
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.paging import MOST

@@ -6,8 +6,8 @@ from typing import Final
 from sqlalchemy import ForeignKey, bindparam, delete, select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.features import claims as claim_messages
 from gradmarket.market.terms import Address, Digest, Hash
-from gradmarket.market.wire import claim_messages
 from requester.store.tables import Base, Job
 from requester.store.work import RowReader, Work
 

@@ -3,8 +3,8 @@
 from contextlib import ExitStack
 from typing import Final
 
+from gradmarket.market.features import claims as claim_messages
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire import claim_messages
 from requester.context import Context
 from requester.feature import MergeWatch
 from requester.features.claims import claim_rows

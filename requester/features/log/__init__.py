@@ -1,8 +1,8 @@
-"""The append-only log of each job: its leaves, the heads that batches carry on-chain, and proofs (features.log)."""
+"""The append-only log of each job: its leaves, the heads that batches carry on-chain, and proofs (log.job_log)."""
 
 from starlette.datastructures import State
 
-from gradmarket.market.merkle import GrowingTree
+from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
 from requester.api.response_cache import Recent
 from requester.chain.chain_context import ChainContext

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, ForeignKey, String, UniqueConstraint, cast
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts import events, log_heads
-from gradmarket.market.features import log
-from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import BatchState, Hash, RoundState
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
@@ -71,9 +71,9 @@ def _fetch_unknown_heads(chain: ChainContext, job_id: str) -> dict[int, LogHead]
 def _admit_lost_heads(work: Work, job: Job, carried: Mapping[int, LogHead], now: int) -> None:
     admitted = {restart.batch for restart in list_restarts(work, job.id)}
     tree = load_tree(work, job.id) if carried.keys() - admitted else GrowingTree()
-    lost = [(batch, head) for batch, head in carried.items() if batch not in admitted and log.is_ahead(tree, head)]
+    lost = [(batch, head) for batch, head in carried.items() if batch not in admitted and job_log.is_ahead(tree, head)]
     for number, (batch, head) in enumerate(lost, len(tree)):
-        leaf = Hash(hash_leaf(log.encode_restart(batch, head, now)))
+        leaf = Hash(hash_leaf(job_log.encode_restart(batch, head, now)))
         work.add(LogLeaf(job_id=job.id, number=number, kind=LeafKind.RESTART.value, about=f"{batch}/{now}", hash=leaf))
     work.flush()
 
@@ -125,21 +125,21 @@ _RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
         Task.id,
         (Task.offer_digest, Task.offer_signature),
         lambda job: (Task.job_id == job,),
-        log.encode_offer,
+        job_log.encode_offer,
     ),
     (
         LeafKind.WAVE,
         Wave.task_id + "/" + _text(Wave.number),
         (Task.offer_digest, Wave.number, Wave.secret, Wave.commitments, Wave.signature),
         lambda job: (Task.id == Wave.task_id, Task.job_id == job),
-        log.encode_wave,
+        job_log.encode_wave,
     ),
     (
         LeafKind.COMMITMENT,
         Replica.id,
         (Task.offer_digest, Replica.worker, Replica.sealed, Replica.signature),
         lambda job: (*_OFFERED, Replica.job_id == job, Replica.sealed.is_not(None), Replica.signature.is_not(None)),
-        log.encode_commitment,
+        job_log.encode_commitment,
     ),
     (
         LeafKind.REVEAL,
@@ -149,28 +149,28 @@ _RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
             *(*_OFFERED, Replica.job_id == job, Replica.verdict_signature.is_not(None)),
             *(Replica.sealed.is_not(None), Replica.salt.is_not(None), Replica.root.is_not(None)),
         ),
-        log.encode_reveal,
+        job_log.encode_reveal,
     ),
     (
         LeafKind.VERDICT,
         Replica.id + "/" + _text(Replica.outcome),
         (Task.offer_digest, Replica.worker, Replica.outcome, Replica.verdict_signature),
         lambda job: (*_OFFERED, Replica.job_id == job, Replica.verdict_signature.is_not(None)),
-        log.encode_verdict,
+        job_log.encode_verdict,
     ),
     (
         LeafKind.ROUND,
         _text(Round.number) + "/" + Round.updated,
         (Round.number, Round.parameters, Round.updated),
         lambda job: (Round.job_id == job, Round.state == RoundState.CLOSED, Round.updated.is_not(None)),
-        log.encode_round,
+        job_log.encode_round,
     ),
     (
         LeafKind.PAYMENT,
         _text(Earned.id),
         (Earned.replica_id, Earned.worker, Earned.units, Earned.digest),
         lambda job: (Earned.job_id == job,),
-        log.encode_payment,
+        job_log.encode_payment,
     ),
 )
 """Of each kind: how a record is named, what of it is in the leaf, which records there are, and the leaf."""

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.merkle import GrowingTree
+from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead

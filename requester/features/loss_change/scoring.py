@@ -16,7 +16,7 @@ from gradmarket.market.rules.loss_change_test import (
     honest_share,
 )
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.audits import AuditAnswer, ScoreRequest, ScoreTask
+from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreRequest, ScoreTask
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind
 from requester.features.loss_change import scores

@@ -4,7 +4,7 @@ from typing import Final
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import classes
-from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.audit_messages import AuditAnswer
 from requester.context import Context
 from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
 from requester.features.planted import planted_rows

@@ -5,7 +5,7 @@ from functools import partial
 from fastapi import APIRouter, Request
 
 from gradmarket.market.views.trust_views import TrustView
-from gradmarket.market.wire.audits import AuditAnswer, AuditReceipt
+from gradmarket.market.wire.audit_messages import AuditAnswer, AuditReceipt
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems

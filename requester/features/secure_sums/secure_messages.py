@@ -12,8 +12,7 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.features.secure_sums import collector
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.job_sum import most_json, number_of
-from gradmarket.market.terms import Address, Digest, ReplicaState
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     NeighbourKeys,
@@ -27,6 +26,7 @@ from gradmarket.market.wire.sum_messages import (
     UnmaskRequest,
     parse_step_message,
 )
+from gradmarket.market.terms import Address, Digest, ReplicaState
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.commitments import TooEarly, TooLate

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from fastapi import APIRouter, HTTPException, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.features.secure_sums.sum_messages import StepTold
 from gradmarket.market.wire.framing import HEAD
-from gradmarket.market.wire.sum_messages import StepTold
 from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.payload_pieces import PieceReaders

@@ -17,10 +17,7 @@ from gradmarket.market.features.secure_sums import collector
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
 from gradmarket.market.features.secure_sums.signed import key_list
-from gradmarket.market.gradient.codecs import fp32
-from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
-from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     SharesMessage,
@@ -28,6 +25,9 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskAnswer,
 )
+from gradmarket.market.gradient.codecs import fp32
+from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
+from gradmarket.market.terms import Digest, JobState
 from requester.context import Context
 from requester.features.secure_sums import sum_rows
 from requester.features.secure_sums.secure_tables import SecureSum

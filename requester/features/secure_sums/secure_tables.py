@@ -40,7 +40,7 @@ class SecureSum(Base):
 
 
 class SecureMessage(Base):
-    """What a holder said in a step, and what it is told once the step is over: JSON as in wire.sum_messages."""
+    """What a holder said in a step, and what it is told once the step is over: JSON as in secure_sums.sum_messages."""
 
     __tablename__ = "secure_messages"
 

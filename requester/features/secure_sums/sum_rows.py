@@ -8,11 +8,11 @@ from sqlalchemy import bindparam, delete, exists, func, or_, select
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.job_sum import build_receipt as receipt_of
 from gradmarket.market.features.secure_sums.job_sum import build_round_aggregation, build_sum_terms, number_of, start_of
+from gradmarket.market.features.secure_sums.sum_messages import MaskedMessage
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import hash_of
-from gradmarket.market.wire.sum_messages import MaskedMessage
 from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
 from requester.store import jobs
 from requester.store.facts import layout_of

@@ -8,11 +8,11 @@ workers revealed do not count, so a threshold only grows by what honest machines
 from collections.abc import Iterator
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.features.tolerance.calibration import Evidence
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import compute_deviations, sort_classes
 from gradmarket.market.terms import CalibrationState
-from gradmarket.market.wire.audits import SketchAnswer
+from gradmarket.market.wire.audit_messages import SketchAnswer
 from requester.context import Context
 from requester.features.tolerance import calibrations, trusted_runs
 from requester.features.tolerance.calibrations import Calibration

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from fastapi import APIRouter
 
-from gradmarket.market.rules.calibration import RUNS
+from gradmarket.market.features.tolerance.calibration import RUNS
 from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.calibration_views import CalibrationView, ComparedView, PairView, TensorView
-from gradmarket.market.wire.audits import AuditReceipt, SketchAnswer
+from gradmarket.market.wire.audit_messages import AuditReceipt, SketchAnswer
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems

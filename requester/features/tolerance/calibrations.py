@@ -11,8 +11,8 @@ from blake3 import blake3
 from sqlalchemy import select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.features.tolerance.calibration import Evidence
 from gradmarket.market.job import Publication
-from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
 from graphdoc.encoding import canonical

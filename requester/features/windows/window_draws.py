@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES
 from gradmarket.market.rules import task_windows
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire.audits import WindowTask
+from gradmarket.market.wire.audit_messages import WindowTask
 from gradmarket.market.wire.poll import digest_of, hash_of
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind

@@ -19,7 +19,7 @@ from gradmarket.market.rules import audit_panels
 from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
-from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.audit_messages import AuditAnswer
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of

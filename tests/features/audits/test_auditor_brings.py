@@ -13,7 +13,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.market.terms import JobState, Role, TaskState
-from gradmarket.market.wire.audits import AuditWork
+from gradmarket.market.wire.audit_messages import AuditWork
 from graphdoc.encoding import Bytes
 from requester.store import identities
 from tests.features.audits.test_audits import clean_parameters

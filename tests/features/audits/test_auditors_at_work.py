@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gradmarket.market.rules import auditing, classes
-from gradmarket.market.rules.auditing import Turn
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.audits.auditing import Turn
+from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits import auditor_claims
 from requester.store import audited_classes

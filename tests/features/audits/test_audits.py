@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import update
 
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.rules import auditing, secrets
+from gradmarket.market.features.audits import auditing
+from gradmarket.market.rules import secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from requester.features.audits import audit, audit_draws
 from requester.features.audits.audit_routes import audits as audits_told

@@ -17,8 +17,8 @@ import pytest
 from contracts import deployment
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
-from gradmarket.market.features import log as job_log
-from gradmarket.market.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import PublishedRestart

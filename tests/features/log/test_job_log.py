@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from gradmarket.market.features import log
-from gradmarket.market.merkle import GrowingTree, hash_leaf, is_included
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf, is_included
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash
@@ -76,7 +76,9 @@ def test_a_worker_finds_its_verdict_in_the_log_by_what_it_holds_alone(market: Ma
     head, _ = head_of(api, market)
     replica = market.replicas(workers[0])[0]
     (task,) = market.tasks(Task.id == replica.task_id)
-    leaf = log.encode_verdict(task.offer_digest, replica.worker, replica.outcome or 0, replica.verdict_signature or b"")
+    leaf = job_log.encode_verdict(
+        task.offer_digest, replica.worker, replica.outcome or 0, replica.verdict_signature or b""
+    )
     shown = get(api, market, "/leaves/verdict", about=f"{replica.id}/{replica.outcome}", size=head.size)
     proof = LeafProof.model_validate(shown)
     assert is_included(leaf, proof.number, head.size, proof.path, head.root)
@@ -95,8 +97,8 @@ def test_an_earlier_head_is_proven_to_be_a_prefix(market: MarketFixture, api: Te
     late, _ = head_of(api, market)
     assert early.size < late.size
     proof = ConsistencyProof.model_validate(get(api, market, "/consistency", old=early.size, size=late.size))
-    assert log.find_fork(early, late, proof.path) == ""
-    assert log.find_fork(late, early, proof.path) == ""
+    assert job_log.find_fork(early, late, proof.path) == ""
+    assert job_log.find_fork(late, early, proof.path) == ""
 
 
 @pytest.mark.parametrize("later", [0, 3])
@@ -113,12 +115,12 @@ def test_two_observers_find_a_service_that_shows_two_histories(
     told = (lie, market.context.sign(lie))
     proof = GrowingTree(leaves).prove_consistency(lie.size, len(leaves))
     said = "does not begin with the first" if later else "two histories"
-    assert said in log.find_fork(lie, shown[0], proof)
-    assert log.find_signed_fork(domain, signer, told, shown, leaves), "a third party needs no service"
+    assert said in job_log.find_fork(lie, shown[0], proof)
+    assert job_log.find_signed_fork(domain, signer, told, shown, leaves), "a third party needs no service"
     honest = LogHead(lie.job, lie.size, Hash(GrowingTree(leaves).compute_root(lie.size)))
-    assert not log.find_signed_fork(domain, signer, (honest, market.context.sign(honest)), shown, leaves)
+    assert not job_log.find_signed_fork(domain, signer, (honest, market.context.sign(honest)), shown, leaves)
     made_up = (lie, sign_digest(market.worker().key, digest_struct(domain, lie)))
-    assert not log.find_signed_fork(domain, signer, made_up, shown, leaves), "only its own word condemns it"
+    assert not job_log.find_signed_fork(domain, signer, made_up, shown, leaves), "only its own word condemns it"
 
 
 def test_a_log_without_leaves_says_when_it_gets_some(market: MarketFixture, api: TestClient) -> None:

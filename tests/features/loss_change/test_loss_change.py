@@ -14,7 +14,7 @@ from gradmarket.market.job_parts import Column
 from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, RISK, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
 from gradmarket.market.views.trust_views import ScoreView
-from gradmarket.market.wire.audits import LARGEST_FALL, AuditAnswer, LossFall
+from gradmarket.market.wire.audit_messages import LARGEST_FALL, AuditAnswer, LossFall
 from requester import dataset
 from requester.features.audits import audit_draws, auditor_claims
 from requester.features.audits.audit_routes import audits as audits_told

@@ -15,7 +15,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditSpec
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState
 from gradmarket.market.views.trust_views import TrustView
-from gradmarket.market.wire.audits import AuditAnswer
+from gradmarket.market.wire.audit_messages import AuditAnswer
 from requester.api.response_cache import Share
 from requester.app import create_app
 from requester.features import FEATURES

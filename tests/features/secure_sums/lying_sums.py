@@ -1,6 +1,7 @@
 """A server of secure aggregations that lies to real holders, and knows all that its colluding holders know."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +13,9 @@ from gradmarket.market.features.secure_sums import collector, holder
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.holder import HolderState
 from gradmarket.market.features.secure_sums.ring import Elements, Integers
+from gradmarket.market.features.secure_sums.sum_messages import Said, StepTold, SurvivorsProposed, parse_step_message
 from gradmarket.market.signing import Domain, Signer
-from gradmarket.market.wire.sum_messages import Said, StepTold, SurvivorsProposed, parse_step_message
+from gradmarket.market.wire.framing import HEAD
 from worker.features.secure_sums import SecureRound
 
 STEPS = 5
@@ -111,9 +113,15 @@ class LyingServer:
     colluders: list[Colluder]
     lies: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def aggregate(self, replica: str, attempt: int, step: int, said: bytes, vector: bytes, _wait_s: float) -> StepTold:
-        number, message = int(replica), parse_step_message(step, said)
-        at, (lied, since) = self.attempts[attempt], self.lies.get(int(replica), (attempt, STEPS))
+    def signed_in(
+        self, _kind: object, _method: str, path: str, *, content: Callable[[], nullcontext[bytes]], **_options: object
+    ) -> StepTold:
+        number, attempt, step = map(int, path.split("/")[-3:])
+        with content() as body:
+            end = HEAD + int.from_bytes(body[:HEAD], "big")
+            said, vector = body[HEAD:end], body[end:]
+        message = parse_step_message(step, said)
+        at, (lied, since) = self.attempts[attempt], self.lies.get(number, (attempt, STEPS))
         at.take(number, step, message, vector)
         for one in self.colluders:
             for each in self.attempts.values():

@@ -22,10 +22,10 @@ from gradmarket.market.features.secure_sums.job_sum import (
     start_of,
 )
 from gradmarket.market.features.secure_sums.ring import Integers
+from gradmarket.market.features.secure_sums.sum_messages import StepTold
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import digest_of, hash_of
-from gradmarket.market.wire.sum_messages import StepTold
 from graphdoc import tensors
 from requester.features.secure_sums import secure_messages
 from requester.features.secure_sums.secure_messages import StepAsked

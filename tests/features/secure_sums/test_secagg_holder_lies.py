@@ -7,8 +7,8 @@ import pytest
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import collector, dealing, holder, key_agreement, secret_sharing
+from gradmarket.market.features.secure_sums.sum_messages import RevealedShare, UnmaskAnswer
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.sum_messages import RevealedShare, UnmaskAnswer
 from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 COUNT = 9

@@ -13,8 +13,7 @@ from gradmarket.market.features.secure_sums import collector, holder, key_agreem
 from gradmarket.market.features.secure_sums.key_agreement import agree_secret, pair_mask
 from gradmarket.market.features.secure_sums.ring import add_masks
 from gradmarket.market.features.secure_sums.secret_sharing import PRIME
-from gradmarket.market.terms import Hash
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     NeighbourKeys,
     SharesForHolder,
@@ -22,6 +21,7 @@ from gradmarket.market.wire.sum_messages import (
     SurvivorsSigned,
     UnmaskRequest,
 )
+from gradmarket.market.terms import Hash
 from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 
 COUNT = 9

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import collector
 from gradmarket.market.features.secure_sums.ring import fixed_point
+from gradmarket.market.features.secure_sums.sum_messages import SurvivorsProposed, parse_step_message
 from gradmarket.market.gradient.accumulate import Accumulator
-from gradmarket.market.wire.sum_messages import SurvivorsProposed, parse_step_message
 from tests.kit.aggregation_play import STEPS, AggregationPlay, Played
 from tests.lanes import FULL
 

@@ -9,9 +9,9 @@ import pytest
 from contracts.ledger import Ledger
 from gradmarket.market.errors import Conflict, MarketError, NotFound, Refused
 from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
+from gradmarket.market.features.secure_sums.sum_messages import RevealedShare, SharesMessage
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, JobState, ReplicaState
-from gradmarket.market.wire.sum_messages import RevealedShare, SharesMessage
 from graphdoc import tensors
 from requester.exchange.commitments import TooEarly, TooLate
 from requester.features.private import holder_rows

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.rules import calibration
-from gradmarket.market.rules.calibration import Evidence
+from gradmarket.market.features.tolerance import calibration
+from gradmarket.market.features.tolerance.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.tolerance import calibrations

@@ -1,7 +1,7 @@
 """A worker's own side of its market's hearings: each is of an answer that it was leased and has given."""
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.errors import NotFound
@@ -9,12 +9,13 @@ from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import ReplicaId
-from gradmarket.market.wire.hearing_messages import HearingAnswer
+from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestions, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from worker.features.disputes.task_tracing import open_course
 from worker.markets.worker_context import WorkerContext
+from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlight, InFlightFolder
 
 
@@ -28,7 +29,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
         self._context, self._replica_files = context, replica_files
 
     def list_asked(self, wait_s: float) -> Iterator[tuple[ReplicaId, PutQuestion]]:
-        asked = self._context.market.hearings(wait_s).questions
+        asked = ask_hearings(self._context.market, wait_s).questions
         return ((each.replica, PutQuestion.read(each)) for each in asked)
 
     def list_attended(self) -> Collection[ReplicaId]:
@@ -62,7 +63,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
             signature=reply.signature,
             replica=name,
         )
-        self._context.market.answer_hearing(said, reply.said)
+        answer_hearing(self._context.market, said, reply.said)
 
     def tell(self, text: str, name: ReplicaId | None, reply: Reply | None = None) -> None:
         about = {} if name is None else {"replica": name}
@@ -70,3 +71,14 @@ class OwnHearings(HearingAttendance[ReplicaId]):
             self._context.journal.once("hearing", text, **about)
         else:
             self._context.journal.say("hearing", text, **about, bytes=len(reply.said))
+
+
+def ask_hearings(market: MarketClient, wait_s: float) -> HearingQuestions:
+    """Returns what referees ask this worker; waits so long for a question."""
+    return market.signed_in(HearingQuestions, "GET", "/v1/work/hearings", params={"wait_s": wait_s}, waits=wait_s)
+
+
+def answer_hearing(market: MarketClient, said: HearingAnswer, body: bytes) -> None:
+    headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
+    headers["content-length"] = str(len(body))
+    market.signed_in(HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body))

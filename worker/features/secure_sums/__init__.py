@@ -7,8 +7,10 @@ without masks.
 
 import os
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 from pydantic import BaseModel
@@ -27,10 +29,11 @@ from gradmarket.market.features.secure_sums.job_sum import (
     start_of,
 )
 from gradmarket.market.features.secure_sums.ring import Integers
+from gradmarket.market.features.secure_sums.sum_messages import StepTold
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.framing import HEAD
 from gradmarket.market.wire.poll import Lease, hash_of
-from gradmarket.market.wire.sum_messages import StepTold
 from worker.feature import WorkerFeature
 from worker.features.secure_sums.secure_state import SecureFolder, SecureRecord, record_of
 from worker.markets.worker_context import WorkerContext
@@ -178,14 +181,21 @@ class SecureRound:
             return self._store_record(record, holder.reveal_mask_shares(state, told.unmask))
         return None
 
+    def _send_said(self, attempt: int, step: int, said: bytes, vector: bytes) -> StepTold:
+        """Says what a step of the aggregation asks for, as JSON, and waits for what is told after it."""
+        body = len(said).to_bytes(HEAD, "big") + said + vector
+        path = f"/v1/work/aggregations/{quote(self.lease.replica, safe='')}/{attempt}/{step}"
+        headers = {"content-type": "application/octet-stream", "content-length": str(len(body))}
+        options = {"headers": headers, "content": lambda: nullcontext(body), "params": {"wait_s": WAIT_S}}
+        return self.context.market.signed_in(StepTold, "POST", path, waits=WAIT_S, **options)
+
     def _send_step(self, record: SecureRecord) -> StepTold:
         """Says what the record says, until the market answers; the vector goes once."""
         here = record.attempt, record.step
         vector = self.folder.vector(record) if record.step == HolderStep.MASKED and self.sent != here else b""
         began = time.monotonic()
         try:
-            place = self.lease.replica, record.attempt, record.step
-            told = self.context.market.aggregate(*place, record.said.encode(), vector, WAIT_S)
+            told = self._send_said(record.attempt, record.step, record.said.encode(), vector)
         except ServiceUnreachable:
             if self.context.signals.leaving or began - self.heard_at > self.lease.offer.lease_seconds:
                 raise

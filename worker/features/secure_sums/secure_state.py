@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep, Seat
 from gradmarket.market.features.secure_sums.signed import NO_KEYS
+from gradmarket.market.features.secure_sums.sum_messages import HolderKeysMessage, HolderNumber, SetField
 from gradmarket.market.fields import HashField
-from gradmarket.market.wire.sum_messages import HolderKeysMessage, HolderNumber, SetField
 from graphdoc.encoding import Bytes
 from worker import durable
 

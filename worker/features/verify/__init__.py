@@ -7,5 +7,5 @@ from worker.features.verify.self_check import verify
 
 class VerifyFeature(WorkerFeature):
     name = "verify"
-    needs = ("log",)
+    needs = ("audits", "disputes", "log", "tolerance")
     wallet_commands = {"verify": verify, "heads": head_commands.app}

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from contracts import events
 from contracts.log_heads import fetch_head_times, fetch_heads
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.features import log
+from gradmarket.market.features.log import job_log
 from gradmarket.market.fields import HashField
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
@@ -79,7 +79,7 @@ def find_forks(heads: Sequence[ToldHead], domain: Domain, signer: Address, prove
     for one, other in pairwise(distinct[key] for key in sorted(distinct)):
         small, large = one.head.struct(), other.head.struct()
         path = None if small.size == large.size else prove(small.size, large.size)
-        if why := log.find_fork(small, large, path):
+        if why := job_log.find_fork(small, large, path):
             yield HeadFork(one, other, why)
 
 

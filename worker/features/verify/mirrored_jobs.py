@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from gradmarket.archives.archive_index import ArchiveRecords
 from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble, name_trouble
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.features import log
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import VerdictCase, of_rejection
-from gradmarket.market.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.signing import digest_struct
@@ -52,7 +52,7 @@ def check_by_mirrors(
             if publication is None or hash_of(publication.digest) != seen.spec:
                 raise Refused("it has another publication than the one on the chain")
             for number, head in heads.items():
-                if fault := next(log.find_head_faults(records.index.leaves, [head]), ""):
+                if fault := next(job_log.find_head_faults(records.index.leaves, [head]), ""):
                     raise Refused(f"its log is not the one that batch {number} carries: {fault}")
         except MarketError as error:
             whys.append(name_trouble(mirror.place, error))
@@ -87,7 +87,7 @@ def _look_up_verdicts(
             continue
         record = next(one for one in paid if one.lease.replica == replica)
         verdict, offer = record.verdict, digest_struct(account.domain, record.offer)
-        data = log.encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
+        data = job_log.encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
         if places.get(Hash(hash_leaf(data)), heads[batch].size) < heads[batch].size:
             logged += 1
         else:

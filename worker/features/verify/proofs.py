@@ -13,8 +13,8 @@ from contracts.event_types import VestBurn
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
-from gradmarket.market.features.log import encode_verdict
-from gradmarket.market.merkle import is_included
+from gradmarket.market.features.log.job_log import encode_verdict
+from gradmarket.market.features.log.merkle import is_included
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import proof
 from gradmarket.market.rules.proof import Fault, Finding, OfferScope

@@ -1,7 +1,7 @@
 """The heads of jobs' logs that this worker was told, in its folder: another history told later is found by them.
 
 One file for each job of each chain, one JSON object per line, newest last. Two of its signed heads that no proof
-connects are evidence for anybody (features.log.find_signed_fork).
+connects are evidence for anybody (features.log.job_log.find_signed_fork).
 """
 
 import random
@@ -12,8 +12,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gradmarket.market.features import log
-from gradmarket.market.merkle import GrowingTree
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import Fault, Finding, is_signed_by
 from gradmarket.market.signing import Domain
@@ -121,10 +121,10 @@ class HeadCheck:
     def _find_fork(self, old: LogHead, shown: PublishedHead) -> str:
         new = shown.struct()
         if old.size == new.size:
-            return log.find_fork(old, new, ())
+            return job_log.find_fork(old, new, ())
         small, large = sorted((old.size, new.size))
         proof = self.market.prove_prefix(self.job, small, large) if large == new.size else None
-        return log.find_fork(old, new, None if proof is None else proof.path)
+        return job_log.find_fork(old, new, None if proof is None else proof.path)
 
     def _judge_fork(
         self, why: str, old: LogHead, at: float, shown: PublishedHead, leaves: Sequence[Hash]
@@ -144,10 +144,10 @@ class HeadCheck:
     ) -> PublishedRestart | None:
         """Takes no admission of a time to come: one would excuse whatever is told until then."""
         now, at = self.clock(), self._find_batch_time(old) if at == CARRIED else at
-        past = [restart for restart in shown.restarts if restart.at <= now + log.SKEW_S]
+        past = [restart for restart in shown.restarts if restart.at <= now + job_log.SKEW_S]
         if not shown.restarts or len(leaves) != shown.size or GrowingTree(leaves).compute_root() != shown.root:
             return None
-        return log.find_admission(leaves, past, old, at, self.fetch_carried())
+        return job_log.find_admission(leaves, past, old, at, self.fetch_carried())
 
     def _find_batch_time(self, head: LogHead) -> float:
         """Returns when the first batch that carries this head was settled; later than any restore where none is."""

@@ -8,7 +8,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.questions import MOST_LATER, Question, Reply, count_questions, name_dispute
 from gradmarket.market.features.disputes.referee import BEFORE, Course
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.merkle import count_levels, count_nodes
+from gradmarket.market.features.log.merkle import count_levels, count_nodes
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash

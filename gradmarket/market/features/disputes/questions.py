@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Refused
-from gradmarket.market.merkle import HASH_BYTES, count_levels
+from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import Asked
 

@@ -19,7 +19,7 @@ from gradmarket.market.features.disputes.questions import (
     split_hashes,
     split_parts,
 )
-from gradmarket.market.merkle import (
+from gradmarket.market.features.log.merkle import (
     HASH_BYTES,
     climb_path,
     count_children,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, join_parts
 from gradmarket.market.features.disputes.referee import Course
-from gradmarket.market.merkle import MerkleTree
+from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import Domain, Signer, digest_struct
 from gradmarket.market.terms import Address, Hash

@@ -20,8 +20,7 @@ from gradmarket.market.features.secure_sums.key_agreement import (
     self_mask,
 )
 from gradmarket.market.features.secure_sums.ring import Elements, Integers, add_masks
-from gradmarket.market.signing import Domain
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     NeighbourKeys,
@@ -33,6 +32,7 @@ from gradmarket.market.wire.sum_messages import (
     UnmaskAnswer,
     UnmaskRequest,
 )
+from gradmarket.market.signing import Domain
 
 Keys = Mapping[int, HolderKeysMessage]
 Shares = Mapping[int, SharesMessage]

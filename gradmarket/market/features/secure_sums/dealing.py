@@ -7,8 +7,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import secret_sharing
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.key_agreement import Secrets, ShareChannel, compute_mark
+from gradmarket.market.features.secure_sums.sum_messages import SealedShares
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.sum_messages import SealedShares
 
 SELF: Final = b"self share"
 MASK: Final = b"mask share"

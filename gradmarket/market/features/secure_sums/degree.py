@@ -23,7 +23,7 @@ from math import comb
 from typing import Final
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.wire.sum_messages import MOST_HOLDERS
+from gradmarket.market.job_parts import MOST_HOLDERS
 
 SECRECY: Final = 40
 """Minus the binary logarithm of the probability that a graph does not protect (sigma of Bell et al.)."""

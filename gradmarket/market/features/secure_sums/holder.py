@@ -25,9 +25,7 @@ from gradmarket.market.features.secure_sums.key_agreement import (
     share_channel,
 )
 from gradmarket.market.features.secure_sums.ring import Integers, add_masks
-from gradmarket.market.signing import Domain, Signer
-from gradmarket.market.terms import Hash
-from gradmarket.market.wire.sum_messages import (
+from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,
     NeighbourKeys,
@@ -39,6 +37,8 @@ from gradmarket.market.wire.sum_messages import (
     UnmaskAnswer,
     UnmaskRequest,
 )
+from gradmarket.market.signing import Domain, Signer
+from gradmarket.market.terms import Hash
 
 _Message = TypeVar("_Message", HolderKeysMessage, MaskedMessage)
 

@@ -11,11 +11,11 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import sum_units
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.ring import FixedPoint
+from gradmarket.market.features.secure_sums.sum_messages import MaskedMessage
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import SecureAggregation
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.sum_messages import MaskedMessage
 
 SHORT: Final = 1 << 11
 EACH: Final = 512

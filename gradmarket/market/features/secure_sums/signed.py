@@ -8,10 +8,10 @@ from blake3 import blake3
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums.aggregation import Aggregation, set_digest
+from gradmarket.market.features.secure_sums.sum_messages import HolderKeysMessage, MaskedMessage
 from gradmarket.market.messages import HolderKeys, MaskedVector, Survivors
 from gradmarket.market.signing import Domain, Struct
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.sum_messages import HolderKeysMessage, MaskedMessage
 
 NO_KEYS: Final = Hash(bytes(32))
 

@@ -1,7 +1,7 @@
 """`adaptive`: a worker that is proven in this class, and covered by its stake, is checked less, down to a floor.
 
-A worker with a stake works alone and is audited: always as a newcomer, less as its record grows (rules.auditing has the
-rate), never below the floor. A worker without one is checked by votes, and audited at the floor.
+A worker with a stake works alone and is audited: always as a newcomer, less as its record grows, never below
+the floor. A worker without one is checked by votes, and audited at the floor.
 
 BOINC's rule (its wiki, "AdaptiveReplication") trusts a host after ten valid results in a row, and then checks one in
 ten of its jobs. A sleeper that is honest ten times and then lies until it is caught has 9 of its 19 accepted results
@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import Field
 
-from gradmarket.market.rules import auditing, replication
+from gradmarket.market.rules import exposure, replication
 from gradmarket.market.rules.replication import STRANGER, Lead, fixed
 from gradmarket.market.task_plan import Plan
 
@@ -43,7 +43,12 @@ class Settings(replication.Votes):
 def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
     if lead.cover < settings.gain:
         return replace(fixed.plan(settings), audit=settings.floor)
-    rate = auditing.compute_worker_audit_rate(
-        lead.standing, lead.cover, settings.floor, settings.tolerated, settings.gain
-    )
+    rate = compute_worker_audit_rate(lead.standing, lead.cover, settings.floor, settings.tolerated, settings.gain)
     return Plan(first_wave=1, quorum=1, maximum=1, audit=rate)
+
+
+def compute_worker_audit_rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
+    """Returns the audit probability of a worker's accepted tasks; `cover` and `gain` are in prices (rules.exposure)."""
+    doubt = 1.0 - standing
+    by_record = 1.0 - tolerated / doubt if doubt > tolerated else 0.0
+    return min(1.0, max(floor, by_record, exposure.least_rate(cover, gain)))

@@ -6,13 +6,11 @@ from pydantic import Field, ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField, SignatureField, hex_bytes
+from gradmarket.market.job_parts import MOST_HOLDERS
 from gradmarket.market.wire.base import Wire
 
-MOST_HOLDERS: Final = 1000
 SEALED: Final = 2 * 32 + 16
 """Bytes of both of a holder's shares for another, sealed (secure_sums.key_agreement)."""
-RECEIPT: Final = 32 + 65
-"""Bytes of what a holder is paid for: the digest of its masked vector, and its signature."""
 HolderNumber = Annotated[int, Field(ge=0, lt=MOST_HOLDERS)]
 SealedField = Annotated[bytes, *hex_bytes(SEALED)]
 _SET: Final = MOST_HOLDERS // 8

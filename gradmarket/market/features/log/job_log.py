@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from gradmarket.market import merkle
+from gradmarket.market.features.log import merkle
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain

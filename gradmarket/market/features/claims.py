@@ -14,7 +14,7 @@ may tell an auditor its digests beforehand; then two that trust no service compa
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from blake3 import blake3
 from pydantic import Field
@@ -75,10 +75,6 @@ class RoundClaims(PublishedView):
 
 def build_claim(chain_job: int, round_number: int, number: int, digest: Digest) -> RoundClaim:
     return RoundClaim(chain_job, round_number, number, hash_of(digest))
-
-
-MOST_CLAIMS: Final = 16
-"""Claims of a round: each hashes its payloads once more when they are merged."""
 
 
 def derive_claim_key(secret: Hash, number: int, claim: int) -> Hash:

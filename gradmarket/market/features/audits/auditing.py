@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.rules import exposure
 from gradmarket.market.terms import Hash
 
 WHOLE: Final = 2**256
@@ -79,13 +78,6 @@ def order_turns(waiting: Iterable[Turn], served: Iterable[Turn]) -> list[str]:
         return of_requester.get(turn.requester, 0.0), of_job.get(turn.job, 0.0), turn.at, turn.job
 
     return [turn.job for turn in sorted(waiting, key=rank)]
-
-
-def compute_worker_audit_rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
-    """Returns the audit probability of a worker's accepted tasks; `cover` and `gain` are in prices (rules.exposure)."""
-    doubt = 1.0 - standing
-    by_record = 1.0 - tolerated / doubt if doubt > tolerated else 0.0
-    return min(1.0, max(floor, by_record, exposure.least_rate(cover, gain)))
 
 
 def compute_deterring_rate(saved: float, benefit: float, at_risk: float) -> float:

@@ -1,0 +1,1 @@
+"""Audits: which accepted answers are computed again, and whose copied another."""

@@ -1,0 +1,1 @@
+"""The log of a job: its leaves, its signed heads, and their proofs."""

@@ -1,0 +1,1 @@
+"""Tolerance: thresholds within which answers of different classes agree, from tasks that were computed twice."""
