@@ -32,6 +32,18 @@ def build_tensors(arrays: Arrays, device: str) -> Tensors:
     return {name: torch.tensor(np.asarray(array, order="C"), device=device) for name, array in arrays.items()}
 
 
+def place_state(program: Program, state: Arrays, device: str) -> Tensors:
+    """Returns the document's state as tensors of the device: those that it holds there, or copies."""
+    return dict(program.held[1]) or build_tensors({name: state[name] for name in program.document.state}, device)
+
+
+def hold_state(program: Program, name: str, state: Arrays, device: str) -> None:
+    """Has the program hold the state of this name on the device until another's comes; none where it has no name."""
+    if program.held[0] != name:
+        program.held = "", {}  # before the next one is there beside it
+        program.held = name, place_state(program, state, device) if name else {}
+
+
 def numpy_of(values: Tensors, into: Arrays | None = None) -> Outcome:
     """Returns copies in C order, those that `into` has in its own arrays."""
     found = {name: array for name, array in (into or {}).items() if name in values}

@@ -97,7 +97,11 @@ def check_payload(device: str) -> Iterator[Line]:
             there = runner.compute_payload(*task, "two_bit")
             here = torch.zeros(len(there), dtype=torch.uint8)
             pack_answer(layout, answer, "two_bit", here)
-            yield Line(f"payload.{step.kind}", here.numpy().tobytes() == there, f"{len(there)} bytes")
+            again = [runner.compute_payload(*task, "two_bit", "the round's") for _ in range(2)]
+            same = [here.numpy().tobytes() == one for one in (there, *again)]
+            yield Line(
+                f"payload.{step.kind}", all(same), f"{len(there)} bytes, and of a state that stays there: {same}"
+            )
 
 
 def check_tf32(device: str) -> Iterator[Line]:

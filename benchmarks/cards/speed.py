@@ -9,6 +9,8 @@ import torch
 
 from benchmarks.cards.lines import MEMORY, SEED, Line
 from benchmarks.cards.workloads import Workload, make_gpt
+from gradmarket.market.step import GradientStep
+from gradmarket.runner import Runner
 from graphdoc.document.graph import Precision
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
@@ -47,6 +49,10 @@ def _measure_workload(device: str, workload: Workload, precision: str) -> Iterat
     with DocumentRunner(RunnerSettings(device=device, memory_bytes=MEMORY)) as runner:
         runner.load(workload.model.document)
         served = measure_seconds(lambda: runner.run(workload.model.parameters, workload.batch, SEED))
+    task = workload.model.parameters, workload.batch, SEED, GradientStep(rows=len(workload.batch["y"]))
+    with Runner(RunnerSettings(device=device, memory_bytes=MEMORY)) as runner:
+        runner.load(workload.model.document)
+        answered = measure_seconds(lambda: runner.compute_payload(*task, "two_bit", "the round's"))
     torch.use_deterministic_algorithms(True)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
@@ -64,6 +70,7 @@ def _measure_workload(device: str, workload: Workload, precision: str) -> Iterat
     yield Line(name.format("tokens_s"), None, "the document alone", tokens / alone, "tokens/s")
     yield Line(name.format("tokens_s_served"), None, "through the confined child", tokens / served, "tokens/s")
     yield Line(name.format("host_share"), None, "of a served gradient", 1 - alone / served, "")
+    yield Line(name.format("host_share_of_task"), None, "its answer in two_bit", 1 - alone / answered, "")
     dollars = tokens / served * 3600 / DOLLARS_AN_HOUR
     yield Line(name.format("tokens_per_dollar"), None, f"at ${DOLLARS_AN_HOUR} an hour, R=1", dollars, "tokens/$")
 

@@ -82,7 +82,9 @@ class Executor:
             return self._run_task(
                 publication,
                 offer,
-                lambda task: self._runner.compute_payload(task.state, task.batch, task.seed, task.step, codec),
+                lambda task: self._runner.compute_payload(
+                    task.state, task.batch, task.seed, task.step, codec, digest_of(offer.parameters)
+                ),
             )
         answered = self._run_task(publication, offer, lambda task: task.whole(self._store_window_state))
         if step.leaves:

@@ -128,19 +128,24 @@ class Runner(DocumentRunner):
         with self.lock:
             return self._ask_step(state, batch, seed, step, _answer_of_step(self.current_document(), state, step), "")
 
-    def compute_payload(self, state: Arrays, batch: Arrays, seed: bytes, step: Step, codec: str) -> Bytes:
-        """Returns the payload of the answer that `compute` gives, packed where it is computed; it has no leaves."""
+    def compute_payload(
+        self, state: Arrays, batch: Arrays, seed: bytes, step: Step, codec: str, name: str = ""
+    ) -> Bytes:
+        """Returns the payload of the answer that `compute` gives, packed where it is computed; it has no leaves.
+
+        By `name`, which no other values have, the state stays there until the next request.
+        """
         with self.lock:
             size = payload_bytes(build_layout(self.current_document()), load_codec(codec))
-            answer = self._ask_step(state, batch, seed, step, {PAYLOAD: ((size,), "uint8")}, codec)
+            answer = self._ask_step(state, batch, seed, step, {PAYLOAD: ((size,), "uint8")}, codec, name)
             return answer[PAYLOAD].data.toreadonly()
 
     def _ask_step(
-        self, state: Arrays, batch: Arrays, seed: bytes, step: Step, wanted: Described, codec: str
+        self, state: Arrays, batch: Arrays, seed: bytes, step: Step, wanted: Described, codec: str, name: str = ""
     ) -> dict[str, np.ndarray]:
         beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION, DRAWN))}
         request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), "codec": codec}
-        return self.ask_arrays(request, state, batch, wanted, beside)
+        return self.ask_arrays(request, state, batch, wanted, beside, "" if beside else name)
 
 
 def _answer_of_step(document: Document, state: Arrays, step: Step) -> Described:

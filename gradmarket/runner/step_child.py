@@ -11,6 +11,7 @@ from gradmarket.market.model.compute import compute_payload, compute_step
 from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import PAYLOAD, TaskStep
 from graphdoc.document.meter import Limits
+from graphdoc.passes import hold_state
 from graphdoc.runner.child import RequestHandler, serve_by
 from graphdoc.runner.serving import Configuration, Request
 
@@ -36,6 +37,7 @@ class StepHandler(RequestHandler):
         bounded = self.admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True, step.by_row)
         with self.allowed(program, compute_task_cost(program.document, bounded, step), step.passes):
             seed = bytes.fromhex(request["seed"])
+            hold_state(program, request["held"], state, self.configuration.device)
             places = self.views(request["result"])
             task = program, state, batch, seed, step, self.configuration.device
             if PAYLOAD in places:

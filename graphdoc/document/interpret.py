@@ -82,6 +82,8 @@ class Program:
         self.prepared = prepare_document(document)
         self.captured: CapturedPasses | None = None
         """Recordings of its passes with gradients; none where every pass is computed node by node."""
+        self.held: tuple[str, dict[str, Tensor]] = "", {}
+        """The state that stays on the card from task to task, by its name."""
         self._plans: dict[tuple[torch.Size, ...], Plan] = {}
 
     def run(

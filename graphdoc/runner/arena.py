@@ -78,6 +78,8 @@ class Arena:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
+        self.held: tuple[str, Placements] | None = None
+        """The state that lies in it since the last request, by the name that its caller gave."""
         self._map: mmap.mmap | None = None
 
     @classmethod

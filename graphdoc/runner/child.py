@@ -94,6 +94,7 @@ class RequestHandler:
         """Gives back what torch keeps of the card for the next step: idle children hold none of it from others."""
         if self.configuration.device != "cpu":
             for program in self.programs.values():
+                program.held = "", {}
                 if program.captured is not None:
                     program.captured.clear()
             torch.cuda.empty_cache()

@@ -172,19 +172,27 @@ class DocumentRunner:
         return self._needed(self._current)
 
     def ask_arrays(
-        self, request: dict[str, Any], state: Arrays, batch: Arrays, wanted: Described, beside: Arrays | None = None
+        self,
+        request: dict[str, Any],
+        state: Arrays,
+        batch: Arrays,
+        wanted: Described,
+        beside: Arrays | None = None,
+        name: str = "",
     ) -> dict[str, np.ndarray]:
         """Returns the `wanted` arrays that the child answers to a request over the current document, with these inputs.
 
-        `beside` goes in next to the document's state. The caller holds `lock`. Raises Refused.
+        `beside` goes in next to the document's state. By `name`, which no other values have, the state stays with the
+        child until the next request. The caller holds `lock`. Raises Refused.
         """
         document = self.current_document()
         arena = self.running().arena
-        sent = write_inputs(arena, document, state, batch, beside)
+        sent = write_inputs(arena, document, state, batch, beside, name)
         result = plan_placements(wanted, sent.end)
         arena.reserve(end_of(result, sent.end))
         limits = self.children.limits(document.digest, self.settings)
         self.ask(request | sent.request | {"result": encode_placements(result), "limits": limits}, _NOTHING)
+        arena.held = sent.held
         return arena.read(result)
 
     def _known(self, data: bytes) -> str:
@@ -227,6 +235,7 @@ class DocumentRunner:
     def ask(self, request: dict[str, Any], kind: TypeAdapter[Answer], seconds: float = math.inf) -> Answer:
         """Returns the child's validated answer; ends a child that fails or answers anything else. Takes `lock` held."""
         child = self.running()
+        child.arena.held = None
         try:
             return kind.validate_python(child.ask(request, seconds))
         except ValidationError:

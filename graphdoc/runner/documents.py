@@ -8,7 +8,7 @@ import numpy as np
 
 from graphdoc.document.graph import Document
 from graphdoc.document.inputs import check_batch, check_state
-from graphdoc.runner.arena import Arena, describe_arrays, encode_placements, end_of, plan_placements
+from graphdoc.runner.arena import Arena, Placements, describe_arrays, encode_placements, end_of, plan_placements
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -21,16 +21,20 @@ class KnownDocument:
 
 @dataclass(frozen=True)
 class Sent:
-    """The request fields that locate its inputs, and the first free byte after them."""
+    """The request fields that locate its inputs, the first free byte after them, and the state by its name."""
 
     request: dict[str, Any]
     end: int
+    held: tuple[str, Placements] | None
 
 
-def write_inputs(arena: Arena, document: Document, state: Arrays, batch: Arrays, beside: Arrays | None = None) -> Sent:
+def write_inputs(
+    arena: Arena, document: Document, state: Arrays, batch: Arrays, beside: Arrays | None = None, name: str = ""
+) -> Sent:
     """Writes a run's inputs into the arena: the document's state, what goes `beside` it, and the rows.
 
-    Raises Refused if they are not what the document reads.
+    `name` is of these values alone: a state that the arena holds by it is not written again. Raises Refused if they
+    are not what the document reads.
     """
     check_state(document, state)
     check_batch(document, batch)
@@ -38,9 +42,9 @@ def write_inputs(arena: Arena, document: Document, state: Arrays, batch: Arrays,
     first = plan_placements(describe_arrays(read))
     second = plan_placements(describe_arrays(batch), end_of(first))
     arena.reserve(end_of(second))
-    arena.write(first, read)
+    held = (name, first) if name else None
+    if held is None or arena.held != held:
+        arena.write(first, read)
     arena.write(second, batch)
-    return Sent(
-        {"digest": document.digest, "state": encode_placements(first), "batch": encode_placements(second)},
-        end_of(second),
-    )
+    places = {"state": encode_placements(first), "batch": encode_placements(second)}
+    return Sent({"digest": document.digest, "held": name, **places}, end_of(second), held)

@@ -84,6 +84,26 @@ def test_a_child_packs_its_answer_as_its_parent_would(
     assert packed == encode_payload(layout, answer, load_codec(codec), SEED)
 
 
+def test_a_state_that_has_a_name_stays_with_the_child_until_another_request(
+    runner: Runner, mlp: Published, digits: Arrays
+) -> None:
+    """What it stays as is shown by other values under the name of the first, which an honest caller never sends."""
+    document, half = runner.load(mlp.document), {name: array / 2 for name, array in mlp.parameters.items()}
+
+    def compute(state: dict[str, np.ndarray], name: str) -> bytes:
+        return bytes(runner.compute_payload(state, digits, SEED, STEP, "fp32", name))
+
+    whole, halved = compute(dict(mlp.parameters), ""), compute(half, "")
+    assert whole != halved
+    assert [compute(dict(mlp.parameters), "a"), compute(half, "a"), compute(half, "a")] == [whole] * 3
+    assert [compute(half, "b"), compute(dict(mlp.parameters), "b")] == [halved] * 2
+    assert compute(dict(mlp.parameters), "") == whole
+    assert compute(half, "a") == halved
+    assert document.digest == runner.current
+    runner.bound(STEP.pass_rows)
+    assert compute(dict(mlp.parameters), "c") == whole
+
+
 def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
     """By gradients of the same child, and by inner steps that this process takes with another library's threads."""
     inner = InnerOptimizer(name="muon", lr=0.01, clip=1.0, schedule=Schedule(name="linear"))

@@ -33,28 +33,24 @@ from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import LocalStep, WindowStep
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
-from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part_seed, numpy_of
+from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part_seed, numpy_of, place_state
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Tensors:
     """Returns the answer; for a WindowStep the state after it, where `state` has that before it beside the rest."""
     if isinstance(step, WindowStep):
-        memory = window_state.memory_of(state)
-        part = range(step.begins, step.ends)
-        inner, after = _run_inner_steps(program, state, state, memory, batch, seed, step, part, device)
+        memory, part = window_state.memory_of(state), range(step.begins, step.ends)
+        inner, after = _run_inner_steps(program, state, memory, batch, seed, step, part, device)
         return inner.build_state() | _wrap_arrays(after)
     own = build_layout(program.document)
-    before = window_state.build_start_state(own, state, step)
-    memory = window_state.memory_of(before)
-    before = {name: before[name] for name in before if not name.startswith(window_state.MEMORY)}
-    inner, after = _run_inner_steps(program, state, before, memory, batch, seed, step, range(step.steps), device)
+    memory = window_state.memory_of(window_state.build_start_state(own, state, step))
+    inner, after = _run_inner_steps(program, state, memory, batch, seed, step, range(step.steps), device)
     return inner.compute_change() | _wrap_arrays(window_state.join_task_answer(own, {}, after))
 
 
 def _run_inner_steps(
     program: Program,
     state: Arrays,
-    before: Arrays,
     memory: dict[str, np.ndarray],
     batch: Arrays,
     seed: bytes,
@@ -64,16 +60,22 @@ def _run_inner_steps(
 ) -> "tuple[_Inner, Outcome]":
     """Returns the optimizer after these inner steps, whose rows are the batch, with buffers and what each step told.
 
-    They go from the state `before` them. `memory` is the optimizer's, and is emptied: a step has the old and the new of
-    it, and nobody holds a third.
+    They go from `state`. `memory` is the optimizer's, and is emptied: a step has the old and the new of it, and nobody
+    holds a third.
     """
     names = [entry.name for entry in program.document.trainable]
-    first = {name: np.asarray(state[name]) for name in names}
-    own = {name: np.asarray(before[name], order="C") for name in names}
-    kind = _DeviceInner if runs_on_device(step, device) else _Inner
-    inner = kind(step, first, own, dict(memory), drawn_rows.select_corrections(state), device)
+    inputs, corrections = place_state(program, state, device), drawn_rows.select_corrections(state)
+    inner: _Inner
+    if runs_on_device(step, device):
+        parameters = wrap_tensors({name: inputs[name] for name in names})
+        own = upload_arrays(memory, device), upload_arrays(corrections, device)
+        inner = _DeviceInner(step, parameters, *own, device)
+        del parameters, own
+    else:
+        ordered = {name: np.asarray(state[name], order="C") for name in names}
+        inner = _Inner(step, ordered, dict(memory), corrections, device)
     memory.clear()
-    inputs, losses, weights = build_tensors({name: state[name] for name in program.document.state}, device), [], []
+    losses, weights = [], []
     for place, number in enumerate(part):
         rows = slice(place * step.room, (place + 1) * step.room)
         cut = {name: array[rows] for name, array in batch.items()}
@@ -92,15 +94,9 @@ class _Inner:
     """A task's own optimizer and the parameters that it updates, numpy's on the host."""
 
     def __init__(
-        self,
-        step: LocalStep,
-        first: Arrays,
-        parameters: dict[str, Any],
-        memory: dict[str, Any],
-        added: dict[str, Any],
-        device: str,
+        self, step: LocalStep, parameters: dict[str, Any], memory: dict[str, Any], added: dict[str, Any], device: str
     ) -> None:
-        self._first, self._parameters, self._memory, self._added = first, parameters, memory, added
+        self._parameters, self._memory, self._added = parameters, memory, added
         self._step, self._chosen, self._device = step, step.optimizer, device
         self._start: Mapping[str, Any] = parameters
         self._rule = load_optimizer(self._chosen.name)
@@ -123,7 +119,7 @@ class _Inner:
     def _take_step(self, gradient: dict[str, Any], number: int, clip: Callable[..., Any]) -> dict[str, Any]:
         if self._added:
             gradient = {name: g + self._added[name] for name, g in gradient.items()}
-        gradient = pull_to_first(gradient, self._parameters, self._first, self._step.proximal)
+        gradient = pull_to_first(gradient, self._parameters, self._start, self._step.proximal)
         limit = self._chosen.clip
         clipped = gradient if limit is None else clip(gradient, limit)
         lr = compute_inner_rate(self._step, number)
@@ -133,19 +129,6 @@ class _Inner:
 
 class _DeviceInner(_Inner):
     """The same where the parameters are computed on: nothing but losses goes to the host between inner steps."""
-
-    def __init__(
-        self,
-        step: LocalStep,
-        first: Arrays,
-        parameters: dict[str, Any],
-        memory: dict[str, Any],
-        added: dict[str, Any],
-        device: str,
-    ) -> None:
-        held, added = upload_arrays(memory, device), upload_arrays(added, device)
-        first, parameters = upload_arrays(first if step.proximal else {}, device), upload_arrays(parameters, device)
-        super().__init__(step, first, parameters, held, added, device)
 
     def move(self, gradient: Tensors, number: int) -> Tensors:
         moved = self._take_step(wrap_tensors(gradient), number, clip_on_device)
