@@ -14,8 +14,11 @@ from gradmarket.market.errors import Refused
 from release.packages import ROOT, Commit, build_packages, pack_again, read_commit
 from release.provenance import check_release, check_target, hash_file, read_changes, write_provenance
 from tests.lanes import FULL
+from tests.source_tree import PACKAGES
 
 COMMIT = Commit("a" * 40, 1_700_000_000)
+NOT_INSTALLED = ("contracts/src/", "contracts/test/", "contracts/snapshots/", "contracts/solcjs/")
+DATA = (".py", ".json", ".mako", ".html", ".css", ".js")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,20 @@ def test_the_wheel_installs_in_one_line_and_says_its_version(built: list[Path], 
         inside = {name.partition("/")[2] for name in source.getnames()}
         programs = {name for name in packed.namelist() if not name.startswith("gradmarket-")}
     assert programs - inside == set(), "the sdist builds the same"
+
+
+@FULL
+def test_the_wheel_has_every_program_with_its_data_and_nothing_else(built: list[Path]) -> None:
+    wheel, _sdist = built
+    source = wheel.parents[1] / "source"
+    paths = {str(path.relative_to(source)) for package in PACKAGES for path in (source / package).rglob("*")}
+    wanted = {path for path in paths if path.endswith(DATA) and not path.startswith(NOT_INSTALLED)}
+    assert "contracts/artifacts/GradMarket.json" in wanted
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    assert wanted - set(names) == set()
+    assert [name for name in names if not name.startswith(("gradmarket-", *(f"{one}/" for one in PACKAGES)))] == []
+    assert not any("node_modules" in name or "/test/" in name for name in names)
 
 
 def released(folder: Path) -> list[Path]:
