@@ -96,7 +96,7 @@ class Copy:
     def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str, float]:
         """Returns pytest's exit code, the test that failed, and the processor's seconds; None where they are more."""
         words = ["-x", "-n", "0", "-rfE", "--disable-warnings", "--tb=no", "-p", "no:cacheprovider"]
-        words += ["--timeout", str(HANGS_S), *(("-m", self.lane) if self.lane else ())]
+        words += ["--timeout", str(HANGS_S), "--timeout-method", "thread", *(("-m", self.lane) if self.lane else ())]
         words += [word for name in self.broken for word in ("--deselect", name)]
         with TemporaryFile() as output:
             pid = os.fork()

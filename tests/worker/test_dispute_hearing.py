@@ -76,6 +76,18 @@ def stand(url: str, side: CarefulSide) -> SignedRuling:
         transport.close()
 
 
+def test_a_silent_side_loses_when_its_time_is_over() -> None:
+    lie = lie_about("move", "optimizer")
+    room, now = room_of(lie)
+    room.receive(
+        careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.tell()))
+    )
+    now[0] = ANSWER_S + 1
+    ruling = room.hold(redo)
+    assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), None)
+    assert "in time" in ruling.why
+
+
 @pytest.mark.parametrize(("kind", "way"), PLACES)
 def test_a_hearing_ends_with_the_liar_named_at_its_operation(
     kind: str, way: str, capsys: pytest.CaptureFixture[str]
@@ -95,18 +107,6 @@ def test_a_hearing_ends_with_the_liar_named_at_its_operation(
     assert (told["event"], told["wrong"], told["leaf"]) == ("ruled", [address_of(LIAR)], lie.leaf)
     assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), lie.leaf)
     assert task().operations.plan[lie.leaf].name in ruling.why
-
-
-def test_a_silent_side_loses_when_its_time_is_over() -> None:
-    lie = lie_about("move", "optimizer")
-    room, now = room_of(lie)
-    room.receive(
-        careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.tell()))
-    )
-    now[0] = ANSWER_S + 1
-    ruling = room.hold(redo)
-    assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), None)
-    assert "in time" in ruling.why
 
 
 def test_nothing_of_a_stranger_is_read_and_spoilt_bytes_count_as_nothing() -> None:
