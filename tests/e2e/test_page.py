@@ -282,7 +282,7 @@ def test_nobody_steers_without_a_token(market: Watched, browser: Browser) -> Non
     context = browser.new_context()
     shown = context.new_page()
     shown.goto(f"{market.url}/jobs/{market.job}")
-    shown.get_by_role("button", name="Download").click()
+    shown.get_by_role("button", name="Download the parameters").click()
     expect(shown.locator("#steered")).to_contain_text("Authorization: Bearer")
     context.close()
 
@@ -297,7 +297,7 @@ def test_a_finished_job_offers_its_parameters_and_nothing_to_steer(market: Watch
         for name in ("Pause", "Resume", "Fund", "Cancel"):
             expect(shown.get_by_role("button", name=name)).to_be_hidden()
         with shown.expect_download() as saved:
-            shown.get_by_role("button", name="Download").click()
+            shown.get_by_role("button", name="Download the parameters").click()
         headers = {"Authorization": f"Bearer {market.token}"}
         parameters = httpx.get(f"{market.url}/v1/jobs/{market.job}/parameters", headers=headers).content
         assert saved.value.path().read_bytes() == parameters

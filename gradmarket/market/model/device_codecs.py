@@ -205,7 +205,7 @@ def _split_halves(halves: Tensor) -> Tensor:
 def _join_bits(flags: Tensor) -> Tensor:
     """Returns 64 flags as 8 bytes, the first as the lowest bit of the first: uint8[shards, 8 * blocks]."""
     worth = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.int32, device=flags.device)
-    return (flags.unflatten(-1, (8, 8)) * worth).sum(-1, dtype=torch.int32).to(torch.uint8).flatten(1)
+    return (flags.reshape(*flags.shape[:-1], 8, 8) * worth).sum(-1, dtype=torch.int32).to(torch.uint8).flatten(1)
 
 
 def _join_nibbles(codes: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import digest_struct
-from gradmarket.market.terms import ReplicaId
+from gradmarket.market.terms import Digest, ReplicaId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestions, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
@@ -39,7 +39,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
         context, (held, root) = self._context, self._find_held(name)
         offer, parts = digest_struct(context.domain, held.offer), self._replica_files.parts(name)
         return OwnAnswer(
-            context.domain, offer, hash_of(root), context.address, context.own_signer, context.signer, parts
+            context.domain, offer, hash_of(Digest(root)), context.address, context.own_signer, context.signer, parts
         )
 
     def _find_held(self, name: ReplicaId) -> tuple[InFlight, str]:

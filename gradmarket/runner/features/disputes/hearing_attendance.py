@@ -120,10 +120,11 @@ class HearingAttendance(ABC, Generic[Name]):
 
     def _answer(self, name: Name, put: PutQuestion) -> bool:
         """Answers one question; what cannot be answered is said once, and loses in time."""
+        refused: tuple[type[Exception], ...] = (Refused, NotFound, RunnerFailed, *self.refusals)
         try:
             reply = self._attend(name, put).answer(put)
             self.bring(name, reply)
-        except (Refused, NotFound, RunnerFailed, *self.refusals) as error:
+        except refused as error:
             self.tell(f"Could not answer the referee about {name}: {error}", name)
             if isinstance(error, RunnerFailed):
                 self._close_child()
