@@ -79,8 +79,7 @@ class JobFields(Part):
     audit: AuditSpec | None = None
     disputes: Literal["votes", "referee"] = Field(default="votes", exclude_if=_is_default)
     """Who settles a vote that is split: `votes` of more workers, or a `referee`, which hears those that differ and
-    computes the one operation where they part (features.disputes.refereed). Omitted where it is the default, as
-    `visibility` is."""
+    computes the one operation where they part. Omitted where it is the default, as `visibility` is."""
     stake: Stakes | None = None
     vesting: Vesting | None = Field(default=None, exclude_if=_is_default)
     """What of the pay a proven fault burns. Omitted where there is none, as `visibility` is."""

@@ -21,7 +21,6 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest, si
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, HearingQuestions
 from gradmarket.market.wire.poll import digest_of
-from gradmarket.runner.features.disputes import hearing_attendance
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
 from tests.offers import offer as make_offer
 from tests.worker.test_dispute_hearing import REFEREE, lie_about, redo, task
@@ -153,7 +152,7 @@ def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_hearings, "open_course", open_course)
-    monkeypatch.setattr(hearing_attendance, "REST_S", 0.0)
+    monkeypatch.setattr(own_hearings, "REST_S", 0.0)
 
 
 def offers(count: int) -> dict[ReplicaId, Offer]:

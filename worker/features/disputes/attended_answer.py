@@ -1,7 +1,7 @@
-"""An answer of this machine that referees ask about: how far its hearings are, whichever task's child is open now."""
+"""An answer of this worker that referees ask about: how far its hearings are, whichever task's child is open now."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -12,9 +12,10 @@ from gradmarket.market.features.disputes.questions import Question, Reply
 from gradmarket.market.features.disputes.referee import Course, CourseOperation
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.hearing_messages import MOST_SAID
+from worker import durable
 
 MOST_HEARINGS: Final = 16
-"""Hearings of one answer in which this machine takes part: a market may not have it computed again for ever."""
+"""Hearings of one answer in which this worker takes part: a market may not have it computed again for ever."""
 
 
 class OpenedCourse(Course, Protocol):
@@ -64,14 +65,13 @@ class LentCourse:
 
 @dataclass
 class AttendedAnswer:
-    """`parts_file` has which part each hearing is about, and by which question: a side that was started anew goes on
-    there; without one its hearing begins with the question that is open.
+    """`parts_file` has which part each hearing is about, and by which question: a restarted worker goes on there.
 
     A question may come again, since its answer was lost, or its service was restored: what was said is said again.
     """
 
     build_side: Callable[[], CarefulSide]
-    parts_file: Path | None = None
+    parts_file: Path
     _sides: dict[Hash, CarefulSide] = field(default_factory=dict)
     """By the hearing's name."""
     _begun: int = 0
@@ -90,7 +90,7 @@ class AttendedAnswer:
         reply = self._sides[name].answer(put)
         if put.question.asked == "part":
             parts = self._read_parts() | {name.hex(): (put.number, put.question.place)}
-            self._write_parts(parts)
+            durable.write_file_atomically(self.parts_file, json.dumps(parts).encode(), synced=False)
         self._said = {key: one for key, one in self._said.items() if len(one.said) <= MOST_SAID} | {asked: reply}
         return reply
 
@@ -104,19 +104,8 @@ class AttendedAnswer:
         self._begun += 1
 
     def _read_parts(self) -> dict[str, tuple[int, int]]:
-        if self.parts_file is None:
-            return {}
         try:
             parts: dict[str, tuple[int, int]] = json.loads(self.parts_file.read_bytes())
         except (FileNotFoundError, ValueError):  # none yet, or cut short by a power cut
             return {}
         return parts
-
-    def _write_parts(self, parts: Mapping[str, tuple[int, int]]) -> None:
-        """Replaces the file at once: a kill leaves what was in it before."""
-        if self.parts_file is None:
-            return
-        beside = self.parts_file.with_name(f".{self.parts_file.name}.new")
-        self.parts_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside.write_text(json.dumps(parts))
-        beside.replace(self.parts_file)
