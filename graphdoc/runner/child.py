@@ -91,10 +91,11 @@ class RequestHandler:
         return asdict(replace(bounded, idle_bytes=self._idle))
 
     def _release_memory(self, _request: Request) -> None:
-        """Gives back what torch keeps of the card for the next step: idle children hold none of it from others."""
+        """Gives back states, and what torch keeps of the card for the next step: idle children hold none of it."""
+        for program in self.programs.values():
+            program.held = "", {}
         if self.configuration.device != "cpu":
             for program in self.programs.values():
-                program.held = "", {}
                 if program.captured is not None:
                     program.captured.clear()
             torch.cuda.empty_cache()

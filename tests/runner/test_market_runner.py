@@ -102,6 +102,10 @@ def test_a_state_that_has_a_name_stays_with_the_child_until_another_request(
     assert document.digest == runner.current
     runner.bound(STEP.pass_rows)
     assert compute(dict(mlp.parameters), "c") == whole
+    runner.load(runner.publish("mlp", {"hidden": [16]}, IMAGES, seed=1).document)  # its bytes lie where the state was
+    runner.load(mlp.document)
+    runner.running().ask({"do": "release"})
+    assert compute(half, "c") == halved
 
 
 def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
