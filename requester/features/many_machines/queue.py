@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import structlog
 import typer
 from celery import Celery, bootsteps, signals
-from celery.beat import Scheduler, SchedulingError
+from celery.beat import Scheduler, SchedulingError, Service
 from kombu.exceptions import OperationalError
 
 from gradmarket.market.fields import settings_from
@@ -207,8 +207,19 @@ def beat(json: Json = False) -> None:
     """Ring for every stage, once each sweep."""
     settings = _load_celery_settings(json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signals.beat_init.connect(_end_on_sigterm)
     scheduler: Callable[..., Any] = celery_of(settings).Beat
     scheduler(quiet=True).run()
+
+
+def _end_on_sigterm(sender: Service, **_signal: Any) -> None:
+    """Replaces Celery's handler, which only raises: Python drops what is raised while a destructor runs."""
+
+    def stop(*_arguments: object) -> NoReturn:
+        sender.stop()
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def _load_celery_settings(json: bool) -> RequesterSettings:

