@@ -49,19 +49,19 @@ from graphdoc.encoding import Bytes
 
 
 def compute_loss_changes(
-    bench: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
+    executor: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
 ) -> list[Change]:
     """Returns the loss change of each payload for this offer; `seed` draws the other rows.
 
     Raises as Executor.work does.
     """
-    state, draws = bench.draws(publication, offer, seed, OTHER_DRAWS)
+    state, draws = executor.draws(publication, offer, seed, OTHER_DRAWS)
 
     def losses(at: Arrays) -> list[float]:
-        return [bench.loss(publication, at, draw) for draw in draws]
+        return [executor.loss(publication, at, draw) for draw in draws]
 
     before = losses(state)
-    gradients = [bench.gradient(publication, offer, payload) for payload in payloads]
+    gradients = [executor.gradient(publication, offer, payload) for payload in payloads]
     return [compute_change(before, losses(move_along_gradient(state, gradient))) for gradient in gradients]
 
 

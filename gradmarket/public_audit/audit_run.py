@@ -31,7 +31,7 @@ from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.panel_proof import prove_panels
 from gradmarket.public_audit.recomputation import Recomputation, find_obstacle, find_replayed_state
-from gradmarket.public_audit.round_claiming import ClaimDesk, claim_round
+from gradmarket.public_audit.round_claiming import RoundClaimClient, claim_round
 from gradmarket.public_audit.start_proof import prove_start
 from worker.money.chain_view import choose_rpc, connect_to_deployment
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
@@ -221,7 +221,7 @@ def _claim(job: OpenedJob, plan: AuditPlan, number: int, progress: Progress) -> 
     with _open_own_machine(job, plan) as mine:
         executor = mine.build_executor(job.fetcher)
         again = Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
-        return claim_round(ClaimDesk(job.market), job.listed.id, again, number, key.key)
+        return claim_round(RoundClaimClient(job.market), job.listed.id, again, number, key.key)
 
 
 def _recompute(job: OpenedJob, mine: OpenMachine, plan: AuditPlan, progress: Progress) -> Sequence[ClauseResult]:

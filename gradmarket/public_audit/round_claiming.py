@@ -21,8 +21,8 @@ CONFLICT: Final = 409
 TAKEN: Final = "the own claim: other auditors have made all of the round; claim another round"
 
 
-class ClaimDesk:
-    """Where claims are told and answered."""
+class RoundClaimClient:
+    """Reads and sends claims of rounds at one market."""
 
     def __init__(self, market: MarketClient) -> None:
         self._market = market
@@ -41,7 +41,7 @@ def _build_claims_path(job: JobId, number: int) -> str:
     return f"{build_job_path(job)}/rounds/{number}/claims"
 
 
-def claim_round(desk: ClaimDesk, job: JobId, again: Recomputation, number: int, key: PrivateKey) -> ClauseResult:
+def claim_round(desk: RoundClaimClient, job: JobId, again: Recomputation, number: int, key: PrivateKey) -> ClauseResult:
     """Raises ServiceProblem where the round has no claims."""
     desk.claims(job, number)  # before hours of computing
     payloads = again.compute_round(number)
@@ -58,7 +58,7 @@ def claim_round(desk: ClaimDesk, job: JobId, again: Recomputation, number: int, 
 
 
 def _answer_claim(
-    desk: ClaimDesk, job: JobId, again: Recomputation, number: int, key: PrivateKey, payloads: Sequence[Bytes]
+    desk: RoundClaimClient, job: JobId, again: Recomputation, number: int, key: PrivateKey, payloads: Sequence[Bytes]
 ) -> tuple[RoundClaims, list[ClauseFinding], list[str]]:
     """Answers the open claim, or the next one where another auditor was quicker."""
     record, shown = again.record, desk.claims(job, number)

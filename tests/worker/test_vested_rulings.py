@@ -167,9 +167,9 @@ def make_burnt_pay(
         limits = replace(context.limits, vest_s=1e9, validators=frozenset({address_of(judge)}))
         known_chains.store_chain_facts(tmp_path, context.facts)
         durable.write_file_atomically(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
-        honest = context.bench
+        honest = context.executor
         liar = Executor(runner, honest._fetcher, limits, wrap_with_cheat("sign_flip", runner.compute))
-        context = replace(context, limits=limits, bench=liar if lies else honest)
+        context = replace(context, limits=limits, executor=liar if lies else honest)
         loop = Loop(context, InFlightFolder(tmp_path / "held"))
         while loop.turn():
             pass

@@ -36,11 +36,11 @@ TOO_LITTLE = {
 def test_only_document_and_manifest_were_fetched(
     make_bench: MakeBench, publication: Publication, asked: list[Digest], what: str
 ) -> None:
-    bench = make_bench(TOO_LITTLE[what])
+    executor = make_bench(TOO_LITTLE[what])
     for _ in range(2):
         with pytest.raises(Refused, match=what):
-            bench.work(publication, offer(publication))
-        bench.expect(publication, offer(publication))
+            executor.work(publication, offer(publication))
+        executor.expect(publication, offer(publication))
     assert set(asked) <= {publication.document, publication.manifest}
 
 
@@ -56,13 +56,13 @@ def test_what_it_bears_is_fetched_and_computed(
 def test_a_heavier_step_of_the_document_that_is_loaded_is_declined(
     make_bench: MakeBench, publication: Publication
 ) -> None:
-    bench = make_bench(LIMITS)
-    assert bench.work(publication, offer(publication))
+    executor = make_bench(LIMITS)
+    assert executor.work(publication, offer(publication))
     inner = {"kind": "local", "steps": 10_000, "rows": 32, "optimizer": {"lr": 0.1}}
     for wide in (heavier(publication, rows=1_000_000, microbatch=32), heavier(publication, **inner)):
         with pytest.raises(Refused, match="operations"):
-            bench.work(wide, offer(wide))
-    assert bench.work(publication, offer(publication))
+            executor.work(wide, offer(wide))
+    assert executor.work(publication, offer(publication))
 
 
 def test_what_orthogonal_steps_cost_is_part_of_what_a_worker_bears(
@@ -116,13 +116,13 @@ def test_what_a_task_costs_is_measured_without_parameters_that_are_kept(
     make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once it holds a task, the market gives it the parameters, and it computes on those."""
-    bench = make_bench(LIMITS)
+    executor = make_bench(LIMITS)
     with monkeypatch.context() as patch:
         patch.delitem(blobs, publication.parameters)
-        assert bench.effort(publication).seconds > 0
+        assert executor.effort(publication).seconds > 0
         with pytest.raises(DownloadRefused, match="403"):
-            bench.work(publication, offer(publication))
-    payload, _ = bench.work(publication, offer(publication))
+            executor.work(publication, offer(publication))
+    payload, _ = executor.work(publication, offer(publication))
     assert payload == make_bench(LIMITS).work(publication, offer(publication))[0]
 
 
@@ -136,13 +136,13 @@ def test_a_job_is_judged_once_by_a_worker_that_goes_to_others_between(
         return bound(*rows, by_row=by_row)
 
     monkeypatch.setattr(runner, "bound", count)
-    bench, other = make_bench(LIMITS), publication.model_copy(update={"job": "fedcba9876543210"})
-    first = [bench.work(one, offer(one))[0] for one in (publication, other)]
-    assert [bench.work(one, offer(one))[0] for one in (publication, other)] == first
+    executor, other = make_bench(LIMITS), publication.model_copy(update={"job": "fedcba9876543210"})
+    first = [executor.work(one, offer(one))[0] for one in (publication, other)]
+    assert [executor.work(one, offer(one))[0] for one in (publication, other)] == first
     assert asked == [(8,), (8,)]
     with pytest.raises(Refused, match="operations"):
-        bench.work(wide := heavier(publication, rows=1_000_000, microbatch=32), offer(wide))
-    assert bench.work(other, offer(other))[0] == first[1]
+        executor.work(wide := heavier(publication, rows=1_000_000, microbatch=32), offer(wide))
+    assert executor.work(other, offer(other))[0] == first[1]
 
 
 @pytest.mark.parametrize(("declined", "seconds"), [(1, 2.0), (5, 32.0), (6, 60.0), (5000, 60.0)])

@@ -28,12 +28,12 @@ class Gate:
     """Between the worker and its executor: a step begins once it is let through."""
 
     def __init__(
-        self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, free: int, bench: Executor | None = None
+        self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, free: int, executor: Executor | None = None
     ) -> None:
-        bench = bench or context.bench
-        self._work, self.begun = bench.work, 0
+        executor = executor or context.executor
+        self._work, self.begun = executor.work, 0
         self.passes = threading.Semaphore(free)
-        monkeypatch.setattr(bench, "work", self.work)
+        monkeypatch.setattr(executor, "work", self.work)
 
     def work(self, *task: object) -> tuple[bytes, float]:
         self.begun += 1
@@ -99,14 +99,14 @@ def test_what_it_could_not_compute_is_given_back_and_the_rest_goes_on(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)
-    work, failures = context.bench.work, iter([DownloadFailed("gone")])
+    work, failures = context.executor.work, iter([DownloadFailed("gone")])
 
     def sometimes(*task: object) -> tuple[bytes, float]:
         if (failure := next(failures, None)) is not None:
             raise failure
         return work(*task)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(context.bench, "work", sometimes)
+    monkeypatch.setattr(context.executor, "work", sometimes)
     monkeypatch.setattr("worker.markets.leasing.FIRST_REST_S", 0.0)
     loop = loop_of(context)
     until(loop, lambda: states(fake_market).count(ReplicaState.PAYABLE) == 2)
@@ -134,17 +134,17 @@ def _broken(_request: object) -> None:
 
 def with_two_cards(context: WorkerContext, leases: int = 2) -> WorkerContext:
     """A worker whose second card is one more executor before the same child."""
-    bench = context.bench
-    second = Executor(bench._runner, bench._fetcher, bench._limits)
+    executor = context.executor
+    second = Executor(executor._runner, executor._fetcher, executor._limits)
     limits = replace(context.limits, leases=leases, unpaid=leases)
-    return replace(context, limits=limits, more_benches=[second])
+    return replace(context, limits=limits, more_executors=[second])
 
 
 def test_each_card_computes_a_task_of_its_own_at_once(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = with_two_cards(make_desk(fake_market))
-    gates = [Gate(context, monkeypatch, free=0, bench=bench) for bench in context.lanes.benches]
+    gates = [Gate(context, monkeypatch, free=0, executor=executor) for executor in context.lanes.executors]
     loop = Loop(context, InFlightFolder(context.settings.data / "held"), beside=True)
     until(loop, lambda: [gate.begun for gate in gates] == [1, 1])
     gates[1].passes.release(3)
@@ -161,8 +161,8 @@ def test_between_polls_the_cards_compute_at_once_too(
 ) -> None:
     context = with_two_cards(make_desk(fake_market))
     both = threading.Barrier(2)
-    for bench in context.lanes.benches:
-        monkeypatch.setattr(bench, "work", meeting(both, bench.work))
+    for executor in context.lanes.executors:
+        monkeypatch.setattr(executor, "work", meeting(both, executor.work))
     fake_market.most = 2
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     until(loop, lambda: len(loop._replica_files.open()) == 2, lambda: loop._poll_and_apply(False, 0.0, None))

@@ -17,12 +17,12 @@ from worker.markets.worker_context import WorkerContext
 
 @dataclass
 class Looking:
-    """As a desk and its bench: what is found in the task's rows."""
+    """As a desk and its executor: what is found in the task's rows."""
 
     bad: Outside | MarketError | None = None
 
     @property
-    def bench(self) -> "Looking":
+    def executor(self) -> "Looking":
         return self
 
     publication = object()

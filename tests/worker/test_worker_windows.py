@@ -71,7 +71,12 @@ def leaves_in(payload: bytes) -> list[Digest]:
 
 
 def replayed(
-    bench: Executor, publication: Publication, blobs: dict[Digest, bytes], served: Executor, payload: bytes, drawn: int
+    executor: Executor,
+    publication: Publication,
+    blobs: dict[Digest, bytes],
+    served: Executor,
+    payload: bytes,
+    drawn: int,
 ) -> bytes:
     """What an auditor answers that is given the accepted leaves but the one it is to find, and the states it needs."""
     leaves = leaves_in(payload)
@@ -79,7 +84,7 @@ def replayed(
         state = served.window_state(publication, offer(publication), leaves[number - 1])
         blobs[blob_digest(state)] = state
     told = [None if number == drawn else leaf for number, leaf in enumerate(leaves)]
-    return bench.replay(publication, offer(publication), drawn, told)[0]
+    return executor.replay(publication, offer(publication), drawn, told)[0]
 
 
 def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
@@ -158,9 +163,9 @@ def test_a_state_that_was_not_kept_is_computed_anew_and_no_other_is_given(
     assert small.work(publication, offer(publication))[0] == payload
     for leaf in leaves_in(payload):
         assert blob_digest(small.window_state(publication, offer(publication), leaf)) == leaf
-    for bench, published in ((small, publication), (worker, publication), (worker, local(publication))):
+    for executor, published in ((small, publication), (worker, publication), (worker, local(publication))):
         with pytest.raises(Refused, match="no state"):
-            bench.window_state(published, offer(published), publication.parameters)
+            executor.window_state(published, offer(published), publication.parameters)
 
 
 SPOILED: dict[str, Callable[[bytes], bytes]] = {
@@ -219,10 +224,10 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
             raise RunnerCrashed("it was")
         return runner.compute(state, batch, seed, step)
 
-    bench, market = make_bench(LIMITS, crashing_once), RequesterClient("http://127.0.0.1:9")
+    executor, market = make_bench(LIMITS, crashing_once), RequesterClient("http://127.0.0.1:9")
     sealing = SealingKey("auditor", PrivateKey(b"\1" * 32))
-    auditor = Auditor("auditor", market, runner, bench._fetcher, bench._limits, sealing)
-    auditor._bench, auditor._publications[publication.job] = bench, publication
+    auditor = Auditor("auditor", market, runner, executor._fetcher, executor._limits, sealing)
+    auditor._bench, auditor._publications[publication.job] = executor, publication
     fields = OfferFields.of(replace(offer(publication), spec=hash_of(publication.digest)))
     window = WindowTask(window=0, leaves=(None, *leaves_in(payload)[1:]))
     last = worker.window_state(publication, offer(publication), leaves_in(payload)[-1])
@@ -264,7 +269,7 @@ def leaves_of_the_task(context: WorkerContext, fake_market: FakeMarket) -> list[
     (row,) = fake_market.rows.values()
     published = context.view(JobId(fake_market.publication.job)).publication
     assert published is not None
-    return leaves_in(context.bench.work(published, row.offer)[0])
+    return leaves_in(context.executor.work(published, row.offer)[0])
 
 
 def test_a_worker_brings_the_states_of_what_it_computed_after_it_was_paid(
@@ -272,7 +277,7 @@ def test_a_worker_brings_the_states_of_what_it_computed_after_it_was_paid(
 ) -> None:
     context, folder = done
     assert folder.held == {}
-    assert context.bench.windowed.waits_s == 90
+    assert context.executor.windowed.waits_s == 90
     for leaf in leaves_of_the_task(context, fake_market):
         asked_for(fake_market, leaf)
         assert WindowStates(context, folder).turn() == 1
@@ -286,13 +291,13 @@ def test_a_worker_computes_little_for_a_market_that_asks_for_more(
     context, folder = done
     (leaf, *_) = leaves_of_the_task(context, fake_market)
     computed: list[Digest] = []
-    own = context.bench.window_state
+    own = context.executor.window_state
 
     def counting(published: Publication, asked: Offer, digest: Digest) -> bytes:
         computed.append(digest)
         return own(published, asked, digest)
 
-    monkeypatch.setattr(context.bench, "window_state", counting)
+    monkeypatch.setattr(context.executor, "window_state", counting)
     states = WindowStates(context, folder)
     asked_for(fake_market, leaf, "another")
     assert states.turn() == 0
@@ -318,7 +323,7 @@ def test_a_state_that_cannot_be_computed_hides_no_other(
     (leaf, *_) = leaves_of_the_task(context, fake_market)
     asked_for(fake_market, leaf)
     fake_market.audited *= 2
-    own, tries = context.bench.window_state, list[Digest]()
+    own, tries = context.executor.window_state, list[Digest]()
 
     def fails_once(published: Publication, asked: Offer, digest: Digest) -> Bytes:
         tries.append(digest)
@@ -326,7 +331,7 @@ def test_a_state_that_cannot_be_computed_hides_no_other(
             raise raised("no such number")
         return own(published, asked, digest)
 
-    monkeypatch.setattr(context.bench, "window_state", fails_once)
+    monkeypatch.setattr(context.executor, "window_state", fails_once)
     assert WindowStates(context, folder).turn() == 1
     assert leaf in fake_market.brought
 

@@ -135,9 +135,9 @@ def _show_jobs(settings: WorkerSettings, runner: Runner, journal: Journal, cards
         stack.callback(fetcher.close)
         money, unit = TokenUnit.of(facts), Amount(int(facts.unit))
         limits = limits_of(settings, money)
-        bench, jobs = Executor(runner, fetcher, limits), client.jobs()
+        executor, jobs = Executor(runner, fetcher, limits), client.jobs()
         for job in jobs[:LOOKED_AT]:
-            one = check_job(client, bench, job, unit, cards)
+            one = check_job(client, executor, job, unit, cards)
             text, low = _describe_job(one, money), one.effort and compute_least_price(limits.minimum, one.effort)
             if low and one.price < low:
                 text += f" It is under the {money.text(low)} a gradient that the minimums ask."
@@ -149,14 +149,14 @@ def _show_jobs(settings: WorkerSettings, runner: Runner, journal: Journal, cards
             journal.say("jobs", f"{left} more jobs run there." if jobs else f"{client.origin} runs no job now.")
 
 
-def check_job(client: MarketClient, bench: Executor, job: ListedJob, unit: Amount, cards: int) -> CheckedJob:
+def check_job(client: MarketClient, executor: Executor, job: ListedJob, unit: Amount, cards: int) -> CheckedJob:
     """Times a step of the job here, unless its needs are over this machine's limits; `unit` is the market's."""
     try:
         publication = client.job(job.id).publication
         if publication is None:
             return CheckedJob(job.id, job.name, "it has no publication that this version reads")
-        bench.check_task_fits(publication)
-        effort = bench.effort(publication)
+        executor.check_task_fits(publication)
+        effort = executor.effort(publication)
     except MarketError as error:
         return CheckedJob(job.id, job.name, str(error))
     try:

@@ -87,7 +87,7 @@ class WindowStates:
         publication, offer = self._context.view(request.job).publication, self._find_offer(request.replica)
         if publication is None or offer is None:
             raise NotFound("this worker has no record of it")
-        state = self._context.bench.window_state(publication, offer, request.digest)
+        state = self._context.executor.window_state(publication, offer, request.digest)
         bring_state(self._context.market, request.digest, bytes(state))
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."
         self._context.journal.say("window_state", text, replica=request.replica, bytes=len(state))

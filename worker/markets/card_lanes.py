@@ -11,19 +11,19 @@ from gradmarket.market.terms import ReplicaId
 class CardLanes:
     """A lease stays where it was put first, so that what it needs is fetched ahead there."""
 
-    def __init__(self, benches: Sequence[Executor]) -> None:
-        self.benches = tuple(benches)
+    def __init__(self, executors: Sequence[Executor]) -> None:
+        self.executors = tuple(executors)
         self._lanes: dict[ReplicaId, int] = {}
 
     def choose(self, replica: ReplicaId) -> int:
         """Returns the lane of a lease: the one with the fewest, if it has none yet."""
         if replica not in self._lanes:
             counts = Counter(self._lanes.values())
-            self._lanes[replica] = min(range(len(self.benches)), key=lambda lane: counts[lane])
+            self._lanes[replica] = min(range(len(self.executors)), key=lambda lane: counts[lane])
         return self._lanes[replica]
 
-    def find_bench(self, replica: ReplicaId) -> Executor:
-        return self.benches[self.choose(replica)]
+    def find_executor(self, replica: ReplicaId) -> Executor:
+        return self.executors[self.choose(replica)]
 
     def retain(self, replicas: Collection[ReplicaId]) -> None:
         """Forgets all leases but these, which are still to be computed."""
@@ -32,4 +32,4 @@ class CardLanes:
     @property
     def windowed(self) -> Windowed:
         """Returns the newest task with windows that any of them computed."""
-        return max((bench.windowed for bench in self.benches), key=lambda one: one.at)
+        return max((executor.windowed for executor in self.executors), key=lambda one: one.at)

@@ -185,7 +185,7 @@ class Leasing:
 
     @property
     def _lane_count(self) -> int:
-        return len(self._context.lanes.benches)
+        return len(self._context.lanes.executors)
 
     def _choose_lane(self, held: InFlight) -> int:
         return self._context.lanes.choose(held.replica)

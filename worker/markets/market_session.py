@@ -120,23 +120,13 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
     chain_view = _chain_view(settings, facts, market.origin, key.address, shared.journal)
     known_chains.record_joined_market(settings.data, market.origin, facts.chain_id)
-    cache = Cache(settings.downloads, settings.max_disk)
-    fetcher = Fetcher(
-        cache,
-        market.origin,
-        settings.max_download,
-        bearer=market.bearer,
-        stores=settings.stores,
-        named=named,
-        data_servers=settings.data_servers,
-    )
-    shared.stack.callback(fetcher.close)
+    fetcher = _open_fetcher(shared, market, named)
     limits = limits_of(settings, TokenUnit.of(facts))
     if missing := shared.runner.missing():
         text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
         shared.journal.once("unconfined", text, missing=list(missing))
     window_states = Cache(settings.data / "windows", settings.max_window_states)
-    bench, *more = (
+    executor, *more = (
         Executor(
             runner,
             fetcher,
@@ -155,7 +145,7 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         market,
         chain_view,
         shared.account_store,
-        bench,
+        executor,
         shared.journal,
         shared.signals,
         shared.runner.determinism_class(),
@@ -179,6 +169,21 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         [entry for one in shared.features if (entry := one.open_entry(shared, context)) is not None],
         shared.features,
     )
+
+
+def _open_fetcher(shared: Shared, market: MarketClient, named: bool) -> Fetcher:
+    settings = shared.settings
+    fetcher = Fetcher(
+        Cache(settings.downloads, settings.max_disk),
+        market.origin,
+        settings.max_download,
+        bearer=market.bearer,
+        stores=settings.stores,
+        named=named,
+        data_servers=settings.data_servers,
+    )
+    shared.stack.callback(fetcher.close)
+    return fetcher
 
 
 def _build_gas_ceiling(settings: WorkerSettings) -> GasCeiling | None:

@@ -61,7 +61,7 @@ def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> Step
     if publication is None:
         return fault
     try:
-        partition, bad = context.bench.bad_row(publication, lease.offer.struct())
+        partition, bad = context.executor.bad_row(publication, lease.offer.struct())
     except MarketError:
         return fault
     located = fault.model_copy(update={"partition": shorten_printable(partition, 200)})

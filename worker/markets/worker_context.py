@@ -61,13 +61,13 @@ class WorkerContext:
     market: MarketClient
     chain_view: ChainView
     account_store: AccountStore
-    bench: Executor
+    executor: Executor
     journal: Journal
     signals: Signals
     determinism_class: str
     stores: ObjectStores = field(default_factory=lambda: ObjectStores(frozenset()))
     schedule: WorkSchedule = field(default_factory=WorkSchedule)
-    more_benches: Sequence[Executor] = ()
+    more_executors: Sequence[Executor] = ()
     """One for each further card of this worker."""
     attending: set[ReplicaId] = field(default_factory=set)
     """Replicas whose referee a feature listens to, since the market said that others answered otherwise."""
@@ -78,7 +78,7 @@ class WorkerContext:
     lanes: CardLanes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lanes = CardLanes((self.bench, *self.more_benches))
+        self.lanes = CardLanes((self.executor, *self.more_executors))
 
     @property
     def domain(self) -> Domain:
@@ -108,7 +108,7 @@ class WorkerContext:
     def check_task_fits(self, job: JobId, publication: Publication) -> None:
         """Raises Refused if a task of the job is too heavy for this machine; then asks for no task of it again."""
         try:
-            self.bench.check_task_fits(publication)
+            self.executor.check_task_fits(publication)
         except Refused:
             self._unfit[job] = None
             raise
@@ -120,7 +120,7 @@ class WorkerContext:
         """
         self.check_task_fits(job, publication)
         if job not in self._efforts:
-            self._efforts[job] = self.bench.effort(publication)
+            self._efforts[job] = self.executor.effort(publication)
         return self._efforts[job]
 
     @property
@@ -194,7 +194,7 @@ class WorkerContext:
             raise NotFound(f"job {lease.job} has no publication")
         if publication.spec.secure is not None:
             raise Refused("its answers are summed under masks, which this worker is built without")
-        payload, seconds = self.lanes.find_bench(lease.replica).work(publication, lease.offer.struct())
+        payload, seconds = self.lanes.find_executor(lease.replica).work(publication, lease.offer.struct())
         self._step_seconds[lease.job] = seconds
         return payload, seconds
 
@@ -206,7 +206,7 @@ class WorkerContext:
         publication = self.view(held.lease.job).publication
         if publication is None or not publication.spec.verifier.sketched:
             return None
-        sketch = self.bench.sketch(publication, held.offer, payload.read_bytes(), seed_of(opened))
+        sketch = self.executor.sketch(publication, held.offer, payload.read_bytes(), seed_of(opened))
         mine = (self.determinism_class, self.address, self.own_signer)
         return sign_sketch(self.domain, held, opened, sketch, *mine)
 
@@ -214,7 +214,7 @@ class WorkerContext:
         """Prefetches what the lease needs."""
         publication = self.view(lease.job).publication
         if publication is not None:
-            self.lanes.find_bench(lease.replica).expect(publication, lease.offer.struct())
+            self.lanes.find_executor(lease.replica).expect(publication, lease.offer.struct())
 
     def spec(self, job: JobId) -> JobSpec | None:
         """Returns the job's, as far as it was read."""

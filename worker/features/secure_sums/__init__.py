@@ -74,9 +74,11 @@ class SecureRounds:
 
     def _compute_integers(self, publication: Publication, lease: Lease) -> tuple[Integers, float]:
         """Returns the answer's gradients in whole units, with this holder's noise, and the step's seconds."""
-        bench, offer, terms = self.context.bench, lease.offer.struct(), build_sum_terms(publication.spec)
-        payload, seconds = bench.work(publication, offer)
-        flat = np.concatenate([tensor.reshape(-1) for tensor in bench.gradient(publication, offer, payload).values()])
+        executor, offer, terms = self.context.executor, lease.offer.struct(), build_sum_terms(publication.spec)
+        payload, seconds = executor.work(publication, offer)
+        flat = np.concatenate(
+            [tensor.reshape(-1) for tensor in executor.gradient(publication, offer, payload).values()]
+        )
         return sum_units.convert_to_whole_units(
             flat, terms.norm_bound, terms.units, terms.noise, os.urandom(32)
         ), seconds
