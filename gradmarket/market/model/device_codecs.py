@@ -99,7 +99,6 @@ def pack_fp4(bits: Tensor) -> Tensor:
     least = (exponent - 7).clamp(min=1) << 23
     finite = torch.where(valid[..., None], magnitudes, 0)
     codes = (((finite + ROUND) >> 23) - exponent[..., None] + 7).clamp(1, 7) * (finite >= least[..., None])
-    codes = torch.where((valid & (exponent > 0))[..., None], codes, 0)
     signed = codes + 8 * ((blocks < 0) & (codes > 0))
     return torch.cat([torch.where(valid, exponent, INVALID).to(torch.uint8), _join_nibbles(signed)], 1)
 
@@ -111,9 +110,8 @@ def pack_two_bit(bits: Tensor) -> Tensor:
 def pack_topk(bits: Tensor) -> Tensor:
     blocks = _cut_blocks(bits, TOP_BLOCK)
     counts = _count_elements(bits, TOP_BLOCK)
-    beyond = torch.arange(TOP_BLOCK, device=bits.device) >= counts[:, None]
-    magnitudes = torch.where(beyond, -1, blocks & MAGNITUDE)
-    order = magnitudes.sort(dim=-1, descending=True, stable=True).indices[..., :TAKEN]
+    # stable: what the last block is filled with comes after its zeros
+    order = (blocks & MAGNITUDE).sort(dim=-1, descending=True, stable=True).indices[..., :TAKEN]
     places = order.sort(dim=-1).values
     words = (places[..., 0::2] | places[..., 1::2] << 12).flatten(1)
     packed = torch.stack([words & 255, words >> 8 & 255, words >> 16], -1).to(torch.uint8)
@@ -191,9 +189,8 @@ def _round_mean(total: Tensor, count: Tensor, exponent: Tensor) -> Tensor:
     value = torch.div(total + torch.div(count, 2, rounding_mode="floor"), count, rounding_mode="floor")
     length = (value.float().view(torch.int32) >> 23) - 126
     rounded = ((value << 9 >> length.clamp(min=0)) + 1) >> 1
-    carried = rounded == 256
-    biased = length + carried.int() + exponent - 21
-    found = ((biased << 7) | (torch.where(carried, 128, rounded) & 127)).clamp(max=GREATEST)
+    biased = length + (rounded == 256).int() + exponent - 21
+    found = ((biased << 7) | (rounded & 127)).clamp(max=GREATEST)
     return torch.where((biased > 0) & (value > 0), found, 0)
 
 
