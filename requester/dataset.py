@@ -2,10 +2,11 @@
 
 import httpx
 
-from gradmarket.market.data.manifest import Manifest, Partition, list_training_partitions, parse_manifest
+from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
+from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from gradmarket.network.environment import path_of

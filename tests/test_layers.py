@@ -93,14 +93,14 @@ MARKET_LAYERS: Final = (
     "wire",
     "gradient",
     "rules",
-    "job job_parts job_fields job_links step stakes",
-    "model data views admissible features",
+    "job job_parts job_fields job_links step stakes data",
+    "model views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.
 
 terms: what a word, a number or a signature is. wire: what is sent. gradient: arithmetic of answers.
-rules: who is drawn, paid, believed; they take values. job: what a requester posts, which the rules above it judge.
-model, data, views, admissible: what is computed, read, shown and refused of a job.
+rules: who is drawn, paid, believed; they take values. job, data: what a requester posts, judged by rules.
+model, views, admissible: what is computed, shown and refused of a job.
 """
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}

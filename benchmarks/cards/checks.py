@@ -67,8 +67,8 @@ def check_start(device: str) -> Iterator[Line]:
     """The driver's start in the confinement, and the computing child's: class, measures, seconds."""
     if device != "cpu":
         found, refused = start_confined()
-        said = f"{found.fault}; refused was {refused}" if found.fault else f"driver {found.driver}: {found.cards}"
-        yield Line("start.confined", not found.fault and not str(refused), said)
+        said = found.fault or f"driver {found.driver}: {found.cards}"
+        yield Line("start.confined", not found.fault, f"{said}; refused was: {refused}")
     begun = time.monotonic()
     with DocumentRunner(RunnerSettings(device=device, memory_bytes=MEMORY)) as runner:
         name, missing = runner.determinism_class(), runner.missing()

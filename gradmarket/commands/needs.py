@@ -4,12 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.data.manifest import Manifest, list_training_partitions
+from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.layout import layout_in
+from gradmarket.market.model.row_weights import layout_in
+from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.model.task_cost import compute_task_cost, count_moments
 from gradmarket.market.step import LocalStep
 from gradmarket.runner import DocumentInfo

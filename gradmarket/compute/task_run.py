@@ -17,7 +17,7 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import window_state
 from gradmarket.market.model.drawn_rows import prefix_corrections
-from gradmarket.market.model.layout import layout_in
+from gradmarket.market.model.row_weights import layout_in
 from gradmarket.market.model.window_state import State
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep

@@ -1,7 +1,4 @@
-"""The parts of a job's specification, as its requester posts them. Unknown fields are refused.
-
-What a row of a dataset is, input by input.
-"""
+"""The parts of a job's specification, as its requester posts them. Unknown fields are refused."""
 
 from typing import Annotated, Any, Final, Literal, Union
 
@@ -16,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from gradmarket.market.data.manifest import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.audit_panels import AuditPanel
@@ -28,21 +26,6 @@ from graphdoc import plugins
 MOST_HOLDERS: Final = 1000
 MOST_CLAIMS: Final = 16
 """Claims of a round: each hashes its payloads once more when they are merged."""
-
-InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
-Dimension = Annotated[int, Field(ge=1, le=2**31)]
-
-
-class Column(Part):
-    """One input of the model: its element type, and its shape in one row."""
-
-    dtype: Literal["float32", "int64", "int32", "uint8", "bool"]
-    shape: Annotated[tuple[Dimension, ...], Field(max_length=8)] = ()
-    classes: int | None = Field(default=None, ge=1, le=2**31)
-    """Its values are labels from 0 to below this number; null where they are not labels."""
-
-
-Inputs = Annotated[dict[InputName, Column], Field(min_length=1, max_length=64)]
 
 
 class ReadyModel(Part):

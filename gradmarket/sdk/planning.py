@@ -11,7 +11,8 @@ from gradmarket.commands.needs import Resources, Speed, compute_resources, in_wo
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.layout import build_layout, check_weighed
+from gradmarket.market.model.layout import build_layout
+from gradmarket.market.model.row_weights import check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of

@@ -336,6 +336,9 @@ def _no_second_derivative() -> Iterator[None]:
 @contextmanager
 def _without_lines() -> Iterator[None]:
     """Inside, torch does not note the lines that a call comes from: a sixth of the time; refusals name the module."""
+    if not hasattr(torch.fx.config, "do_not_emit_stack_traces"):  # torch 2.11, for one
+        yield
+        return
     before = torch.fx.config.do_not_emit_stack_traces
     torch.fx.config.do_not_emit_stack_traces = True
     try:

@@ -5,10 +5,11 @@ What a job names is read for it: its document becomes public, its metrics tell o
 
 from collections.abc import Iterator
 
-from gradmarket.market.data.manifest import Manifest, list_training_partitions
+from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyData, ReadyModel
+from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from requester import dataset
 from requester.context import Context

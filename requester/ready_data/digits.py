@@ -9,10 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound
-from gradmarket.market.job_parts import Column
 from graphdoc import tensors
 from requester.blobs import Blobs
 

@@ -10,7 +10,7 @@ from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyData, ReadyModel
-from gradmarket.market.model.layout import check_weighed
+from gradmarket.market.model.row_weights import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.model.layout import layout_in
+from gradmarket.market.model.row_weights import layout_in
 from gradmarket.market.terms import Digest
 from requester.store import jobs
 from requester.store.remembered import Remembered

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.job_parts import Column
 from gradmarket.market.rules.faults import LEAST, MANY
 from gradmarket.market.wire.poll import LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault

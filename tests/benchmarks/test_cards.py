@@ -1,14 +1,18 @@
 """`make test-cuda` without a card: one line, and the processor plays the twin of each check."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.cards import checks, hosts
+from benchmarks.cards.__main__ import NEEDED
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
 from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import Line, measure_distance
@@ -29,6 +33,21 @@ def test_a_machine_without_a_driver_says_so_in_one_line() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("make test-cuda: skipped, no card: no driver: ")
     assert done.stdout.count("\n") == 1
+
+
+def test_a_card_s_machine_needs_no_library_but_those_it_is_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [line for each in (project["dependencies"], *project["optional-dependencies"].values()) for line in each]
+    ours = {re.split(r"[^\w.-]", line)[0] for line in asked} - {*NEEDED, "gradmarket", "setuptools"}
+    modules = {module for module, packages in packages_distributions().items() if ours & set(packages)}
+    assert {"coincurve", "numba", "httpx"} <= modules
+    code = """
+import sys
+import benchmarks.cards.checks, benchmarks.cards.speed, benchmarks.cards.probes, gradmarket.runner.step_child
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert modules & set(done.stdout.split()) == set()
 
 
 def test_probes_are_refused_while_a_processor_computes() -> None:

@@ -16,8 +16,7 @@ from gradmarket.client import RequesterClient
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
-from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.job_parts import Column
+from gradmarket.market.data.manifest import Column, Manifest, Partition
 from graphdoc.encoding import canonical
 from tests.e2e.test_plan_resources import READY, planned
 from tests.handmade import encoded, linear, node, value, with_nodes

@@ -20,9 +20,9 @@ from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Diverge
 from gradmarket.market.gradient.payload import encode_payload, read_tensors, weight_of
 from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, payload_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers, weight_scales
-from gradmarket.market.model import layout
 from gradmarket.market.model.compute import compute_step
 from gradmarket.market.model.layout import build_layout
+from gradmarket.market.model.row_weights import find_row_weights_fault
 from gradmarket.market.step import GradientStep, LocalStep, WindowStep
 from graphdoc.cost import EVALUATION_ROWS
 from graphdoc.document.graph import WEIGHT
@@ -317,7 +317,7 @@ def test_a_weight_is_read_strictly() -> None:
     ("chosen", "judged", "field"), [("median", "exact", "aggregator"), ("mean", "tolerance", "verifier")]
 )
 def test_what_cannot_weigh_is_refused_with_the_remedy(chosen: str, judged: str, field: str) -> None:
-    assert layout.find_row_weights_fault("mean", "exact") == ""
-    said = layout.find_row_weights_fault(chosen, judged)
+    assert find_row_weights_fault("mean", "exact") == ""
+    said = find_row_weights_fault(chosen, judged)
     assert said.startswith(field)
     assert JobRefused(*said.split(": ", 1)).field == field

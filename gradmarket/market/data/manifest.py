@@ -1,13 +1,11 @@
 """The dataset of a job: the inputs of a row, and the partitions that contain the rows."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import Count, DigestField, Part
-from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import InputName, Inputs
 from graphdoc import formats
 from graphdoc.tensors import Expected
 
@@ -18,6 +16,20 @@ CATEGORIES_AT_MOST: Final = 1_000
 WORD_LENGTH: Final = 200
 ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 Word = Annotated[str, Field(max_length=WORD_LENGTH)]
+InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+Dimension = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class Column(Part):
+    """One input of the model: its element type, and its shape in one row."""
+
+    dtype: Literal["float32", "int64", "int32", "uint8", "bool"]
+    shape: Annotated[tuple[Dimension, ...], Field(max_length=8)] = ()
+    classes: int | None = Field(default=None, ge=1, le=2**31)
+    """Its values are labels from 0 to below this number; null where they are not labels."""
+
+
+Inputs = Annotated[dict[InputName, Column], Field(min_length=1, max_length=64)]
 
 
 class Labelled(Part):
@@ -138,17 +150,3 @@ def parse_manifest(data: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise JobRefused(".".join(["data.manifest", *map(str, first["loc"])]), first["msg"]) from None
-
-
-def list_training_partitions(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
-    """Returns the partitions that tasks draw rows from: all but the held-out one; none where holders have the rows."""
-    if spec.private:
-        return ()
-    held_out = spec.evaluation.partition if spec.evaluation else None
-    return tuple(partition for partition in manifest.partitions if partition.name != held_out)
-
-
-def partition_of(manifest: Manifest, spec: JobSpec, place: int) -> Partition:
-    """Returns the partition of a place in the job's order (JobSpec.place): places take the training ones in turn."""
-    partitions = list_training_partitions(manifest, spec)
-    return partitions[place % len(partitions)]

@@ -7,11 +7,25 @@ from typing import Final
 import numpy as np
 from blake3 import blake3
 
-from gradmarket.market.data.manifest import Manifest, list_training_partitions, partition_of
+from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 
 _KEY: Final = np.dtype("<u8")
+
+
+def list_training_partitions(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
+    """Returns the partitions that tasks draw rows from: all but the held-out one; none where holders have the rows."""
+    if spec.private:
+        return ()
+    held_out = spec.evaluation.partition if spec.evaluation else None
+    return tuple(partition for partition in manifest.partitions if partition.name != held_out)
+
+
+def partition_of(manifest: Manifest, spec: JobSpec, place: int) -> Partition:
+    """Returns the partition of a place in the job's order (JobSpec.place): places take the training ones in turn."""
+    partitions = list_training_partitions(manifest, spec)
+    return partitions[place % len(partitions)]
 
 
 def task_rows(manifest: Manifest, spec: JobSpec, round: int, task: int) -> list[int]:

@@ -6,10 +6,11 @@ from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request
 
-from gradmarket.market.data.manifest import list_training_partitions, parse_manifest
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features import coverage as rules
 from gradmarket.market.job import JobSpec
+from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CoverageCounts, CoverageView, PartitionCoverage
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity

@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import parse_manifest, partition_of
+from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.model.sampling import partition_of, task_rows
 from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner.features.disputes.traced_course import TracedCourse

@@ -9,13 +9,12 @@ import pytest
 from fastapi import HTTPException, Request
 from sqlalchemy import event
 
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
 from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
-from gradmarket.market.job_parts import Column
 from gradmarket.market.messages import DisputeAnswer, Outcome
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState

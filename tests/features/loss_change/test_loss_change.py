@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Column
 from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, RISK, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
 from gradmarket.market.views.trust_views import ScoreView
