@@ -53,11 +53,16 @@ def list_workloads() -> Iterator[Workload]:
 
 def make_gpt(name: str, rows: int, length: int, words: int, precision: Precision = "fp32", **sizes: int) -> Workload:
     """Returns a decoder on tokens that a rule draws."""
-    torch.manual_seed(7)
     tokens = torch.arange(rows * length).reshape(rows, length) * 7919 % words
     example = tokens[:2], tokens[:2]
-    model = publish_module(gpt.build(sizes, (length,), words), next_token, example, precision=precision)
+    model = publish_module(build_gpt(length, words, **sizes), next_token, example, precision=precision)
     return Workload(name, model, {"x": tokens.numpy(), "y": tokens.roll(-1, 1).numpy().copy()})
+
+
+def build_gpt(length: int, words: int, **sizes: int) -> nn.Module:
+    """Returns the same module each time."""
+    torch.manual_seed(7)
+    return gpt.build(sizes, (length,), words)
 
 
 def _classify(

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
@@ -11,17 +12,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.cards import checks, hosts
+from benchmarks.cards import checks, hosts, speed
 from benchmarks.cards.__main__ import NEEDED
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
 from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import Line, measure_distance
 from benchmarks.cards.paths import check_codecs, check_local_steps, check_optimizers, check_payload, check_tf32
+from benchmarks.cards.speed import measure_card
 from graphdoc.errors import RunnerCrashed
 from graphdoc.runner.driver import MANAGEMENT as MANAGEMENT_NAME
 from graphdoc.runner.driver import Management
 from tests.kit.stand_in_card import install_driver, make_nodes
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S
 from tests.source_tree import ROOT
 
 
@@ -48,6 +51,18 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert modules & set(done.stdout.split()) == set()
+
+
+@FULL
+def test_a_processor_measures_the_twin_of_each_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "MEASURED", speed.MEASURED[-1:])
+    lines = {line.name: line for line in measure_card("cpu", time.monotonic() + PATIENCE_S)}
+    assert [line for line in lines.values() if line.ok is False] == []
+    assert {"cuda.host_share_of_task.gpt2_bf16", "cuda.of_eager.gpt2_bf16", "cuda.local_of_loop.gpt2_bf16"} <= set(
+        lines
+    )
+    (late,) = measure_card("cpu", time.monotonic())
+    assert (late.ok, late.note) == (False, "no time was left")
 
 
 def test_probes_are_refused_while_a_processor_computes() -> None:
