@@ -1,8 +1,8 @@
 """The warm process: it has imported a child's module, computes nothing, and forks a child for each request.
 
 warm_start.py runs it as `python -I -m graphdoc.runner.forking <descriptor of the socket> <pid of the parent>`. It ends
-with its parent or when that closes the socket; its children end with it. It holds nothing secret and gives children no
-way back; what they have in common is where libraries lie in memory.
+with its parent, or with its last child where that has closed the socket; its children end with it. It holds nothing
+secret and gives children no way back; what they have in common is where libraries lie in memory.
 """
 
 import gc
@@ -46,8 +46,9 @@ class WarmParent:
             sys.exit()
 
     def serve_requests(self) -> None:
-        """Returns when the other end is closed or its process has ended."""
-        while True:
+        """Returns when the other end's process has ended, or when it is closed and no child runs any more."""
+        asked = True
+        while asked or self._children:
             ready = [descriptor for descriptor, _ in self._poll.poll()]
             if self._parent in ready:
                 return
@@ -55,11 +56,16 @@ class WarmParent:
                 if descriptor in self._children:
                     self._reap_child(descriptor)
                 elif not self._answer_request():
-                    return
+                    self._poll.unregister(descriptor)
+                    asked = False
 
     def _answer_request(self) -> bool:
-        """Forks a child and sends its process id and a descriptor of it; 0 and none where that is not safe."""
-        message, received, _, _ = socket.recv_fds(self._control, MESSAGE_LIMIT, len(DESCRIPTORS))
+        """Forks a child and sends its process id and a descriptor of it; 0 and none where that is not safe. Returns
+        whether there was a request.
+        """
+        message, received = b"", list[int]()
+        with suppress(ConnectionResetError):  # an answer that came too late was not read
+            message, received, _, _ = socket.recv_fds(self._control, MESSAGE_LIMIT, len(DESCRIPTORS))
         if not message:
             return False
         given = dict(zip(DESCRIPTORS, received, strict=True))
@@ -76,7 +82,8 @@ class WarmParent:
         for descriptor in descriptors:
             self._children[descriptor] = Forked(pid, given["status"])
             self._poll.register(descriptor, select.POLLIN)
-        socket.send_fds(self._control, [json.dumps({"pid": pid}).encode()], descriptors)
+        with suppress(BrokenPipeError):  # nobody waits any more, nor has the other ends of the child's pipes: it ends
+            socket.send_fds(self._control, [json.dumps({"pid": pid}).encode()], descriptors)
         return True
 
     def _fork(self, request: dict[str, Any], given: dict[str, int]) -> int:

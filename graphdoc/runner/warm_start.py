@@ -26,6 +26,8 @@ from graphdoc.runner.settings import UMASK
 AVAILABLE: Final = sys.platform == "linux" and hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.forking")
 ATTEMPTS: Final = 2
+REPORT_SECONDS: Final = 5.0
+"""For the warm process to tell how a child ended."""
 _Environment = tuple[tuple[str, str], ...]
 
 
@@ -44,13 +46,13 @@ class ForkedProcess:
                 signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Returns the exit code, or a signal's number below 0; SIGKILL's where the warm process ended first."""
+        """Returns the exit code, or a signal's number below 0; SIGKILL's where the warm process ended first, or does
+        not tell it within REPORT_SECONDS of the child's end.
+        """
         if self.returncode is not None:
             return self.returncode
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        poll.poll()
-        told = os.read(self._status, 16)
+        _is_readable(self._descriptor)
+        told = os.read(self._status, 16) if _is_readable(self._status, REPORT_SECONDS) else b""
         with self._lock:
             self.returncode = int(told) if told else -signal.SIGKILL
             os.close(self._descriptor)
@@ -58,10 +60,20 @@ class ForkedProcess:
             return self.returncode
 
 
+def _is_readable(descriptor: int, seconds: float | None = None) -> bool:
+    """Returns whether something, or an end, has come within these seconds; for ever without."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else 1000 * seconds))
+
+
 class WarmProcess:
-    """A running warm process. `fork` raises OSError where it fails, and FrameTimeout; it is gone then."""
+    """A running warm process. `fork` raises OSError where it fails, and FrameTimeout; it is asked no more then, and
+    ends with the last of its children.
+    """
 
     def __init__(self, environment: _Environment) -> None:
+        self.owner, self.environment = os.getpid(), environment
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -98,23 +110,32 @@ class WarmProcess:
                 return forked
             return None
         except TimeoutError:
-            self.end()
+            self._control.close()
             raise FrameTimeout from None
         except OSError:
-            self.end()
+            self._control.close()
             raise
         finally:
             os.close(status)
             if ours >= 0:
                 os.close(ours)
 
+    def answers(self) -> bool:
+        """Returns whether it may be asked for a child."""
+        return self._control.fileno() >= 0
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def end(self) -> None:
+        """Its children end too."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
 
-_running: dict[tuple[int, _Environment], WarmProcess] = {}
+_running: list[WarmProcess] = []
+"""Of this process, and after a fork those of its parent."""
 _lock = threading.Lock()
 
 
@@ -131,28 +152,36 @@ def fork_child(
     """
     if not AVAILABLE:
         return None
-    key = os.getpid(), tuple(sorted(environment.items()))  # a fork of this process is not the warm one's parent
     with _lock:
         for _ in range(ATTEMPTS):
-            try:
-                if key not in _running:
-                    _running[key] = WarmProcess(key[1])
-                return _running[key].fork(module, configuration, descriptors, time.monotonic() + start_seconds)
-            except FrameTimeout:
-                _running.pop(key, None)
-                raise
-            except OSError:
-                _running.pop(key, None)
+            with suppress(OSError):
+                warm = _find_warm_process(tuple(sorted(environment.items())))
+                return warm.fork(module, configuration, descriptors, time.monotonic() + start_seconds)
     return None
+
+
+def _find_warm_process(environment: _Environment) -> WarmProcess:
+    """Returns the one to ask, started where there is none; forgets those that have ended."""
+    _running[:] = [warm for warm in _own_processes() if not warm.has_ended()]
+    for warm in _running:
+        if warm.environment == environment and warm.answers():
+            return warm
+    _running.append(WarmProcess(environment))
+    return _running[-1]
+
+
+def _own_processes() -> list[WarmProcess]:
+    return [warm for warm in list(_running) if warm.owner == os.getpid()]
 
 
 def list_warm_processes() -> list[int]:
     """Returns the process ids of this process's warm processes."""
-    return [warm.pid for (parent, _), warm in _running.items() if parent == os.getpid()]
+    return [warm.pid for warm in _own_processes()]
 
 
 @atexit.register
 def end_warm_processes() -> None:
     """Ends those of this process; their children end too. It waits for no start that is under way."""
-    for key in [key for key in list(_running) if key[0] == os.getpid()]:
-        _running.pop(key).end()
+    for warm in _own_processes():
+        _running.remove(warm)
+        warm.end()

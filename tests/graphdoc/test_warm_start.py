@@ -45,7 +45,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts hostile children, from a warm process of this test's own."""
     root = str(Path(__file__).parents[2])
     monkeypatch.setattr(warm_start, "COMMAND", (sys.executable, "-c", LIGHT, root))
-    own: dict[Any, Any] = {}
+    own: list[warm_start.WarmProcess] = []
     monkeypatch.setattr(warm_start, "_running", own)
     with ExitStack() as started:
 
@@ -180,14 +180,35 @@ def test_a_warm_process_that_ends_takes_its_children_and_is_followed_by_another(
     assert not is_running(first)
 
 
-def test_one_that_does_not_answer_is_late(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    start()
-    (warm,) = warm_start.list_warm_processes()
-    os.kill(warm, signal.SIGSTOP)
+def test_one_that_does_not_answer_is_late_and_ends_with_its_last_child(start: Start) -> None:
+    child = start()
+    (late,) = warm_start.list_warm_processes()
+    os.kill(late, signal.SIGSTOP)
     with pytest.raises(RunnerTimeout):
         start(replace(SETTINGS, start_seconds=0.05))
-    assert not is_running(warm)
-    assert start().pid
+    assert child.ask({"do": "try", "sister": os.getpid()}), "others' children work on"
+    sister = start()
+    _, other = warm_start.list_warm_processes()
+    assert [psutil.Process(one.pid).ppid() for one in (child, sister)] == [late, other]
+    os.kill(late, signal.SIGCONT)  # it meets the request that nobody waits for any more
+    assert child.ask({"do": "try", "sister": os.getpid()})
+    child.end()
+    wait_until(lambda: not is_running(late))
+    assert sister.ask({"do": "try", "sister": os.getpid()})
+    start()
+    assert warm_start.list_warm_processes() == [other]
+
+
+def test_a_child_ends_whose_warm_process_does_not_report(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm_start, "REPORT_SECONDS", 0)
+    child = start()
+    (warm,) = warm_start.list_warm_processes()
+    os.kill(warm, signal.SIGSTOP)
+    os.kill(child.pid, signal.SIGSEGV)
+    with pytest.raises(RunnerCrashed, match="SIGKILL"):
+        child.ask({"do": "try", "sister": warm})
+    os.kill(warm, signal.SIGCONT)
+    assert psutil.Process(start().pid).ppid() == warm
 
 
 @pytest.mark.parametrize("command", [("/bin/false",), (os.devnull,)])
