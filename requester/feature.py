@@ -21,12 +21,14 @@ from starlette.types import ASGIApp
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import LogHead
+from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.verifiers.tolerance import Allowed
-from gradmarket.market.terms import Amount, Units
+from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
 from requester.moves.beginning import Beginning
+from requester.moves.candidates import CandidatePool
 from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
@@ -37,7 +39,7 @@ from requester.store.in_hand import TaskInHand
 from requester.store.review import Review
 from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
-from requester.store.tables import Base, Job, JobEvent, Round, Task
+from requester.store.tables import Base, Job, JobEvent, Replica, Round, Task
 from requester.store.work import RowReader, Work
 
 
@@ -113,7 +115,7 @@ class Feature:
     """Records of the feature's own tables that are leaves of a job's log."""
 
     claimed_tables: ClassVar[tuple[type[Base], ...]] = ()
-    """Tables whose rows are claimed for a task's lease (`task_id`, `claimed_until`), as audits are."""
+    """Tables whose rows are claimed for a task's lease (`task_id`, `claimed_until`)."""
 
     round_sum: ClassVar[RoundSum | None] = None
 
@@ -186,6 +188,34 @@ class Feature:
         """Called before a new batch of the job is written, within no transaction; returns the head that it carries."""
         return None
 
+    def choose_pool(self, reader: RowReader, job: Job, now: float) -> type[CandidatePool] | None:
+        """Called before workers are drawn; returns what draws them, where the job's policy draws otherwise."""
+        return None
+
+    def list_next_covered(self, reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address] | None:
+        """Called before reservations are made; returns the workers for which a price is reserved next, in their order.
+
+        None where the job's policy leaves it to chance (store.newcomers).
+        """
+        return None
+
+    def list_overruled(self, reader: RowReader, hand: TaskInHand, root: str) -> Sequence[Replica]:
+        """Called in the judging transaction where all ballots agree on `root`; returns those of earlier attempts that
+        they refute."""
+        return ()
+
+    def ballots_refuted(self, work: Work, replicas: Sequence[Replica], now: float) -> None:
+        """Called in the judging transaction with the replicas whose ballots others refuted, before their verdicts."""
+
+    def places_left(self, work: Work, left: Sequence[tuple[str, str]], now: float) -> None:
+        """Called at the end of a transaction with the wallets and operators that left a place again, and the classes.
+
+        The accounts are locked, and the strikes are not.
+        """
+
+    def operator_left(self, work: Work, worker: str, operator: str, now: float) -> None:
+        """Called in the transaction in which a worker signs in, where it leaves an operator."""
+
     def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
         """Called where sketches are compared; returns how far honest answers of two classes may deviate."""
         return {}
@@ -249,6 +279,11 @@ class Feature:
 
 def beginning_of(holder: Context | RowReader) -> Beginning:
     return next((feature.beginning for feature in features_of(holder) if feature.beginning is not None), Beginning())
+
+
+def choose_pool(reader: RowReader, job: Job, now: float) -> type[CandidatePool]:
+    found = (feature.choose_pool(reader, job, now) for feature in features_of(reader))
+    return next((pool for pool in found if pool is not None), CandidatePool)
 
 
 def lateness_in(reader: RowReader) -> Lateness:

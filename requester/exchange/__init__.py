@@ -1,1 +1,1 @@
-"""Handles requests of workers and auditors, each in one transaction; called by the routes of `requester/api`."""
+"""Handles requests of workers, each in one transaction; called by the routes of `requester/api`."""

@@ -152,9 +152,8 @@ def accept_task(
     record_event(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     review = review_of(work)
     suspected = bool(diverged) and review.suspect_divergence(work, job, task, now)
-    if not diverged and jobs.load_spec(job).audited:
-        review.order_audit(work, hand, delivery.leaves(), now)
-    elif not diverged and not jobs.may_merge(job, task, hand.round):
+    reviewed = not diverged and review.take_answer(work, hand, delivery.leaves, now)
+    if not diverged and not reviewed and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
     asked = diverged and not suspected and resume.ask_others(context, work, hand, now)
     if diverged and not asked and job.state == JobState.RUNNING:

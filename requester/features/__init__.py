@@ -3,6 +3,7 @@
 from typing import Final
 
 from requester.feature import Feature
+from requester.features.adaptive import AdaptiveFeature
 from requester.features.api_tokens import ApiTokensFeature
 from requester.features.auditors import AuditorsFeature
 from requester.features.audits import AuditsFeature
@@ -32,8 +33,10 @@ from requester.features.part_merges import PartMergesFeature
 from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
 from requester.features.private import PrivateFeature
+from requester.features.proven import ProvenFeature
 from requester.features.rate_limits import RateLimitsFeature
 from requester.features.records import RecordsFeature
+from requester.features.reputation import ReputationFeature
 from requester.features.secure_sums import SecureSumsFeature
 from requester.features.slow_clients import SlowClientsFeature
 from requester.features.spending import SpendingFeature
@@ -46,6 +49,9 @@ from requester.features.windows import WindowsFeature
 FEATURES: Final[tuple[Feature, ...]] = (
     ClockStepsFeature(),
     AuditsFeature(),
+    ReputationFeature(),
+    ProvenFeature(),
+    AdaptiveFeature(),
     EvaluationsFeature(),
     PrivateFeature(),
     DriftFeature(),

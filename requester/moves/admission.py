@@ -56,6 +56,8 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
     windowed = isinstance(spec.step, LocalStep) and spec.step.window is not None
     needs = {
         "audits": ("audit" if spec.audit is not None else "replication", spec.audited),
+        "proven": ("replication", spec.proof is not None),
+        "adaptive": ("replication", spec.gain is not None),
         "continuing": ("continue_from", spec.continue_from is not None),
         "evaluations": ("evaluation", spec.evaluation is not None),
         "windows": ("step.window", windowed),

@@ -33,9 +33,9 @@ def spend_nothing(_work: Work) -> None:
 
 
 def kept_newest(spec: JobSpec) -> int:
-    """A late answer, and its audit, start from the parameters of its own round.
+    """A late answer, and its review, start from the parameters of its own round.
 
-    With an overlap, an audit may take back earlier rounds, whose tasks start from still earlier parameters.
+    With an overlap, a review may take back earlier rounds, whose tasks start from still earlier parameters.
     """
     return KEPT_NEWEST + spec.staleness + 2 * spec.overlap
 

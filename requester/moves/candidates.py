@@ -1,20 +1,20 @@
 """Who may be drawn for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, identities
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
-from gradmarket.market.rules.replication import BEST, STRANGER, Lead
+from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, Units
-from requester.store import audited_classes, jobs, lead_candidates, newcomers, tasks, workers
+from requester.store import jobs, newcomers, workers
 from requester.store.review import Clearance, review_of
-from requester.store.tables import Job, Task, Worker
+from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.work import RowReader, Work
 
 SAMPLE = 8
@@ -27,60 +27,31 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
     Workers that delivered before decide if there are enough of them, so that made-up identities of another class cannot
     exclude the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate
     ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
-    Those that ask are looked at first: they are at hand. Classes that no auditor can check are left out, where they
-    must not decide (store.audited_classes), and come last in any audited job. Where a plain vote decides, those with an
-    auditor are left out instead: of them only workers without room are there.
+    Those that ask are looked at first: they are at hand. A review may leave classes out, and prefer some
+    (store.review).
     """
-    spec = jobs.load_spec(job)
-    servable = audited_classes.list_servable_classes(work, job, now)
-    plan, idle = spec.plan(), frozenset[str]()
-    if spec.unaudited_plan is not None and servable is not None and _may_vote_plainly(work, job, servable, now, asking):
-        plan, idle, servable = spec.unaudited_plan, servable, None
-    if job.determinism_class in idle or (servable is not None and job.determinism_class not in servable):
+    spec, review = jobs.load_spec(job), review_of(work)
+    limits = review.limit_classes(work, job, now, asking)
+    if not limits.admit(job.determinism_class):
         job.determinism_class = None
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.repeatable:
         at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
         parties = [(workers.get_class(worker, job), workers.build_party(worker)) for worker in at_hand]
-        if _lead(parties, spec.separation, mixable)[1] >= plan.quorum:
+        if _lead(parties, spec.separation, mixable)[1] >= limits.plan.quorum:
             return True
     for known in (True, False):
         own = partial(workers.list_deciding_workers, work, job, now, beside, known)
-        if job.determinism_class is not None and _has_quorum(own, spec, plan.quorum, mixable):
+        if job.determinism_class is not None and _has_quorum(own, spec, limits.plan.quorum, mixable):
             return True
-        for names in dict.fromkeys((_list_preferred_classes(work, job, now), servable)):
+        for names in dict.fromkeys((review.list_preferred_classes(work, job, now), limits.allowed)):
             rows = workers.list_deciding_workers(work, job, now, names, known)
-            present = [row for row in rows if row.determinism_class not in idle]
+            present = [row for row in rows if row.determinism_class not in limits.barred]
             leading, most = _find_leading_class(present, spec.separation, mixable)
-            if most >= plan.first_wave:
+            if most >= limits.plan.first_wave:
                 job.determinism_class = leading
                 return True
     return job.determinism_class is not None
-
-
-def _may_vote_plainly(
-    reader: RowReader, job: Job, servable: frozenset[str], now: float, asking: Sequence[Worker]
-) -> bool:
-    """Returns whether a plain vote may decide, in a class without auditor, where audits settle what is accepted.
-
-    It may while no worker of the servable classes can be drawn, and once a task has waited for one and none of them
-    answered meanwhile; in a job that settled on a class without auditor at once.
-    """
-    if any(workers.get_class(worker, job) in servable for worker in asking):
-        return False
-    if servable and workers.has_drawable_worker(reader, job, now, servable):
-        return False
-    if job.determinism_class is not None and job.determinism_class not in servable:
-        return True
-    since = now - audited_classes.compute_wait_for_audited(reader, job, servable)
-    waited = tasks.has_waiting_task(reader, job.id, since)
-    return waited and not (servable and audited_classes.has_answered_since(reader, job, servable, since))
-
-
-def _list_preferred_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
-    """Returns the classes whose answers an auditor can compare with its own; None for all where none is compared."""
-    spec = jobs.load_spec(job)
-    return audited_classes.list_heard_classes(reader, job, now) if spec.audited and not spec.verifier.scored else None
 
 
 def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
@@ -104,16 +75,39 @@ def _lead(parties: Sequence[tuple[str, Party]], separation: Sequence[str], mixab
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 
+@dataclass(frozen=True)
+class Deal:
+    """The workers drawn for the open places of a task. `plan` is set if it is decided with them."""
+
+    task: Task
+    places: int
+    drawn: list[Candidate]
+    plan: Plan | None = None
+    patience_s: float | None = None
+    """After how many seconds another worker takes a place over; None: as a feature says, or with the lease."""
+
+
+@dataclass(frozen=True)
+class OpenPlaces:
+    """The open places of a task, and the seed of the draw; `plan` is set if it is decided before anybody is drawn.
+
+    `fresh`: nobody holds a place of its first wave.
+    """
+
+    task: Task
+    replicas: Sequence[Replica]
+    opening: Opening
+    count: int
+    seed: Hash
+    fresh: bool = False
+    plan: Plan | None = None
+
+
 class CandidatePool:
-    """The workers that ask for work, less what this pass has already assigned to them."""
+    """The workers that ask for work, less what this pass has already assigned to them. Features have other pools."""
 
     def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         self.mixable = mixable
-        self.plan: Plan | None = None
-        """Of each task that begins, where another than its own decides."""
-        self.hidden: Plan | None = None
-        """The same with a hidden seat, where these voters are enough for one."""
-        self._reader, self._job = reader, job
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
         self._known: list[Party] = []
         self._trials = len(asking)
@@ -123,14 +117,11 @@ class CandidatePool:
             self._trials = rules.at_once(newcomers.count_tried(reader, job, now)) - newcomers.in_flight(reader, job)
         if (clearance := review_of(reader).find_clearance(reader, job)) is not None:
             self._separate_uncleared(reader, job, clearance, now)
-        self._gain, self._once = jobs.load_spec(job).gain, not jobs.load_spec(job).repeatable
+        self._once = not jobs.load_spec(job).repeatable
         self._given: set[Address] = set()
-        self._leads: dict[Address, Lead] = {}
-        if self._gain is not None:
-            self._leads = lead_candidates.compute_leads(reader, job, asking, self._gain, now)
 
     def _separate_uncleared(self, reader: RowReader, job: Job, clearance: Clearance, now: float) -> None:
-        """Counts as known only those that audits have cleared."""
+        """Counts as known only those that the review has cleared."""
         cleared = clearance.operators
         for address, candidate in self.candidates.items():
             self.candidates[address] = replace(candidate, known=candidate.party.operator in cleared)
@@ -139,15 +130,8 @@ class CandidatePool:
         self._trials, self._begun = clearance.count_trials(len(self._known)), frozenset(clearance.begun)
 
     def choose_plan(self, task: Task) -> Plan | None:
-        """Returns how a task that begins is checked, where another plan than its own decides."""
-        if self.hidden is None or not identities.is_seat_hidden(
-            Hash(task.secret), jobs.load_spec(self._job).plan(BEST).audit
-        ):
-            return self.plan
-        return self.hidden if jobs.pays_hidden_seat(self._reader, self._job, task.round) else self.plan
-
-    def get_lead(self, candidate: Candidate) -> Lead:
-        return self._leads.get(candidate.party.worker, STRANGER)
+        """Returns how a task that begins is checked, where it is decided before anybody is drawn for it."""
+        return None
 
     def list_able_candidates(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
         """Returns the candidates that may take one of the places.
@@ -172,6 +156,21 @@ class CandidatePool:
         """Returns those that this pass has given no task: a second one waits for the first, and the round for it."""
         return [candidate for candidate in able if candidate.party.worker not in self._given]
 
+    def draw(self, places: OpenPlaces, able: Sequence[Candidate]) -> Deal | None:
+        """Draws for the open places of a task; returns None where too few may take them."""
+        drawn = assignment.draw_candidates(places.seed, self.spread(able), places.opening, places.count)
+        if len(drawn) < places.count:
+            drawn = assignment.draw_candidates(places.seed, able, places.opening, places.count)
+        if (places.plan or not places.replicas) and len(drawn) < places.count:
+            # A task starts with a full wave: a worker waiting in a partial one is missing for another task's next one.
+            return None
+        return Deal(places.task, places.count, drawn, places.plan)
+
+    def explain_no_place(self, candidate: Candidate, places: OpenPlaces) -> Idle | None:
+        """Returns why a worker that could take a place is not drawn; None where chance alone decided."""
+        able = self.list_able_candidates(places.seed, places.opening, places.count)
+        return None if able else Idle.NO_TRIAL
+
     def lease(self, candidate: Candidate, task: Task) -> None:
         """Subtracts one more task from what the candidate can take."""
         self._given.add(candidate.party.worker)
@@ -180,8 +179,6 @@ class CandidatePool:
         worker = candidate.party.worker
         room = 0 if self._once else candidate.capacity - 1  # a holder answers once in a round
         self.candidates[worker] = replace(candidate, capacity=room, uncommitted=left)
-        if self._gain is not None:
-            self._leads[worker] = lead_candidates.subtract_cover(self.get_lead(candidate), self._gain)
 
 
 def is_asking(worker: Worker, now: float) -> bool:

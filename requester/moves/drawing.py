@@ -1,21 +1,17 @@
 """Draws workers for a job's open tasks among those that ask for work, replayably by chance, and leases to them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
-from gradmarket.market.rules.assignment import Candidate, Opening
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash, ReplicaState, TaskState
+from gradmarket.market.rules.assignment import Opening
+from gradmarket.market.terms import ReplicaState, TaskState
 from requester.context import Context
-from requester.feature import lateness_in
-from requester.moves.candidates import CandidatePool, is_asking, settle_class
-from requester.moves.seating import SeatPool
+from requester.feature import choose_pool, lateness_in
+from requester.moves.candidates import CandidatePool, Deal, OpenPlaces, is_asking, settle_class
 from requester.notifier import worker_topic
-from requester.store import audited_classes, ballots, jobs, newcomers, progress, seats, tasks, workers
+from requester.store import ballots, jobs, newcomers, progress, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
@@ -41,15 +37,8 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
         return _short_of_money(context, work, job, now)
     if job.determinism_class != before:
         others = workers.idle_elsewhere(work, job, mixable, now)
-    spec, unaudited = jobs.load_spec(job), audited_classes.needs_no_auditor(work, job, now)
-    kind = SeatPool if spec.proof and not unaudited else CandidatePool
-    candidates = workers.build_candidates(work, job, asking, now)
-    if unaudited:
-        candidates = seats.list_plain_voters(work, job, candidates, mixable, now)
-    pool = kind(work, job, candidates, mixable, now)
-    if unaudited:
-        pool.plan, hidden = spec.unaudited_plans
-        pool.hidden = hidden if seats.may_hide_seat(work, job, mixable, now) else None
+    kind = choose_pool(work, job, now)
+    pool = kind(work, job, workers.build_candidates(work, job, asking, now), mixable, now)
     free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
     for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
         waiting = tasks.open_ones(work, job.id, most)
@@ -73,18 +62,6 @@ def _short_of_money(context: Context, work: Work, job: Job, now: float) -> float
     return context.settings.sweep_s
 
 
-@dataclass(frozen=True)
-class Deal:
-    """The workers drawn for the open places of a task. `plan` is set if the worker drawn first decided it."""
-
-    task: Task
-    places: int
-    drawn: list[Candidate]
-    plan: Plan | None = None
-    patience_s: float | None = None
-    """After how many seconds another worker takes a place over; None: as a feature says, or with the lease."""
-
-
 def _deal_tasks(
     context: Context,
     reader: RowReader,
@@ -105,7 +82,7 @@ def _deal_tasks(
         opening = progress.opening_for(job, task, tried[task.id], pool.mixable, busy[task.round])
         if not any(assignment.why_not(candidate, opening) is None for candidate in pool.candidates.values()):
             opening = progress.admit_returners(reader, job, opening, tried[task.id], now, busy[task.round])
-        result = _draw_for_task(context, jobs.load_spec(job), opening, task, tried[task.id], pool, free + others, now)
+        result = _draw_for_task(context, opening, task, tried[task.id], pool, free + others, now)
         if isinstance(result, Deal):
             deals.append(result)
             for candidate in result.drawn:
@@ -117,7 +94,6 @@ def _deal_tasks(
 
 def _draw_for_task(
     context: Context,
-    spec: JobSpec,
     opening: Opening,
     task: Task,
     replicas: Sequence[Replica],
@@ -128,50 +104,14 @@ def _draw_for_task(
     """Draws workers for the task's open places, or returns in how many seconds to try again."""
     fresh = task.wave == 0 and not any(row.state in progress.HOLDS_A_PLACE for row in replicas)
     plan = pool.choose_plan(task) if fresh else None
-    places = plan.first_wave if plan else progress.count_open_places(task, replicas)
+    count = plan.first_wave if plan else progress.count_open_places(task, replicas)
     seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
-    able = pool.list_able_candidates(seed, opening, places)
-    if places > 0 and not able:
+    able = pool.list_able_candidates(seed, opening, count)
+    if count > 0 and not able:
         return context.settings.sweep_s
-    if places > 0 and (wait := _compute_draw_wait(task, len(able), idle, now)) > 0:
+    if count > 0 and (wait := _compute_draw_wait(task, len(able), idle, now)) > 0:
         return wait
-    if isinstance(pool, SeatPool):
-        seated, plan = pool.draw(task, replicas, able, opening, places, seed)
-        taken = len(seated) if plan else places
-        return Deal(task, taken, seated, plan, pool.patience_s.get(task.id)) if seated else context.settings.sweep_s
-    if spec.gain is not None and fresh:
-        return _draw_first_wave(spec, task, seed, able, opening, pool) or context.settings.sweep_s
-    drawn = assignment.draw_candidates(seed, pool.spread(able), opening, places)
-    if len(drawn) < places:
-        drawn = assignment.draw_candidates(seed, able, opening, places)
-    if (plan or not replicas) and len(drawn) < places:
-        # A task starts with a full wave: a worker waiting in a partial one is missing for another task's further wave.
-        return context.settings.sweep_s
-    return Deal(task, places, drawn, plan)
-
-
-def _draw_first_wave(
-    spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: CandidatePool
-) -> Deal | None:
-    """Draws a task's first wave: the first worker in the draw's order is the lead, whose record decides the plan.
-
-    Takes the next worker as lead if too few workers are there for the plan. If a worker gives its lease back, its plan
-    is dropped too, so that the next lead is not checked by another worker's record.
-    """
-    too_many = len(able) + 1
-    for worker in assignment.draw_order(seed, [candidate.party.worker for candidate in able]):
-        lead = pool.candidates[worker]
-        plan = spec.plan(pool.get_lead(lead))
-        if plan.first_wave >= too_many:
-            continue
-        at_work = (*opening.at_work, lead.determinism_class)
-        parties, again = (*opening.parties, lead.party), opening.again - {worker}
-        beside = replace(opening, parties=parties, at_work=at_work, again=again)
-        others = assignment.draw_candidates(seed, able, beside, plan.first_wave - 1)
-        if len(others) == plan.first_wave - 1:
-            return Deal(task, plan.first_wave, [lead, *others], plan)
-        too_many = plan.first_wave
-    return None
+    return pool.draw(OpenPlaces(task, replicas, opening, count, seed, fresh, plan), able) or context.settings.sweep_s
 
 
 def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:

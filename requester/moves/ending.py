@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
+from requester.feature import features_of
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
-from requester.store import (
-    accounts,
-    earned_rows,
-    in_hand,
-    jobs,
-    reputations,
-    strikes,
-    tasks,
-)
+from requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
@@ -49,10 +42,10 @@ def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str
 def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
     """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have.
 
-    No auditor brings a payload any more, which nobody is paid for.
+    A review brings no payload any more, which nobody is paid for.
     """
     for hand in in_hand.of_tasks(work, tasks.lock_gathering_tasks(work, job_id, round_number)).values():
-        if tasks.awaits_auditor(hand.task):
+        if tasks.awaits_review(hand.task):
             hand.task.due_at = 0.0
             continue
         if not jobs.load_spec(hand.job).answered_at_once:
@@ -133,7 +126,8 @@ def _apply_blames(work: Work, blames: Sequence[_Blame]) -> None:
     changes = [change for blame in blames for change in blame.changes]
     repeated = strikes.list_struck(work, [change for change in changes if change.more], now)
     left = [key for blame in blames for key in blame.records if (blame.changes[0].job_id, key[0]) in repeated]
-    reputations.record_left_places(work, left, now)
+    for feature in features_of(work):
+        feature.places_left(work, left, now)
     strikes.change_strikes(work, changes, now, context.settings.max_strikes)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import faults, operators, stragglers, voting
+from gradmarket.market.rules import faults, stragglers, voting
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
@@ -12,13 +12,12 @@ from requester.feature import features_of
 from requester.moves import task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
-from requester.store import ballots, jobs, reputations, tasks
+from requester.store import ballots, jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
-from requester.store.workers import build_party
 
 _REASONS: Final = (
     "{agree} of {committed} committed to another root than it did",
@@ -119,9 +118,10 @@ def _accept_quorum(
 ) -> None:
     agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
-    plans = jobs.load_spec(hand.job).unaudited_plans
-    overruled = [] if rejected else tasks.list_overruled(work, hand.task, agreeing[0].root or "", plans)
-    record_outvoted(work, [*rejected, *overruled], now)
+    refuted = rejected or [
+        row for feature in features_of(work) for row in feature.list_overruled(work, hand, agreeing[0].root or "")
+    ]
+    record_outvoted(work, refuted, now)
     reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
     accept_answer(context, work, hand, agreeing, rejected, reason, now)
 
@@ -150,9 +150,8 @@ def accept_answer(
 
 def record_outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
     """Records that ballots of these replicas were found wrong by others."""
-    for name in sorted({replica.determinism_class for replica in rejected}):
-        parties = [build_party(replica) for replica in rejected if replica.determinism_class == name]
-        reputations.record_outvoted_ballots(work, operators.list_answerable_keys(parties), name, now)
+    for feature in features_of(work):
+        feature.ballots_refuted(work, rejected, now)
 
 
 def _choose_uploader(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
@@ -163,7 +162,7 @@ def _choose_uploader(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
 
 
 def _request_payload(work: Work, task: Task, uploader: Replica, now: float) -> None:
-    """Asks the uploader for its payload, which is the one that is merged and that an audit compares with."""
+    """Asks the uploader for its payload, which is the one that is merged and reviewed."""
     request: dict[str, Any] = {
         "uploader": uploader.id,
         "root": uploader.root,

@@ -29,7 +29,7 @@ def is_round_due(reader: RowReader, job: Job) -> bool:
 
 
 def ready(reader: RowReader, job: Job) -> bool:
-    """Returns whether the job is due and waits for no audit."""
+    """Returns whether the job is due and waits for no review."""
     rounds = jobs.rounds_now(reader, job.id)
     return _is_next_round_due(reader, job, rounds) and not _waits(
         reader, job, rounds, jobs.stop_reason(reader, job, rounds.closed)
@@ -53,7 +53,7 @@ def _may_open_next(job: Job, rounds: RoundsNow) -> bool:
 def open_round_or_end(context: Context, work: Work, job: Job, now: float) -> float | None:
     """Opens the next round and draws workers for it, ends the job or pauses it for lack of money.
 
-    Waits for open audits whose failure could take back the rounds that this decision is based on. The caller has locked
+    Waits for open reviews that could take back the rounds that this decision is based on. The caller has locked
     the draw (moves.drawing) and the job, which is running and due.
     """
     return _go_on(context, work, job, jobs.rounds_now(work, job.id), now)
@@ -82,13 +82,13 @@ def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float
 
 
 def _waits(reader: RowReader, job: Job, rounds: RoundsNow, reason: str) -> bool:
-    """Returns whether an audit may still take back what this decision is based on; `reason`: why the job ends."""
+    """Returns whether a review may still take back what this decision is based on; `reason`: why the job ends."""
     behind = overlap.ROUNDS_BEHIND + jobs.load_spec(job).overlap
     return _not_yet(reader, job, rounds.closed.number if rounds.closed and reason else rounds.following - behind)
 
 
 def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
-    """Returns whether a round is to be taken back or an audit of a round up to `through` is not over."""
+    """Returns whether a round is to be taken back or the review of a round up to `through` is not over."""
     first = review_of(reader).find_first_open_round(reader, job.id)
     return job.rewind_to is not None or (first is not None and first <= through)
 

@@ -15,7 +15,7 @@ from requester.store.work import RowReader, Work
 
 
 def resume_job(context: Context, work: Work, job: Job) -> None:
-    """Resumes the job. Raises Conflict while an audit may still find that a divergence is a lie, or without money."""
+    """Resumes the job. Raises Conflict while a review may still find that a divergence is a lie, or without money."""
     if job.state == JobState.RUNNING:
         return
     if job.budget == job.deposited and not can_pay_task(work, job):
@@ -49,7 +49,7 @@ def resume_funded_job(context: Context, work: Work, job: Job) -> None:
 def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bool:
     """Issues a task that diverged again, to others than answered it, if such are there; returns whether it did.
 
-    Without it three wallets of a voted job without audits pause it by an answer that is not finite. What an honest
+    Without it three wallets of a voted job without a review pause it by an answer that is not finite. What an honest
     model brings about diverges for the others too, and pauses the job then.
     """
     job, task, spec = hand.job, hand.task, jobs.load_spec(hand.job)
@@ -67,7 +67,7 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
 
 
 def after_a_lie(context: Context, work: Work, job: Job) -> None:
-    """Resumes the job after an audit revoked a diverged task, unless something else pauses it."""
+    """Resumes the job after a review revoked a diverged task, unless something else pauses it."""
     paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
     if paused_by_it and not tasks.list_diverged_tasks(work, job.id):
         work.set_state_now(job, JobState.RUNNING, reason="")

@@ -15,7 +15,7 @@ from requester.live_states import LiveState, Version
 from requester.moves import blob_cleanup, replay
 from requester.store import jobs, merges, tasks, unneeded
 from requester.store.locks import lock_row
-from requester.store.review import review_of
+from requester.store.review import is_reviewed, review_of
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
@@ -128,18 +128,18 @@ def _list_unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Rou
 
 
 def _replayed_from(reader: RowReader, job: Job, since: int) -> int:
-    """Returns the first round that may have to be merged again: final tasks alone are beyond every audit."""
+    """Returns the first round that may have to be merged again: final tasks alone stay merged."""
     bound = find_first_revocable_round(reader, job)
-    first = tasks.find_first_accepted_round(reader, job.id, since) if jobs.load_spec(job).audited else None
+    first = tasks.find_first_accepted_round(reader, job.id, since) if is_reviewed(job) else None
     return bound if first is None else min(bound, first)
 
 
 def find_first_revocable_round(reader: RowReader, job: Job) -> int:
-    """Returns the first round that may still be taken back or changed by an audit."""
+    """Returns the first round that may still be taken back or changed by a review."""
     latest = jobs.latest_round(reader, job.id)
     if latest is None:
         return 0
-    if not jobs.load_spec(job).audited:
+    if not is_reviewed(job):
         return latest.number + 1
     first = review_of(reader).find_first_open_round(reader, job.id)
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:

@@ -10,7 +10,8 @@ from requester.context import Context
 from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Audit, Job, Round, Task
+from requester.store.review import review_of
+from requester.store.tables import Job, Round, Task
 from requester.store.work import Work
 
 
@@ -53,8 +54,8 @@ def build_task(context: Context, job: Job, row: Round, index: int, attempt: int,
 def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
-    Attempts that a worker left unanswered do not count, nor do those in which an audit found no answer right: silent
-    workers and liars pause no job. Nor do those of a private job, whose holders are refused once each.
+    Attempts that a worker left unanswered do not count, nor do those that were referred, and none of their answers was
+    right: silent workers and liars pause no job. Nor do those of a private job, whose holders are refused once each.
     A task of an earlier round begins anew from the parameters of the round that merges it, with which it opens if it is
     not open yet.
     """
@@ -68,9 +69,7 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
     alone = not jobs.load_spec(job).repeatable  # who is refused there is drawn no more, so others come to an end
-    blameless = (
-        alone or hand.in_state(*lifecycle.SILENT) or (failed.plan.referred and work.get(Audit, failed.id) is not None)
-    )
+    blameless = alone or hand.in_state(*lifecycle.SILENT) or review_of(work).was_referred(work, failed)
     failures = failed.failures + (not blameless)
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")

@@ -30,6 +30,7 @@ from requester.store import jobs, merges
 from requester.store.event_log import record_event
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.ready_rows import limited
+from requester.store.review import is_reviewed
 from requester.store.round_sum import find_round_sum
 from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader
@@ -189,7 +190,7 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
         work.set_state_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
-        for task in merges.used_tasks(work, job_id, number) if not spec.audited else ():
+        for task in merges.used_tasks(work, job_id, number) if not is_reviewed(job) else ():
             work.move(task, TaskState.FINAL)
         if job.ended_at is not None and job.replay_from is None:
             job.replay_from = number  # it was collected without this round
@@ -201,7 +202,8 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         for feature in features_of(work):
             feature.round_closed(work, job, row, now)
         next_round.continue_job(context, work, job, now)
-        work.notify(*(["audit", "rollback"] if spec.audited else []), *([TOPIC] if spec.overlap else []))
+        if spec.overlap:
+            work.notify(TOPIC)
         return _Closed(now, job.ended_at is not None)
 
 

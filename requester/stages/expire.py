@@ -63,7 +63,7 @@ def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -
 
 def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
-    task, owed = hand.task, tasks.awaits_auditor(hand.task)
+    task, owed = hand.task, tasks.awaits_review(hand.task)
     for replica in hand.in_state(ReplicaState.AGREE):
         if replica.id == task.uploader:
             work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")

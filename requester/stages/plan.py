@@ -18,7 +18,7 @@ TOPIC = next_round.PLAN
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns jobs whose date has come, or whose next round may open or end them as far as their audits allow it."""
+    """Returns jobs whose date has come, or whose next round may open or end them as far as their reviews allow it."""
     found = []
     for job in jobs.running(reader):
         may_open = not job.under_way or job.spec.overlap > 0

@@ -1,7 +1,7 @@
 """What replicas revealed, as the job's verifier compares it, and the thresholds by which sketches were judged."""
 
 from collections.abc import Iterable, Mapping
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations_with_replacement
 from typing import Any
 
 from sqlalchemy import select
@@ -12,9 +12,10 @@ from gradmarket.market.rules.assignment import ALL, Mixable
 from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
-from requester.store import audited_classes, jobs
+from requester.store import jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import TaskInHand
+from requester.store.review import review_of
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 
@@ -61,16 +62,14 @@ def _load_allowed_pairs(reader: RowReader, job: Job, replicas: Iterable[Replica]
 def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable:
     """Returns the pairs of classes that may work side by side in the job.
 
-    Any two may where its verifier compares nothing: a class is only a name there, and anybody can invent many. Where
-    audits settle what is accepted, those with an auditor may, each on tasks of its own (progress.opening_for). Where
-    bits are compared otherwise, none may.
+    Any two may where its verifier compares nothing: a class is only a name there, and anybody can invent many. Else a
+    review may name them (store.review). Where bits are compared otherwise, none may.
     """
     spec = jobs.load_spec(job)
     if spec.verifier.scored or not spec.repeatable:
         return ALL
-    if spec.unaudited_plan is not None:
-        there = audited_classes.list_servable_classes(reader, job, now) or frozenset()
-        return frozenset(combinations(sorted(there), 2))
+    if (named := review_of(reader).list_mixable_classes(reader, job, now)) is not None:
+        return named
     return frozenset(_load_thresholds(reader, job)) if spec.verifier.sketched else frozenset()
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Row, and_, bindparam, false, func, not_, o
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import RoundState, TaskState
 from requester.store import jobs, merges
+from requester.store.review import is_reviewed
 from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader
 
@@ -19,7 +20,7 @@ class Disclosure:
     """What decides about one job's answers, as of one transaction."""
 
     first_open: int | None
-    audited: bool
+    reviewed: bool
     overlap: int = 0
 
     def is_round_final(self, number: int) -> bool:
@@ -29,7 +30,7 @@ class Disclosure:
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
         """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
         state, wrong = task.state, is_diverged(task)
-        return lifecycle.may_publish_answer(state, wrong, task.round, self.first_open, self.audited, self.overlap)
+        return lifecycle.may_publish_answer(state, wrong, task.round, self.first_open, self.reviewed, self.overlap)
 
     @property
     def tasks(self) -> ColumnElement[bool]:
@@ -38,7 +39,7 @@ class Disclosure:
             return true()
         apart = Task.round > self.overlap if self.overlap else true()
         stands = Task.round < self.first_open if self.first_open > self.overlap else false()
-        return stands if self.audited else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED), apart))
+        return stands if self.reviewed else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED), apart))
 
 
 def is_diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
@@ -51,16 +52,16 @@ _DIVERGED: Final = or_(Task.state == TaskState.DIVERGED, and_(Task.state == Task
 
 def of_job(reader: RowReader, job: Job) -> Disclosure:
     spec = jobs.load_spec(job)
-    audited = spec.audited
+    reviewed = is_reviewed(job)
     if job.ended_at is not None:
-        return Disclosure(None, audited)
+        return Disclosure(None, reviewed)
     rounds = [reader.session.scalar(_UNFINISHED, {"job": job.id})]
     if jobs.load_spec(job).staleness:
         rounds += [reader.session.scalar(_LATE, {"job": job.id})]
-    if audited:
+    if reviewed:
         rounds += [reader.session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]
     first_open = min((number for number in rounds if number is not None), default=None)
-    return Disclosure(first_open, audited, spec.overlap)
+    return Disclosure(first_open, reviewed, spec.overlap)
 
 
 _UNFINISHED: Final = select(func.min(Round.number)).where(

@@ -12,7 +12,6 @@ from sqlalchemy import delete, exists, select
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address, ReplicaState
-from requester.store import reputations
 from requester.store.tables import ApiToken, ConsentRow, Nonce, Replica, Worker
 from requester.store.work import RowReader, Work
 
@@ -91,8 +90,9 @@ def record_consent_use(work: Work, worker: Worker, nonce: int) -> None:
 
 
 def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:
-    """Sets the worker's operator; a worker that leaves an operator keeps that operator's bar."""
+    """Sets the worker's operator, after the features heard of it where it leaves another."""
     operator = rule.operator_of(worker.address, worker.payout, consented)
     if worker.operator not in (operator, worker.address):
-        reputations.copy_bar_to_wallet(work, worker.address, worker.operator, now)
+        for feature in work.session.info["features"]:
+            feature.operator_left(work, worker.address, worker.operator, now)
     worker.operator = operator

@@ -294,10 +294,3 @@ def sum_earned_units(reader: RowReader, job_id: str) -> int:
 
 _EARNED: Final = select(func.coalesce(func.sum(Account.earned), 0)).where(Account.job_id == bindparam("job"))
 """Of the accounts, which are few: each has the sum of its EARNED rows (store.earned_rows)."""
-
-
-def pays_hidden_seat(reader: RowReader, job: Job, number: int) -> bool:
-    """Returns whether the deposit pays for one seat more, besides all votes from round `number` on."""
-    spec = load_spec(job)
-    places = (spec.sizes.all - spec.sizes.before(number)) * spec.replication.replicas + 1
-    return job.deposited - sum_earned_units(reader, job.id) >= places * compute_reserve_per_gradient(job)

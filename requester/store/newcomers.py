@@ -5,21 +5,24 @@ from dataclasses import dataclass
 from secrets import randbelow
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, identities, newcomers
+from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
-from requester.store import ballots, jobs, joining, lead_candidates, progress, proven_records, tasks, workers
+from requester.store import ballots, jobs, progress, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
-SAMPLE: Final = joining.SAMPLE
+SAMPLE: Final = 256
+"""Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""
+DIGITS: Final = 32
+"""At how many digits of an address an order may begin; eight follow the last of them."""
 TASKS: Final = 64
 NEW: Final = Worker.accepted_at.is_(None)
 
@@ -80,8 +83,7 @@ _LEFT: Final = (
 def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """Returns the workers for which a gradient's price is reserved now, in random order.
 
-    They have earned nothing in the job, and are as many as its rule admits. Where newcomers queue for a share of the
-    tasks, those get it whose turn comes: a reservation returns only with the job, and each of a flood would hold one.
+    They have earned nothing in the job, and are as many as its rule admits; a feature may have another order.
     """
     if job.determinism_class is None:
         return []
@@ -89,8 +91,9 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     beside = assignment.list_comparable_classes(job.determinism_class, mixable)
     if not reader.session.scalar(_ANY_UNCOVERED, workers.asked_of(job, now, beside)):
         return []  # as after most draws where several jobs share the workers
-    if joining.has_queue(reader, job, now):
-        return _list_next_in_queue(reader, job, mixable, now)
+    for feature in reader.session.info["features"]:
+        if (listed := feature.list_next_covered(reader, job, mixable, now)) is not None:
+            return listed
     return [
         address
         for known in (True, False)
@@ -99,32 +102,13 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     ]
 
 
-def _list_next_in_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address]:
-    """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes.
-
-    A record tells who is proven, and of each operator one wallet is due: it has one seat.
-    """
-    queue = joining.list_queue(reader, job, mixable, now)
-    ahead = [one.party.worker for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
-    chosen: list[Address] = []
-    served: set[str] = set()
-    for known in (True, False):
-        due = []
-        for party in _draw_proven_parties(reader, job, mixable, known, now):
-            if party.operator not in served:
-                served.add(party.operator)
-                due.append(party.worker)
-        chosen += [*due, *([] if known else ahead)][: max(0, _count_by_money(reader, job, known))]
-    return chosen
-
-
 def _count_affordable_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
-    by_money = _count_by_money(reader, job, known)
+    by_money = count_by_money(reader, job, known)
     return by_money if known or by_money <= 0 else min(by_money, _count_wanted_newcomers(reader, job, mixable, now))
 
 
-def _count_by_money(reader: RowReader, job: Job, known: bool) -> int:
+def count_by_money(reader: RowReader, job: Job, known: bool) -> int:
     held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
     left = newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)
     return left // jobs.compute_reserve_per_gradient(job)
@@ -221,52 +205,42 @@ def _count_open_to(spec: JobSpec, openings: Iterable[tuple[Task, assignment.Open
 
 def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
     """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
-    rows = _load_content_workers(reader, job, _DRAWN[known], _ask_in_turn(job, mixable, now))
+    rows = load_content_workers(reader, job, _DRAWN[known], ask_in_turn(job, mixable, now))
     return [party.worker for party in newcomers.in_turn(map(workers.build_party, rows))]
 
 
-def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
-    """Returns the proven ones of the same whose operators hold no money for a wallet that earned nothing."""
-    proof = jobs.load_spec(job).proof or 0
-    asked = _ask_in_turn(job, mixable, now) | proven_records.bind_proof(job, now)
-    rows = _load_content_workers(reader, job, _RECORDED[known], asked)
-    records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
-    return newcomers.in_turn(
-        workers.build_party(row)
-        for row in rows
-        if identities.is_proven(records.get((row.operator, workers.get_class(row, job)), 0.0), proof)
-    )
-
-
-def _ask_in_turn(job: Job, mixable: Mixable, now: float) -> dict[str, Any]:
+def ask_in_turn(job: Job, mixable: Mixable, now: float) -> dict[str, Any]:
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    return workers.asked_of(job, now, beside) | {"digit": 3 + randbelow(joining.DIGITS)}
+    return workers.asked_of(job, now, beside) | {"digit": 3 + randbelow(DIGITS)}
 
 
-def _load_content_workers(
-    reader: RowReader, job: Job, statement: Select[Worker], asked: dict[str, Any]
-) -> list[Worker]:
+def load_content_workers(reader: RowReader, job: Job, statement: Select[Worker], asked: dict[str, Any]) -> list[Worker]:
     rows = reader.session.scalars(statement, asked)
     return [row for row in rows if workers.is_serving_job(row, job.id) and workers.asks_of(row, job) <= job.price]
 
 
-_UNCOVERED: Final = (*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~joining.COVERED)
-_ANY_UNCOVERED: Final = select(select(Worker.address).where(*_UNCOVERED).exists())
-_ASKS: Final = select(Worker).where(*_UNCOVERED)
-_DRAWN: Final = {
-    known: _ASKS.where(~NEW if known else NEW).order_by(joining.TURN, func.random()).limit(SAMPLE)
-    for known in (True, False)
-}
-_OTHER: Final = aliased(Worker)
-_HOLDERS: Final = (
-    select(_OTHER.operator)
-    .join(Account, Account.worker == _OTHER.address)
-    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved >= workers.PRICE)
+def _number_per_owner(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
+    """Numbers the selected workers with the same value of the column, from 1 on.
+
+    The order is one for all columns, by what their addresses are from a random digit on: random() would give each
+    column an order of its own, and nobody would be the first of both its payout address and its network.
+    """
+    digits = func.substr(Worker.address, bindparam("digit", type_=Integer))
+    return func.row_number().over(partition_by=column, order_by=(digits, Worker.address))
+
+
+_BY_PAYOUT: Final = _number_per_owner(Worker.payout)
+_BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number_per_owner(Worker.network))
+TURN: Final = case((_BY_PAYOUT > _BY_NETWORK, _BY_PAYOUT), else_=_BY_NETWORK)
+"""The turn in which a worker comes among all selected, before any is left out (market.rules.newcomers.in_turn)."""
+COVERED: Final = exists().where(
+    Account.job_id == bindparam("job"),
+    Account.worker == Worker.address,
+    or_(Account.earned > 0, Account.reserved >= workers.PRICE),
 )
-"""The operators of the workers that have money reserved in the job and have earned nothing there."""
-_RECORDED: Final = {
-    known: _ASKS.where(~NEW if known else NEW, proven_records.PROVEN, Worker.operator.not_in(_HOLDERS))
-    .order_by(joining.TURN, func.random())
-    .limit(SAMPLE)
-    for known in (True, False)
+_UNCOVERED: Final = (*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~COVERED)
+_ANY_UNCOVERED: Final = select(select(Worker.address).where(*_UNCOVERED).exists())
+ASKS: Final = select(Worker).where(*_UNCOVERED)
+_DRAWN: Final = {
+    known: ASKS.where(~NEW if known else NEW).order_by(TURN, func.random()).limit(SAMPLE) for known in (True, False)
 }

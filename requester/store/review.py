@@ -7,10 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gradmarket.market.rules.assignment import Mixable
+from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash
 from gradmarket.market.views.trust_views import AuditView
+from requester.store import jobs
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Account, Job, Replica, Task
+from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader, Work
 
 REFERRED: Final = "it was to be settled before anything is accepted"
@@ -27,14 +30,31 @@ class Clearance:
     """Others whose answers speak for them so far: every second place goes to one of them."""
 
 
+@dataclass(frozen=True)
+class ClassLimits:
+    """The determinism classes that a job may settle on, and the plan by which a class has enough workers."""
+
+    plan: Plan
+    allowed: frozenset[str] | None = None
+    """None: all."""
+    barred: frozenset[str] = frozenset()
+
+    def admit(self, name: str | None) -> bool:
+        return name not in self.barred and (self.allowed is None or name in self.allowed)
+
+
 class Review:
     """What computes answers again. It is asked about audited jobs, which admission refuses where no feature has one."""
 
     def refer_task(self, work: Work, task: Task, now: float) -> None:
         """Called in the judging transaction, just before the task is REFERRED to an auditor."""
 
-    def order_audit(self, work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
-        """Called in the transaction that accepts the task; `leaves` are of the accepted answer."""
+    def take_answer(self, work: Work, hand: TaskInHand, load_leaves: Callable[[], Sequence[Hash]], now: float) -> bool:
+        """Called in the transaction that accepts the task, with what loads the leaves of the accepted answer.
+
+        Returns whether the job's answers may be taken back.
+        """
+        return False
 
     def suspect_divergence(self, work: Work, job: Job, task: Task, now: float) -> bool:
         """Called in the transaction that finds an answer that is not finite; returns whether an audit checks it."""
@@ -56,6 +76,22 @@ class Review:
 
     def is_under_way(self, reader: RowReader, tasks: Sequence[str]) -> bool:
         """Returns whether one of these tasks is computed again just now."""
+        return False
+
+    def limit_classes(self, reader: RowReader, job: Job, now: float, asking: Sequence[Worker]) -> ClassLimits:
+        """Called before workers that are `asking` are drawn; returns which classes the job may settle on."""
+        return ClassLimits(jobs.load_spec(job).plan())
+
+    def list_preferred_classes(self, reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
+        """Called where a job looks for a class; returns those that come first, None where none does."""
+        return None
+
+    def list_mixable_classes(self, reader: RowReader, job: Job, now: float) -> Mixable | None:
+        """Returns the pairs of classes that may work side by side in the job; None where its verifier tells them."""
+        return None
+
+    def was_referred(self, reader: RowReader, task: Task) -> bool:
+        """Called for an attempt that failed; returns whether it was to be settled before anything is accepted."""
         return False
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
@@ -84,6 +120,11 @@ class Review:
         `published`: the task's answer may be shown (store.disclosure).
         """
         return None, False
+
+
+def is_reviewed(job: Job) -> bool:
+    """Whether what the job accepts may be taken back; else it is final once it is merged."""
+    return jobs.load_spec(job).audited
 
 
 def review_of(reader: RowReader) -> Review:

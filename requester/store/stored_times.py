@@ -18,6 +18,13 @@ def bring_back(work: Work, now: float) -> int:
     return changed
 
 
+def shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead: InstrumentedAttribute[Any]) -> int:
+    """Moves times that were counted from `at` back with it, where that is after now."""
+    moved = {one.key: one - (at - now) for one in ahead}
+    statement = update(at.class_).where(at > now + SLACK_S).values({**moved, at.key: now})
+    return count_changed_rows(work, statement)
+
+
 def set_at_most(work: Work, until: InstrumentedAttribute[Any], latest: float, *which: ColumnElement[bool]) -> int:
     later = update(until.class_).where(until > latest + SLACK_S, *which)
     return count_changed_rows(work, later.values({until.key: latest}))

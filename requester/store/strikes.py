@@ -1,4 +1,8 @@
-"""Strikes of operators, changed in the transaction that judges what they owed. The rule is market.rules.strikes."""
+"""Who gets no work: operators whose work was found wrong, and those that left what they owed.
+
+Strikes are changed in the transaction that judges what was owed. The rules are market.rules.strikes and
+market.rules.reputation.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,9 +11,10 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import strikes
+from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.rules.strikes import NONE, Strikes
 from requester.store.among import NOW, is_in_bound_list
-from requester.store.tables import Strike, Worker
+from requester.store.tables import Reputation, Strike, Worker
 from requester.store.work import RowReader, Work
 
 
@@ -59,6 +64,22 @@ def suspended_among(reader: RowReader, job_id: str, workers: Collection[Worker],
 
 
 _SUSPENDED: Final = select(Worker.address).where(is_in_bound_list(Worker.address, "workers"), SUSPENDED)
+
+
+BARRED: Final = exists().where(
+    Reputation.operator.in_([Worker.operator, Worker.address]), Reputation.failed_at > NOW - BARRED_S
+)
+"""Condition on a worker's row: its work, or its operator's, was found wrong not long before the time `now`."""
+
+
+def barred_among(reader: RowReader, operators: Collection[str], since: float) -> set[str]:
+    """Returns those of the keys whose work was found wrong after `since`."""
+    return set(reader.session.scalars(_FAILED, {"operators": operators, "since": since}))
+
+
+_FAILED: Final = select(Reputation.operator).where(
+    is_in_bound_list(Reputation.operator, "operators"), Reputation.failed_at > bindparam("since")
+)
 
 
 def list_strikes(reader: RowReader, operator: str) -> Sequence[Strike]:

@@ -7,7 +7,6 @@ from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, 
 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
-from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
@@ -81,20 +80,20 @@ _OPEN_ONES: Final = in_order(select(Task).where(Task.id.in_(_EITHER)))
 
 def lock_gathering_tasks(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:
     """Locks and returns the tasks, of one round or of all, whose wave still takes commitments, and those whose payload
-    an auditor is to bring."""
+    a review is to bring."""
     gathering = Task.state.in_([TaskState.OPEN, TaskState.COMMITTING])
     owed = and_(Task.state == TaskState.UPLOADING, Task.uploader.is_(None))
     rows = select(Task).where(Task.job_id == job_id, or_(gathering, owed))
     return locked_tasks(work, rows if round_number is None else rows.where(Task.round == round_number))
 
 
-def awaits_auditor(task: Task) -> bool:
-    """Returns whether an auditor is to bring the task's payload, since it found none of its answers."""
+def awaits_review(task: Task) -> bool:
+    """Returns whether a review is to bring the task's payload, since it found none of its answers right."""
     return task.state == TaskState.UPLOADING and task.uploader is None
 
 
 def find_first_accepted_round(reader: RowReader, job_id: str, since: int) -> int | None:
-    """Returns the first round from `since` on with an accepted task: an audit may still take it back."""
+    """Returns the first round from `since` on with an accepted task: a review may still take it back."""
     accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.merge_round >= since)
     return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
 
@@ -161,31 +160,3 @@ _PAID: Final = (
     .join(Task, Task.id == Replica.task_id)
     .where(is_in_bound_list(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
 )
-
-
-def list_overruled(reader: RowReader, task: Task, root: str, plans: Collection[Plan]) -> list[Replica]:
-    """Returns the answers to earlier attempts at a task, from the same parameters, that a vote of one voice refutes.
-
-    Both of these `plans`: proven ones split, where no auditor exists that would settle it.
-    """
-    if task.attempt == 0 or task.plan not in plans:
-        return []
-    earlier = (
-        select(Replica, Task)
-        .join(Task, Task.id == Replica.task_id)
-        .where(
-            Task.job_id == task.job_id,
-            Task.round == task.round,
-            Task.index == task.index,
-            Task.state == TaskState.FAILED,
-            Replica.state == ReplicaState.INCONCLUSIVE,
-            Replica.root.is_not(None),
-            Replica.root != root,
-            Replica.determinism_class == task.determinism_class,
-        )
-    )
-    return [
-        replica
-        for replica, other in reader.session.execute(earlier)
-        if other.plan in plans and other.offer.parameters == task.offer.parameters
-    ]

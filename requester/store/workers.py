@@ -31,7 +31,7 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import REPRODUCIBLE, Address, ReplicaState, Units
-from requester.store import jobs, reputations, strikes
+from requester.store import jobs, strikes
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Account, Holder, Job, Replica, Round, Task, Worker
 from requester.store.work import RowReader, Work
@@ -100,7 +100,7 @@ LIVE: Final = Worker.seen_at > NOW - LIVE_S
 RESTS: Final = exists().where(
     Account.job_id == bindparam("job"), Account.worker == Worker.address, Account.rests_until > NOW
 )
-_FIT: Final = (~strikes.SUSPENDED, ~RESTS, ~reputations.BARRED)
+_FIT: Final = (~strikes.SUSPENDED, ~RESTS, ~strikes.BARRED)
 """Conditions: neither suspended nor barred, and not resting."""
 _PROCESSOR: Final = func.substr(Worker.determinism_class, 1, len(classes_rule.PROCESSORS)) == classes_rule.PROCESSORS
 """No LIKE: its underscore is any letter, and SQLite's takes capitals."""
@@ -253,7 +253,7 @@ _ACCOUNTS_AMONG: Final = _ACCOUNTS.add_columns(Account.rests_until, _STAKE.scala
 
 def list_barred_keys(reader: RowReader, workers: Sequence[Worker], now: float) -> set[str]:
     """Returns those of the workers' wallets and operators that are barred."""
-    return reputations.barred_among(reader, operators.list_answerable_keys(map(build_party, workers)), now - BARRED_S)
+    return strikes.barred_among(reader, operators.list_answerable_keys(map(build_party, workers)), now - BARRED_S)
 
 
 def build_candidates(

@@ -25,9 +25,10 @@ from requester.chain import reconcile
 from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.features import FEATURES
+from requester.features.audits.audit_tables import Audit
 from requester.store import earned_rows
 from requester.store.session import open_engine, sessions_of
-from requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
+from requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
 from requester.store.work import begin_work, open_reader
 from requester.wiring import extend_log
 from tests.databases import NewDatabase, new_sqlite

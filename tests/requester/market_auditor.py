@@ -14,10 +14,10 @@ from requester.exchange.payload_upload import build_incoming_upload
 from requester.features.auditors import panel_exchange
 from requester.features.audits import auditor_claims, auditor_payloads
 from requester.features.audits.audit_kind import Asker
+from requester.features.audits.audit_tables import Audit
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.planted import planting
 from requester.features.tolerance import calibrating
-from requester.store.tables import Audit
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
 from tests.requester.market_windows import WindowWorker

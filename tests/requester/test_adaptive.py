@@ -14,7 +14,8 @@ from gradmarket.market.views.task_views import TaskEvidence
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records.evidence_routes import evidence_of
 from requester.features.records.record_routes import stakes_of
-from requester.store import jobs, reputations
+from requester.features.reputation import reputations
+from requester.store import jobs
 from requester.store.tables import Account, Job, JobEvent, Reputation
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books

@@ -5,7 +5,8 @@ from typing import Any
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import JobState, TaskState
-from requester.store import jobs, reputations
+from requester.features.reputation import reputations
+from requester.store import jobs
 from requester.store.tables import Job
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled

@@ -7,7 +7,8 @@ import pytest
 from gradmarket.market.rules import identities
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from requester.features.audits import audit_rows
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.features.audits.audit_tables import Audit
+from requester.store.tables import Job, Replica, Task
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
 from tests.requester.books import check_books

@@ -11,7 +11,9 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire.poll import LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
-from requester.store import jobs, newcomers, reputations, seats, workers
+from requester.features.proven import seats
+from requester.features.reputation import reputations
+from requester.store import jobs, newcomers, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL, leave_to_full

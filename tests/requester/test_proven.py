@@ -12,7 +12,8 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.features.audits.auditor_claims import Claimed
-from requester.store import jobs, reputations
+from requester.features.reputation import reputations
+from requester.store import jobs
 from requester.store.tables import Job, Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled

@@ -9,7 +9,8 @@ from gradmarket.market.terms import Address, TaskState
 from requester.features.consents import consent_routes
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
-from requester.store import identities, reputations
+from requester.features.reputation import reputations
+from requester.store import identities
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor

@@ -8,7 +8,9 @@ from sqlalchemy import inspect, select
 
 from gradmarket.market.rules import identities
 from gradmarket.market.terms import Address
-from requester.store import jobs, lead_candidates, proven_records, workers
+from requester.features.adaptive import lead_candidates
+from requester.features.proven import proven_records
+from requester.store import jobs, workers
 from requester.store.tables import Job, Reputation, Worker
 from tests.requester.market_fixture import CLASS, MarketFixture
 from tests.requester.test_proven import open_job

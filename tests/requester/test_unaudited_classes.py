@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, TaskState
-from requester.store.tables import AuditedClass
+from requester.features.audits.audit_tables import AuditedClass
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of

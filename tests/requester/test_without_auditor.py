@@ -8,9 +8,11 @@ from sqlalchemy import select
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from requester.features.audits import audited_classes
+from requester.features.audits.audit_tables import AuditedClass
 from requester.features.explanations import job_waits
-from requester.store import audited_classes, workers
-from requester.store.tables import AuditedClass, Job, Task, Worker
+from requester.store import workers
+from requester.store.tables import Job, Task, Worker
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.lanes import leave_to_full

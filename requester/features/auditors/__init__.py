@@ -8,8 +8,9 @@ from requester.features.auditors import panel_routes, panel_rows, panels
 from requester.features.auditors.panel_exchange import PanelAudits
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits.audit_kind import AuditingFeature
+from requester.features.audits.audit_tables import Audit
 from requester.store import disclosure, jobs
-from requester.store.tables import Audit, Job
+from requester.store.tables import Job
 from requester.store.work import RowReader, Work
 
 

@@ -16,10 +16,11 @@ from requester.features.auditors import panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
+from requester.features.audits.audit_tables import Audit
 from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Job, Task
+from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
 
 SEAT_LEASES: Final = 4

@@ -25,9 +25,10 @@ from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.audit_panels import BARRED, PanelMember
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
+from requester.features.audits.audit_tables import Audit
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.stored_times import bound_row_times
-from requester.store.tables import Audit, Base, Job
+from requester.store.tables import Base, Job
 from requester.store.work import RowReader, Work
 
 MOST: Final = 64

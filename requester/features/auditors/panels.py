@@ -6,8 +6,9 @@ from typing import Final
 from gradmarket.market.terms import AuditState
 from requester.context import Context
 from requester.features.auditors import panel_exchange, panel_rows
+from requester.features.audits.audit_tables import Audit
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Task
+from requester.store.tables import Task
 from requester.store.work import RowReader
 
 TOPIC: Final = "panels"

@@ -3,19 +3,30 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.terms import Hash
 from gradmarket.market.views.trust_views import AuditView
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.audits import audit, audit_draws, audit_routes, audit_rows, own_auditor, referrals, rollback
+from requester.features.audits import (
+    audit,
+    audit_draws,
+    audit_routes,
+    audit_rows,
+    audited_classes,
+    own_auditor,
+    referrals,
+    rollback,
+)
 from requester.features.audits.audit_kind import audit_kinds_of, list_auditing_features
+from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.features.audits.audit_views import load_audit_sketch, view_audit
 from requester.settings import RequesterSettings
-from requester.store import audited_classes
 from requester.store.in_hand import TaskInHand
 from requester.store.retries import retry_on_conflict
-from requester.store.review import REFERRED, Clearance, Review
-from requester.store.tables import Account, Audit, Job, Replica, Task
+from requester.store.review import REFERRED, ClassLimits, Clearance, Review, is_reviewed
+from requester.store.stored_times import shift_times
+from requester.store.tables import Account, Job, Replica, Round, Task, Worker
 from requester.store.work import RowReader, Work
 
 
@@ -23,8 +34,11 @@ class AuditReview(Review):
     def refer_task(self, work: Work, task: Task, now: float) -> None:
         audit_draws.create_audit(work, task, 1.0, REFERRED, now)
 
-    def order_audit(self, work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
-        audit_draws.draw_audit(work, hand, leaves, now)
+    def take_answer(self, work: Work, hand: TaskInHand, load_leaves: Callable[[], Sequence[Hash]], now: float) -> bool:
+        audited = is_reviewed(hand.job)
+        if audited:
+            audit_draws.draw_audit(work, hand, load_leaves(), now)
+        return audited
 
     def suspect_divergence(self, work: Work, job: Job, task: Task, now: float) -> bool:
         suspected = audit_draws.may_be_a_lie(job, task)
@@ -47,6 +61,18 @@ class AuditReview(Review):
 
     def is_under_way(self, reader: RowReader, tasks: Sequence[str]) -> bool:
         return audit_rows.under_way(reader, tasks)
+
+    def limit_classes(self, reader: RowReader, job: Job, now: float, asking: Sequence[Worker]) -> ClassLimits:
+        return audited_classes.limit_classes(reader, job, now, asking)
+
+    def list_preferred_classes(self, reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
+        return audited_classes.list_preferred_classes(reader, job, now)
+
+    def list_mixable_classes(self, reader: RowReader, job: Job, now: float) -> Mixable | None:
+        return audited_classes.list_mixable_classes(reader, job, now)
+
+    def was_referred(self, reader: RowReader, task: Task) -> bool:
+        return task.plan.referred and reader.get(Audit, task.id) is not None
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
         found = (kind.find_clearance(reader, job) for kind in audit_kinds_of(reader))
@@ -77,9 +103,20 @@ class AuditReview(Review):
 
 class AuditsFeature(Feature):
     name = "audits"
+    needs = ("reputation",)
     stages = (audit, rollback)
     routers = (audit_routes.router,)
     review = AuditReview()
+    claimed_tables = (Audit,)
+
+    def round_closed(self, work: Work, job: Job, row: Round, now: float) -> None:
+        if is_reviewed(job):
+            work.notify("audit", "rollback")
+
+    def bound_times(self, work: Work, now: float) -> int:
+        """They tell whether an auditor is there, and whether an audit or a class is given up."""
+        ages = (AuditedClass.asked_at, Audit.created_at, Audit.claimed_at, Audit.ended_at)
+        return sum(shift_times(work, now, age) for age in ages)
 
     @contextmanager
     def serve_beside(self, context: Context, here: str) -> Iterator[None]:

@@ -18,14 +18,16 @@ from requester.context import Context
 from requester.features.audits import audit_rows, copies, referrals
 from requester.features.audits.audit_draws import create_audit, reopen_audit
 from requester.features.audits.audit_kind import audit_kinds_of
+from requester.features.audits.audit_tables import Audit
 from requester.features.audits.audit_views import load_audit_sketch
+from requester.features.reputation import reputations
 from requester.moves import blob_cleanup, resume, task_attempts, verdicts
 from requester.moves.ending import cancel_open_tasks
-from requester.store import ballots, earned_rows, in_hand, jobs, reputations
+from requester.store import ballots, earned_rows, in_hand, jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Job, Replica, Round, Task
+from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
 

@@ -10,9 +10,10 @@ from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
 from requester.features.audits import copies
 from requester.features.audits.audit_kind import audit_kinds_of
-from requester.store import jobs, reputations
+from requester.features.audits.audit_tables import Audit
+from requester.store import jobs, strikes
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Audit, Job, Task
+from requester.store.tables import Job, Task
 from requester.store.work import Work
 from requester.store.workers import build_party
 
@@ -42,7 +43,7 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
         create_audit(work, task, 1.0, copies.ALIKE, now)
         return
     paid = [build_party(replica) for replica in hand.in_state(ReplicaState.PAYABLE)]
-    if reputations.barred_among(work, operators.list_answerable_keys(paid), now - BARRED_S):
+    if strikes.barred_among(work, operators.list_answerable_keys(paid), now - BARRED_S):
         create_audit(work, task, 1.0, REOPENED, now)
         return
     link = secrets.of_task(task.secret, jobs.load_spec(job).replication.max_replicas)[-1]

@@ -11,9 +11,10 @@ from gradmarket.market.terms import Hash
 from gradmarket.market.wire.audit_messages import AuditAnswer
 from requester.context import Context
 from requester.feature import Feature, features_of
+from requester.features.audits.audit_tables import Audit
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Clearance
-from requester.store.tables import Account, Audit, Job, Replica, Task
+from requester.store.tables import Account, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 

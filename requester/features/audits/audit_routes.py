@@ -26,10 +26,10 @@ from requester.api.streams import consume_stream
 from requester.exchange.payload_upload import build_incoming_upload
 from requester.features.audits import audit_rows, auditor_claims, auditor_payloads
 from requester.features.audits.audit_kind import Asker, list_auditing_features
+from requester.features.audits.audit_tables import Audit
 from requester.features.audits.audit_views import view_audit
 from requester.store import disclosure, tokens
 from requester.store.retries import retry_on_conflict
-from requester.store.tables import Audit
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 

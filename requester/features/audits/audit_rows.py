@@ -26,11 +26,12 @@ from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.lifecycle import AUDIT_OPEN
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, TaskState
+from requester.features.audits import audited_classes
 from requester.features.audits.audit_kind import audit_kinds_of
-from requester.store import audited_classes
+from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.locks import held_tasks
-from requester.store.tables import Audit, AuditedClass, Job, Replica, Task
+from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
 

@@ -7,8 +7,9 @@ from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.views.trust_views import AuditView
 from requester.api.views.formats import format_time, sketch_view
+from requester.features.audits.audit_tables import Audit
 from requester.store import ballots
-from requester.store.tables import Audit, Job, Task
+from requester.store.tables import Job, Task
 from requester.store.work import RowReader
 
 NOTHING: Final[Mapping[str, object]] = {}

@@ -14,11 +14,12 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import AuditState, Hash, TaskState
 from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreTask, WindowTask
 from requester.context import Context
-from requester.features.audits import audit_rows
+from requester.features.audits import audit_rows, audited_classes
 from requester.features.audits.audit_kind import Asker, OtherWork, audit_kinds_of
-from requester.store import audited_classes, ballots
+from requester.features.audits.audit_tables import Audit
+from requester.store import ballots
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Job, Task, Wave
+from requester.store.tables import Job, Task, Wave
 from requester.store.work import RowReader, Work
 
 

@@ -27,7 +27,7 @@ def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:
     """Returns which payload an auditor is to bring for the task; raises NotFound where none is asked for."""
     with context.reading() as reader:
         task = reader.get(Task, task_id)
-        if task is None or not tasks.awaits_auditor(task):
+        if task is None or not tasks.awaits_review(task):
             raise NotFound(f"no auditor's payload is asked for task {task_id[:80]}")
         job = reader.get_one(Job, task.job_id)
         spec, layout = jobs.load_spec(job), layout_of(job)
@@ -59,7 +59,7 @@ def accept_delivery(context: Context, want: UploadGrant, arrival: IncomingUpload
     def accept_task() -> bool:
         with context.begin() as work:
             job, task = lock_row(work, Job, want.job), lock_row(work, Task, want.task)
-            if not tasks.awaits_auditor(task) or task.root != want.root:
+            if not tasks.awaits_review(task) or task.root != want.root:
                 return False
             restore = partial(context.blobs.keep, delivery.incoming)
             blob_cleanup.lock_and_restore_blobs(context, work, {delivery.digest: restore})

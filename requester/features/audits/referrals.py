@@ -12,11 +12,13 @@ from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from requester.context import Context
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_draws import reopen_audit
+from requester.features.audits.audit_tables import Audit
+from requester.features.reputation import reputations
 from requester.moves import ending, judging
-from requester.store import jobs, reputations
+from requester.store import jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Audit, Replica, Task
+from requester.store.tables import Replica, Task
 from requester.store.work import Work
 from requester.store.workers import build_party
 

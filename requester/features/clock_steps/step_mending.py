@@ -3,28 +3,15 @@
 Who is suspended, rests or holds a lease for an hour too long otherwise stays so; nothing else looks at these rows.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import func, select, update
-from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.store.stored_times import SLACK_S, bound_row_times, count_changed_rows, set_at_most
-from requester.store.tables import (
-    Account,
-    Audit,
-    AuditedClass,
-    Job,
-    LeaderLease,
-    Replica,
-    Reputation,
-    Strike,
-    Task,
-    Transaction,
-    Worker,
-)
+from requester.store.stored_times import SLACK_S, bound_row_times, count_changed_rows, set_at_most, shift_times
+from requester.store.tables import Account, Job, LeaderLease, Replica, Reputation, Strike, Task, Transaction, Worker
 from requester.store.work import Work
 from requester.store.workers import LIVE_S
 
@@ -38,22 +25,19 @@ RUNS: Final = (
 )
 
 
-AGES: Final = (
-    *(AuditedClass.asked_at, Audit.created_at, Audit.claimed_at, Audit.ended_at),
-    *(Transaction.created_at, Transaction.sent_at),
-)
-"""Times by which an auditor is there, an audit or a class is given up, and a transaction is sent anew."""
+AGES: Final = (Transaction.created_at, Transaction.sent_at)
+"""Times by which a transaction is sent anew."""
 
 
 def bring_back_kernel_times(work: Work, now: float) -> int:
     """Returns how many rows had a time that is ahead of `now`, or of `now` and the longest that its rule gives."""
-    changed = _shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
-    changed += _shift_times(work, now, Worker.seen_at, Worker.asking_until)
-    changed += _shift_times(work, now, Account.stalled_at, Account.rests_until)
-    changed += _shift_times(work, now, Reputation.failed_at)
-    changed += _shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
+    changed = shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
+    changed += shift_times(work, now, Worker.seen_at, Worker.asking_until)
+    changed += shift_times(work, now, Account.stalled_at, Account.rests_until)
+    changed += shift_times(work, now, Reputation.failed_at)
+    changed += shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
     for age in AGES:
-        changed += _shift_times(work, now, age)
+        changed += shift_times(work, now, age)
     changed += _shift_jobs(work, now)
     changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
     changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
@@ -62,13 +46,6 @@ def bring_back_kernel_times(work: Work, now: float) -> int:
         _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
     )
     return changed + _bound_claim_times(work, now)
-
-
-def _shift_times(work: Work, now: float, at: InstrumentedAttribute[Any], *ahead: InstrumentedAttribute[Any]) -> int:
-    """Moves times that were counted from `at` back with it, where that is after now."""
-    moved = {one.key: one - (at - now) for one in ahead}
-    statement = update(at.class_).where(at > now + SLACK_S).values({**moved, at.key: now})
-    return count_changed_rows(work, statement)
 
 
 def _shift_jobs(work: Work, now: float) -> int:
@@ -100,7 +77,7 @@ def _bound_task_times(work: Work, task: Task, now: float) -> int:
 def _bound_claim_times(work: Work, now: float) -> int:
     """Bounds what auditors have claimed, by their tasks' offers."""
     changed = 0
-    for kind in (Audit, *(table for feature in work.session.info["features"] for table in feature.claimed_tables)):
+    for kind in (table for feature in work.session.info["features"] for table in feature.claimed_tables):
         claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
         for row, task in work.session.execute(claimed):
             changed += bound_row_times(row, {"claimed_until": now + task.offer.lease_seconds})

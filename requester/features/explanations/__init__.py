@@ -20,4 +20,5 @@ class NamedRemedies(Explanation):
 
 class ExplanationsFeature(Feature):
     name = "explanations"
+    needs = ("audits", "proven")
     explanation = NamedRemedies()

@@ -15,15 +15,9 @@ from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from requester.feature import features_of
-from requester.store import (
-    audited_classes,
-    ballots,
-    earned_rows,
-    jobs,
-    seats,
-    tasks,
-    workers,
-)
+from requester.features.audits import audited_classes
+from requester.features.proven import seats
+from requester.store import ballots, earned_rows, jobs, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.progress import CHAIN, LOOKED_AT, admit_returners, candidates_of, opening_for
 from requester.store.review import review_of

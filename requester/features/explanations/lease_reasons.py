@@ -9,10 +9,11 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reas
 from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.shortage import Idle, in_words
 from gradmarket.market.terms import Address
+from requester.feature import choose_pool
 from requester.features.explanations import job_waits
-from requester.moves.candidates import CandidatePool
-from requester.moves.seating import SeatPool
-from requester.store import audited_classes, ballots, jobs, joining, progress, seats, tasks, workers
+from requester.features.proven import joining, seats
+from requester.moves.candidates import OpenPlaces
+from requester.store import ballots, jobs, progress, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.progress import admit_returners, candidates_of, opening_for
 from requester.store.tables import Account, Job, Replica, Task, Worker
@@ -136,15 +137,10 @@ def _find_who_goes_before(
     reader: RowReader, job: Job, candidate: Candidate, chance: Chance, mixable: Mixable, now: float
 ) -> Idle | None:
     """Returns why others are drawn where the worker could be."""
-    unaudited = audited_classes.needs_no_auditor(reader, job, now)
-    if unaudited and not seats.list_plain_voters(reader, job, [candidate], mixable, now):
-        return Idle.PROVEN_VOTE
-    if jobs.load_spec(job).proof is not None and not unaudited:
-        seating = SeatPool(reader, job, [candidate], mixable, now)
-        return seating.explain_no_seat(candidate.party, chance.task, chance.replicas, chance.opening)
-    places = progress.count_open_places(chance.task, chance.replicas)
-    pool = CandidatePool(reader, job, [candidate], mixable, now)
-    return None if pool.list_able_candidates(chance.task.secret, chance.opening, places) else Idle.NO_TRIAL
+    task, opening = chance.task, chance.opening
+    count = progress.count_open_places(task, chance.replicas)
+    pool = choose_pool(reader, job, now)(reader, job, [candidate], mixable, now)
+    return pool.explain_no_place(candidate, OpenPlaces(task, chance.replicas, opening, count, task.secret))
 
 
 def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixable, now: float) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.views.trust_views import ChangeView, ScoreView
 from requester.features.audits.audit_kind import AuditingFeature
+from requester.features.audits.audit_tables import Audit
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.features.loss_change.scoring import ScoredAudits
-from requester.store.tables import Audit
 from requester.store.work import RowReader
 
 

@@ -17,7 +17,8 @@ from gradmarket.market.rules.loss_change_test import (
     is_waiting_pay_due,
 )
 from gradmarket.market.terms import AuditState
-from requester.store.tables import Audit, Base, Job, Replica, Task
+from requester.features.audits.audit_tables import Audit
+from requester.store.tables import Base, Job, Replica, Task
 from requester.store.work import RowReader
 
 

@@ -19,6 +19,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreRequest, ScoreTask
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind
+from requester.features.audits.audit_tables import Audit
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.notifier import worker_topic
@@ -26,7 +27,7 @@ from requester.store import earned_rows, jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Clearance
-from requester.store.tables import Account, Audit, Job, Replica, Task
+from requester.store.tables import Account, Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 UNCLEARED: Final = "no whole test has found its operator honest in this job yet"

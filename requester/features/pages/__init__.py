@@ -16,7 +16,7 @@ PAGES_SHARE: Final = 8.0
 
 class PagesFeature(Feature):
     name = "pages"
-    needs = ("coverage", "event_streams", "explanations", "metrics", "price_guide", "records")
+    needs = ("audits", "coverage", "event_streams", "explanations", "metrics", "price_guide", "records", "reputation")
     routers = (page_routes.router,)
 
     def open_caches(self, state: State, context: Context) -> None:

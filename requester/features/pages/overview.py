@@ -7,20 +7,9 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, bindparam, func, or_, select
 
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
+from requester.features.audits.audit_tables import Audit
 from requester.store.listings import has_tag
-from requester.store.tables import (
-    Account,
-    Audit,
-    Batch,
-    Earned,
-    Job,
-    JobEvent,
-    Replica,
-    Round,
-    Task,
-    Transaction,
-    Worker,
-)
+from requester.store.tables import Account, Batch, Earned, Job, JobEvent, Replica, Round, Task, Transaction, Worker
 from requester.store.work import RowReader
 
 ALIVE_S: Final = 120.0

@@ -10,9 +10,10 @@ from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.market.views.trust_views import KnownAnswers, TrustView
 from requester.feature import features_of
 from requester.features.audits.audit_draws import DRAWN, UNPROVEN
+from requester.features.audits.audit_tables import Audit
 from requester.features.planted.planted_rows import PlantedAnswer
 from requester.store import jobs
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
 OVER: Final = (TaskState.FINAL, TaskState.REVOKED)

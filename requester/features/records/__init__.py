@@ -12,6 +12,7 @@ from requester.features.records.worker_figures import History
 
 class RecordsFeature(Feature):
     name = "records"
+    needs = ("reputation",)
     routers = (record_routes.router, evidence_routes.router)
 
     def open_caches(self, state: State, context: Context) -> None:

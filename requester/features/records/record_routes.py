@@ -20,7 +20,8 @@ from requester.features.records import job_counts, record_lists, worker_figures
 from requester.features.records.job_counts import traffic_of
 from requester.features.records.record_views import payment_view, reputation_view, settlement_view, strikes_view
 from requester.features.records.worker_figures import History
-from requester.store import disclosure, jobs, progress, reputations, strikes, workers
+from requester.features.reputation import reputations
+from requester.store import disclosure, jobs, progress, strikes, workers
 from requester.store.tables import Earned, Worker
 from requester.store.work import RowReader
 

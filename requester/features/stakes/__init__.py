@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from gradmarket.market.views.trust_views import AccusationView
 from requester.api.views.formats import format_hex, format_time
 from requester.features.audits.audit_kind import AuditingFeature, AuditKind
+from requester.features.audits.audit_tables import Audit
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.features.stakes.accusing import advance_accusations
 from requester.store import jobs
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 

@@ -4,12 +4,13 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.context import Context
 from requester.features.audits.audit_kind import Asker, AuditingFeature, AuditKind, OtherWork
+from requester.features.audits.audit_tables import Audit
 from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
 from requester.features.tolerance.trusted_runs import TrustedRun
 from requester.moves import blob_cleanup
 from requester.moves.replay import MergedRound
 from requester.store import jobs
-from requester.store.tables import Audit, Job, Round
+from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
 
 

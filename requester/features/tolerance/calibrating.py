@@ -14,13 +14,14 @@ from gradmarket.market.rules.verifiers.tolerance import compute_deviations, sort
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.wire.audit_messages import SketchAnswer
 from requester.context import Context
+from requester.features.audits.audit_tables import Audit
 from requester.features.tolerance import calibrations, trusted_runs
 from requester.features.tolerance.calibrations import Calibration
 from requester.features.tolerance.trusted_runs import TrustedRun
 from requester.store import ballots
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
-from requester.store.tables import Audit, Job, Task
+from requester.store.tables import Job, Task
 from requester.store.work import Work
 
 

@@ -7,8 +7,9 @@ from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.rules.verifiers.tolerance import Classes
 from gradmarket.market.terms import CalibrationState, Digest, RoundState, TaskState
+from requester.features.audits.audit_tables import Audit
 from requester.features.tolerance.calibrations import Calibration
-from requester.store.tables import Audit, Base, Job, Round, Task, Worker
+from requester.store.tables import Base, Job, Round, Task, Worker
 from requester.store.work import RowReader, Work
 from requester.store.workers import LIVE_S
 

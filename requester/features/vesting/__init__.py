@@ -6,10 +6,11 @@ from contracts.calls import vested_case_id
 from gradmarket.market.terms import AccusationState, Amount
 from gradmarket.market.views.payment_views import VestView
 from requester.features.audits.audit_kind import AuditingFeature, AuditKind
+from requester.features.audits.audit_tables import Audit
 from requester.features.stakes import accusations
 from requester.features.vesting.vest_accusing import RULED_ON, advance_vest_accusations
 from requester.store import jobs
-from requester.store.tables import Audit, Job, Replica, Task
+from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 
 

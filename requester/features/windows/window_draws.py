@@ -12,12 +12,13 @@ from gradmarket.market.wire.audit_messages import WindowTask
 from gradmarket.market.wire.poll import digest_of, hash_of
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind
+from requester.features.audits.audit_tables import Audit
 from requester.features.windows import window_states
 from requester.moves import blob_cleanup
 from requester.moves.ending import strike_replicas
 from requester.store import unneeded
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Audit, Replica, Task
+from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
 STATE: Final = "state"

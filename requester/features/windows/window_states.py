@@ -6,8 +6,9 @@ from sqlalchemy import ColumnElement, ForeignKey, Index, delete, exists, select,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.terms import Address, Digest
+from requester.features.audits.audit_tables import Audit
 from requester.store.stored_times import bound_row_times
-from requester.store.tables import Audit, Base, Replica, Task
+from requester.store.tables import Base, Replica, Task
 from requester.store.work import RowReader, Work
 
 

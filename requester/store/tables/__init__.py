@@ -27,8 +27,6 @@ from requester.store.tables.job_tables import (
 from requester.store.tables.money_tables import Account, Batch, Earned, Transaction
 from requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from requester.store.tables.trust_tables import (
-    Audit,
-    AuditedClass,
     Reputation,
     Strike,
 )
@@ -36,8 +34,6 @@ from requester.store.tables.trust_tables import (
 __all__ = [
     "Account",
     "ApiToken",
-    "Audit",
-    "AuditedClass",
     "Base",
     "Batch",
     "BigKey",

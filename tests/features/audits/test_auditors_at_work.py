@@ -9,8 +9,7 @@ from gradmarket.market.features.audits import auditing
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, TaskState
-from requester.features.audits import auditor_claims
-from requester.store import audited_classes
+from requester.features.audits import audited_classes, auditor_claims
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE
 from tests.requester.books import check_books

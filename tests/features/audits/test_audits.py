@@ -15,8 +15,8 @@ from requester.features.audits import audit, audit_draws
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records.evidence_routes import evidence_of
 from requester.features.records.evidence_routes import tasks as tasks_told
+from requester.features.reputation import reputations
 from requester.stages import aggregate
-from requester.store import reputations
 from requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
 from tests.kit.behaviour import NOISE, scaled
 from tests.lanes import FULL, leave_to_full

@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.features.audits.audit_draws import SUSPECT
-from requester.store import reputations
+from requester.features.reputation import reputations
 from requester.store.tables import Job, Reputation
 from tests.kit.behaviour import Behaviour, filled, scaled
 from tests.requester.books import check_books

@@ -9,10 +9,11 @@ from gradmarket.market.rules.assignment import Reason
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import AuditState, JobState
 from gradmarket.market.wire.poll import LeaseReturn
+from requester.features.audits.audit_tables import Audit
 from requester.features.explanations import lease_reasons
 from requester.features.explanations.lease_reasons import LeaseReason
 from requester.store.strikes import StrikeChange, change_strikes
-from requester.store.tables import Account, Audit, Job, Replica, Reputation, Trouble, Worker
+from requester.store.tables import Account, Job, Replica, Reputation, Trouble, Worker
 from tests.features.private.test_private_jobs import holder, listed
 from tests.kit.behaviour import IDLE
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture

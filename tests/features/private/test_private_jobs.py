@@ -17,11 +17,12 @@ from gradmarket.market.wire.poll import Answer, LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from graphdoc import tensors
 from requester.exchange import payload_upload
+from requester.features.audits.audit_tables import Audit
 from requester.features.private import holder_rows
 from requester.moves import named_blobs, replay
 from requester.stages import collect
 from requester.store import newcomers, visibility
-from requester.store.tables import Audit, Job, Round, Task, UnneededBlob
+from requester.store.tables import Job, Round, Task, UnneededBlob
 from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters

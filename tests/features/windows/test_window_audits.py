@@ -9,10 +9,11 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import secrets, task_windows
 from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
 from gradmarket.market.wire.poll import hash_of
+from requester.features.audits.audit_tables import Audit
 from requester.features.windows import state_upload
 from requester.features.windows.window_states import WindowState
 from requester.store import stored_times, visibility
-from requester.store.tables import Audit, Reputation, UnneededBlob
+from requester.store.tables import Reputation, UnneededBlob
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of

@@ -1,16 +1,20 @@
 """The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 from sqlalchemy import BindParameter, Select, bindparam, exists, func, select, update
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import classes
+from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.terms import REPRODUCIBLE, AuditState
-from requester.store import jobs
+from requester.features.audits.audit_tables import Audit, AuditedClass
+from requester.store import jobs, tasks, workers
 from requester.store.among import NOW, is_in_bound_list
-from requester.store.tables import Audit, AuditedClass, Job, Replica, Worker
+from requester.store.review import ClassLimits
+from requester.store.tables import Job, Replica, Worker
 from requester.store.work import RowReader, Work
 
 
@@ -58,7 +62,7 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     """Returns the classes whose answers an auditor of the job can check; None where any class may answer.
 
     Any may where no bits are compared with an auditor's; where separate operators vote, until an audit lapsed; and
-    where audits settle what is accepted, once none of these classes has a worker (moves.candidates).
+    where audits settle what is accepted, once none of these classes has a worker (limit_classes).
     """
     spec = jobs.load_spec(job)
     if not spec.audited or spec.verifier.scored:
@@ -69,6 +73,53 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
         return None
     return list_heard_classes(reader, job, now)
+
+
+def limit_classes(reader: RowReader, job: Job, now: float, asking: Sequence[Worker]) -> ClassLimits:
+    """Returns which classes the job may settle on: those that an auditor can check, where the others must not decide.
+
+    Where a plain vote decides, those with an auditor are left out instead: of them only workers without room are there.
+    """
+    spec, servable = jobs.load_spec(job), list_servable_classes(reader, job, now)
+    if (
+        spec.unaudited_plan is not None
+        and servable is not None
+        and _may_vote_plainly(reader, job, servable, now, asking)
+    ):
+        return ClassLimits(spec.unaudited_plan, None, servable)
+    return ClassLimits(spec.plan(), servable)
+
+
+def _may_vote_plainly(
+    reader: RowReader, job: Job, servable: frozenset[str], now: float, asking: Sequence[Worker]
+) -> bool:
+    """Returns whether a plain vote may decide, in a class without auditor, where audits settle what is accepted.
+
+    It may while no worker of the servable classes can be drawn, and once a task has waited for one and none of them
+    answered meanwhile; in a job that settled on a class without auditor at once.
+    """
+    if any(workers.get_class(worker, job) in servable for worker in asking):
+        return False
+    if servable and workers.has_drawable_worker(reader, job, now, servable):
+        return False
+    if job.determinism_class is not None and job.determinism_class not in servable:
+        return True
+    since = now - compute_wait_for_audited(reader, job, servable)
+    waited = tasks.has_waiting_task(reader, job.id, since)
+    return waited and not (servable and has_answered_since(reader, job, servable, since))
+
+
+def list_preferred_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
+    """Returns the classes whose answers an auditor can compare with its own; None for all where none is compared."""
+    spec = jobs.load_spec(job)
+    return list_heard_classes(reader, job, now) if spec.audited and not spec.verifier.scored else None
+
+
+def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable | None:
+    """Returns the pairs of classes with an auditor, each on tasks of its own, where audits settle what is accepted."""
+    if jobs.load_spec(job).unaudited_plan is None:
+        return None
+    return frozenset(combinations(sorted(list_servable_classes(reader, job, now) or ()), 2))
 
 
 def find_last_sign(reader: RowReader, now: float) -> float:

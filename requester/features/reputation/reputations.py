@@ -4,18 +4,19 @@ The rules are market.rules.reputation and, for the records that an answer affect
 functions call operators are the keys of records: addresses of payout keys, and of wallets that are their own operators.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Final
 
-from sqlalchemy import ColumnElement, bindparam, exists, select
+from sqlalchemy import ColumnElement, bindparam, select
 
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
 from gradmarket.market.rules.reputation import GradientCost, PaidEvidence, TrustRecord
-from requester.store.among import NOW, is_in_bound_list
-from requester.store.tables import Reputation, Worker
+from requester.store import jobs
+from requester.store.among import is_in_bound_list
+from requester.store.tables import Job, Reputation
 from requester.store.work import RowReader, Work
 
 
@@ -32,6 +33,18 @@ _OWN: Final = (
 def compute_operator_standing(row: Reputation, now: float, here: GradientCost = reputation.UNKNOWN) -> float:
     """Returns the operator's standing in a job whose gradients cost as `here`."""
     return reputation.compute_record_standing(_build_trust_record(row), now, here)
+
+
+def load_standings(reader: RowReader, job: Job, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
+    """Returns standings in the job by operator and determinism class."""
+    here = jobs.compute_cost(job)
+    rows = reader.session.scalars(_RECORDS, {"operators": operators}).all()
+    return {
+        (row.operator, row.determinism_class): compute_operator_standing(row, max(now, row.at), here) for row in rows
+    }
+
+
+_RECORDS: Final = select(Reputation).where(is_in_bound_list(Reputation.operator, "operators"))
 
 
 Passed = tuple[str, str, GradientCost]
@@ -91,22 +104,6 @@ def _newest_failure(work: Work, key: str, now: float) -> Reputation | None:
     """Returns the record with the newest failure that still bars the key, or None."""
     rows = _lock_records(work, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
     return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
-
-
-BARRED: Final = exists().where(
-    Reputation.operator.in_([Worker.operator, Worker.address]), Reputation.failed_at > NOW - reputation.BARRED_S
-)
-"""Condition on a worker's row: an audit of its work, or of its operator's, failed not long before the time `now`."""
-
-
-def barred_among(reader: RowReader, operators: Collection[str], since: float) -> set[str]:
-    """Returns those of the keys for which an audit failed after `since`."""
-    return set(reader.session.scalars(_FAILED, {"operators": operators, "since": since}))
-
-
-_FAILED: Final = select(Reputation.operator).where(
-    is_in_bound_list(Reputation.operator, "operators"), Reputation.failed_at > bindparam("since")
-)
 
 
 def _apply_rule(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:

@@ -1,6 +1,6 @@
 """What market.rules.identities asks about the seats of a job: who is proven and present, and who had a seat when."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,9 +11,11 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Part
 from gradmarket.market.rules.lifecycle import PAID, SILENT
 from gradmarket.market.rules.newcomers import LeftPlace, choose_filling_parties, compute_watched_s
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
-from requester.store import audited_classes, jobs, lead_candidates, workers
+from requester.features.audits.audit_tables import Audit
+from requester.features.reputation import reputations
+from requester.store import jobs, workers
 from requester.store.among import is_in_bound_list
-from requester.store.tables import Account, Audit, Job, Replica, Reputation, Round, Task, Worker
+from requester.store.tables import Account, Job, Replica, Reputation, Round, Task, Worker
 from requester.store.work import RowReader
 
 SEATED: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
@@ -26,7 +28,7 @@ MOST: Final = 512
 def load_standings(reader: RowReader, job: Job, candidates: Iterable[Candidate], now: float) -> dict[Address, float]:
     """Returns each candidate's standing in its own class, by its operator's record."""
     known = list(candidates)
-    records = lead_candidates.load_standings(reader, job, {one.party.operator for one in known}, now)
+    records = reputations.load_standings(reader, job, {one.party.operator for one in known}, now)
     return {one.party.worker: records.get((one.party.operator, one.determinism_class), 0.0) for one in known}
 
 
@@ -40,7 +42,7 @@ def list_proven_parties(
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     since = {"since": now - workers.HERE_S}
     rows = reader.session.execute(_PRESENT, workers.asked_of(job, now, beside) | since).all()
-    records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
+    records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
     by_class: dict[str, list[Party]] = {}
     for row in rows:
         if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof):
@@ -60,28 +62,11 @@ def count_separate(job: Job, present: Mapping[str, Iterable[Party]], most: int) 
     return {name: len(choose_filling_parties(parties, nothing, most)) for name, parties in present.items()}
 
 
-def list_plain_voters(
-    reader: RowReader, job: Job, candidates: Sequence[Candidate], mixable: Mixable, now: float
-) -> list[Candidate]:
-    """Returns who may vote where a plain majority decides for want of an auditor (rules.classes).
-
-    Proven ones alone where they are enough, so that nobody gains a vote while the auditor is away; else everybody.
-    Where the job's auditors were able to check it and leave audits unanswered now, others do not vote at all.
-    """
+def pays_hidden_seat(reader: RowReader, job: Job, number: int) -> bool:
+    """Returns whether the deposit pays for one seat more, besides all votes from round `number` on."""
     spec = jobs.load_spec(job)
-    votes = spec.replication.replicas
-    if count_proven(reader, job, mixable, now, votes) < votes and not audited_classes.is_lately_unable(
-        reader, job, now
-    ):
-        return list(candidates)
-    standings = load_standings(reader, job, candidates, now)
-    return [one for one in candidates if identities.is_proven(standings[one.party.worker], spec.proof or 0)]
-
-
-def may_hide_seat(reader: RowReader, job: Job, mixable: Mixable, now: float) -> bool:
-    """Returns whether proven ones alone vote for want of an auditor, and are enough for a hidden seat besides."""
-    seats_ = jobs.load_spec(job).replication.replicas + 1
-    return count_proven(reader, job, mixable, now, seats_) >= seats_
+    places = (spec.sizes.all - spec.sizes.before(number)) * spec.replication.replicas + 1
+    return job.deposited - jobs.sum_earned_units(reader, job.id) >= places * jobs.compute_reserve_per_gradient(job)
 
 
 _RECORDED: Final = exists().where(Reputation.operator == Worker.operator, Reputation.determinism_class == workers.CLASS)

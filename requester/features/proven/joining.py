@@ -1,25 +1,23 @@
 """The queue of a job's newcomers, where it tells them from proven workers. The rule is market.rules.identities."""
 
 from collections.abc import Sequence
-from secrets import randbelow
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, exists, func, or_, select
-from sqlalchemy.orm import InstrumentedAttribute, aliased
+from sqlalchemy import Integer, and_, bindparam, func, select
+from sqlalchemy.orm import aliased
 
-from gradmarket.market.rules import assignment, identities
+from gradmarket.market.rules import identities
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.identities import Newcomer
-from requester.store import audited_classes, jobs, lead_candidates, proven_records, seats, workers
+from requester.features.audits import audited_classes
+from requester.features.proven import proven_records, seats
+from requester.features.reputation import reputations
+from requester.store import jobs, newcomers, workers
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
-SAMPLE: Final = 256
-"""Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""
 ROUNDS: Final = 64
 """Newest rounds whose newcomers' tasks count as a turn of their owner."""
-DIGITS: Final = 32
-"""At how many digits of an address an order may begin; eight follow the last of them."""
 
 
 def has_queue(reader: RowReader, job: Job, now: float) -> bool:
@@ -35,12 +33,9 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
     if not has_queue(reader, job, now):
         return []
     proof = jobs.load_spec(job).proof or 0
-    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    about = {"deposit": identities.PROOF * job.price, "digit": 3 + randbelow(DIGITS)} | proven_records.bind_proof(
-        job, now
-    )
-    rows = reader.session.execute(_ASKING, workers.asked_of(job, now, beside) | about).all()
-    records = lead_candidates.load_standings(reader, job, {row.operator for row in rows}, now)
+    about = {"deposit": identities.PROOF * job.price} | proven_records.bind_proof(job, now)
+    rows = reader.session.execute(_ASKING, newcomers.ask_in_turn(job, mixable, now) | about).all()
+    records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
     served = _load_turns(reader, job)
     standings = [records.get((row.operator, row.determinism_class), 0.0) for row in rows]
     return identities.order_newcomers(
@@ -90,35 +85,16 @@ _SERVED: Final = (
 )
 
 
-def _number_per_owner(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
-    """Numbers the selected workers with the same value of the column, from 1 on.
-
-    The order is one for all columns, by what their addresses are from a random digit on: random() would give each
-    column an order of its own, and nobody would be the first of both its payout address and its network.
-    """
-    digits = func.substr(Worker.address, bindparam("digit", type_=Integer))
-    return func.row_number().over(partition_by=column, order_by=(digits, Worker.address))
-
-
-_BY_PAYOUT: Final = _number_per_owner(Worker.payout)
-_BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number_per_owner(Worker.network))
-TURN: Final = case((_BY_PAYOUT > _BY_NETWORK, _BY_PAYOUT), else_=_BY_NETWORK)
-"""The turn in which a worker comes among all selected, before any is left out (market.rules.newcomers.in_turn)."""
-COVERED: Final = exists().where(
-    Account.job_id == bindparam("job"),
-    Account.worker == Worker.address,
-    or_(Account.earned > 0, Account.reserved >= workers.PRICE),
-)
 _OWN: Final = aliased(Account)
 _ASKING: Final = (
     select(
         *(Worker.address, Worker.operator, Worker.payout, Worker.network, Worker.joined_at),
         workers.CLASS.label("determinism_class"),
         (func.coalesce(_OWN.at_risk, 0) >= bindparam("deposit", type_=Integer)).label("deposit"),
-        COVERED.label("covered"),
+        newcomers.COVERED.label("covered"),
     )
     .outerjoin(_OWN, and_(_OWN.job_id == bindparam("job"), _OWN.worker == Worker.address))
     .where(*workers.ASKING_NOW, *workers.CONTENT, workers.OF_CLASSES, ~workers.BUSY)
-    .order_by(proven_records.PROVEN, TURN, func.random())
-    .limit(SAMPLE)
+    .order_by(proven_records.PROVEN, newcomers.TURN, func.random())
+    .limit(newcomers.SAMPLE)
 )

@@ -13,8 +13,9 @@ from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash
-from requester.moves.candidates import CandidatePool
-from requester.store import jobs, joining, seats, workers
+from requester.features.proven import joining, seats
+from requester.moves.candidates import CandidatePool, Deal, OpenPlaces
+from requester.store import jobs, workers
 from requester.store.review import review_of
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
@@ -45,18 +46,17 @@ class SeatPool(CandidatePool):
         """Returns the candidates that may take the task; newcomers are bounded by their share of tasks."""
         return [one for one in self.candidates.values() if assignment.why_not(one, opening) is None]
 
-    def draw(
-        self,
-        task: Task,
-        replicas: Sequence[Replica],
-        able: Sequence[Candidate],
-        opening: Opening,
-        places: int,
-        seed: Hash,
-    ) -> Seating:
+    def draw(self, places: OpenPlaces, able: Sequence[Candidate]) -> Deal | None:
         """Draws for the task's open places; nobody where too few are there."""
+        task = places.task
+        seated, plan = self._choose_seated(places, able)
+        taken = len(seated) if plan else places.count
+        return Deal(task, taken, seated, plan, self.patience_s.get(task.id)) if seated else None
+
+    def _choose_seated(self, places: OpenPlaces, able: Sequence[Candidate]) -> Seating:
+        task, replicas, opening, seed = places.task, places.replicas, places.opening, places.seed
         if task.plan in self._spec.unaudited_plans and any(row.state in seats.SEATED for row in replicas):
-            return assignment.draw_candidates(seed, able, opening, places), None
+            return assignment.draw_candidates(seed, able, opening, places.count), None
         fresh = task.wave == 0 and not any(row.state in seats.SEATED for row in replicas)
         by_class, votes = self._count_proven(), self._spec.replication.replicas
         proven = max(by_class.values(), default=0)
@@ -79,7 +79,7 @@ class SeatPool(CandidatePool):
                 self.patience_s[task.id] = self._expect_seconds(chosen.determinism_class)
             return [chosen], self._spec.plan(STRANGER)
         plan = self._plan_vote(task, proven)
-        places = plan.first_wave if fresh else places
+        count = plan.first_wave if fresh else places.count
         crew = self._choose_crew(task, plan if fresh else task.plan, replicas, opening)
         free = [one for one in able if one.party.worker in crew and one.party.operator not in self._seated]
         by_worker = {one.party.worker: one for one in free}
@@ -87,8 +87,8 @@ class SeatPool(CandidatePool):
         for name in dict.fromkeys(by_worker[worker].determinism_class for worker in order):
             of_class = [one for one in free if one.determinism_class == name]
             alike = replace(opening, determinism_class=name, mixable=frozenset())
-            drawn = assignment.draw_candidates(seed, of_class, alike, places)
-            if len(drawn) == places or (drawn and not fresh):
+            drawn = assignment.draw_candidates(seed, of_class, alike, count)
+            if len(drawn) == count or (drawn and not fresh):
                 return drawn, plan if fresh else None
         return NOBODY
 
@@ -96,15 +96,16 @@ class SeatPool(CandidatePool):
         super().lease(candidate, task)
         self._seated.add(candidate.party.operator)
 
-    def explain_no_seat(self, party: Party, task: Task, replicas: Sequence[Replica], opening: Opening) -> Idle | None:
-        """Returns why one that could take the task gets no seat of it; None where chance alone decided."""
+    def explain_no_place(self, candidate: Candidate, places: OpenPlaces) -> Idle | None:
+        party = candidate.party
         if party.worker not in self.candidates:
             return Idle.SEATED if party.operator in self._seated else Idle.NEXT_TURN
         if not self._is_proven(party.worker):
             return None
         if party.operator in self._seated:
             return Idle.OPERATOR_SEATED
-        return None if party.worker in self._choose_crew(task, task.plan, replicas, opening) else Idle.NOT_IN_CREW
+        crew = self._choose_crew(places.task, places.task.plan, places.replicas, places.opening)
+        return None if party.worker in crew else Idle.NOT_IN_CREW
 
     @cached_property
     def _left(self) -> list[LeftPlace]:
@@ -138,7 +139,7 @@ class SeatPool(CandidatePool):
         plain, hidden = self._spec.relieved_plans
         if not identities.is_seat_hidden(Hash(task.secret), plan.audit):
             return plain
-        may = proven >= hidden.first_wave and jobs.pays_hidden_seat(self._reader, self._job, task.round)
+        may = proven >= hidden.first_wave and seats.pays_hidden_seat(self._reader, self._job, task.round)
         return hidden if may else replace(plan, audit=1.0)
 
     @cached_property
