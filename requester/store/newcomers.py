@@ -92,7 +92,8 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     if not reader.session.scalar(_ANY_UNCOVERED, workers.asked_of(job, now, beside)):
         return []  # as after most draws where several jobs share the workers
     for feature in reader.session.info["features"]:
-        if (listed := feature.list_next_covered(reader, job, mixable, now)) is not None:
+        listed: list[Address] | None = feature.list_next_covered(reader, job, mixable, now)
+        if listed is not None:
             return listed
     return [
         address

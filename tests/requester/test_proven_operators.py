@@ -10,7 +10,7 @@ from requester.features.consents import consent_routes
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.features.reputation import reputations
-from requester.store import identities
+from requester.store import identities, strikes
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import scaled
 from tests.requester.market_auditor import SimAuditor
@@ -73,7 +73,7 @@ def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(ne
 
 def operators_barred(market: MarketFixture, row: Worker) -> set[str]:
     with market.reading() as reader:
-        return reputations.barred_among(reader, {row.address, row.operator}, market.clock() - 1e6)
+        return strikes.barred_among(reader, {row.address, row.operator}, market.clock() - 1e6)
 
 
 def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -> None:

@@ -8,8 +8,8 @@ from sqlalchemy import inspect, select
 
 from gradmarket.market.rules import identities
 from gradmarket.market.terms import Address
-from requester.features.adaptive import lead_candidates
 from requester.features.proven import proven_records
+from requester.features.reputation import reputations
 from requester.store import jobs, workers
 from requester.store.tables import Job, Reputation, Worker
 from tests.requester.market_fixture import CLASS, MarketFixture
@@ -56,7 +56,7 @@ def test_the_query_finds_the_workers_that_the_rule_calls_proven(new_floor: NewFl
         work.flush()
         asked = workers.asked_of(job, now, None) | proven_records.bind_proof(job, now)
         found = set(work.session.scalars(select(Worker.address).where(proven_records.PROVEN), asked))
-        standings = lead_candidates.load_standings(work, job, set(names), now)
+        standings = reputations.load_standings(work, job, set(names), now)
     right = {
         operator
         for (operator, name), standing in standings.items()

@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.features.audits.audit_draws import SUSPECT
-from requester.features.reputation import reputations
+from requester.store import strikes
 from requester.store.tables import Job, Reputation
 from tests.kit.behaviour import Behaviour, filled, scaled
 from tests.requester.books import check_books
@@ -47,7 +47,7 @@ def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: N
     assert len(market.events("resumed")) == 1
     with market.reading() as reader:
         keys = {liar.address for liar in liars}
-        assert reputations.barred_among(reader, keys, 0.0) == keys
+        assert strikes.barred_among(reader, keys, 0.0) == keys
     alone = new_floor(rounds=2)
     for _ in range(3):
         alone.worker()
