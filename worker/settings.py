@@ -113,7 +113,7 @@ class WorkerSettings(BaseSettings):
     idle: bool = False
     """Takes tasks only while no other program uses the card, or over a quarter of the processors: looked at once a
     minute, between two tasks."""
-    max_watts: float | None = Field(default=None, gt=0)
+    max_watts: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Takes no task while a card of this worker draws more watts, by NVIDIA's management library."""
     max_celsius: int | None = Field(default=None, ge=20, le=120)
     """Takes no task from when a card is warmer than this, in °C, until it is 5 below."""

@@ -25,28 +25,34 @@ LOOK_S: Final = 60.0
 MEASURED_S: Final = 1.0
 """Seconds for which it is measured: no step is computed meanwhile."""
 STATISTICS: Final = Path("/proc/stat")
-_SPAN: Final = re.compile(r"(\d{1,2})(?::(\d{2}))?-(\d{1,2})(?::(\d{2}))?")
+_SPAN: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))? *- *([0-9]{1,2})(?::([0-9]{2}))?")
+_FORM: Final = "write them like 22-6, or 22:30-6,12-13"
 
 Span = tuple[int, int]
-"""Minutes of the day: the first, and the one after the last; over midnight where that is not greater."""
+"""Minutes of the day: the first, and the one after the last; over midnight where that is less."""
 
 
 def parse_hours(text: str) -> tuple[Span, ...]:
     """Returns the spans of `22-6` or `22:30-6,12-13`, in the machine's own time. Raises ValueError."""
-    return tuple(_parse_span(part.strip()) for part in text.split(",")) if text.strip() else ()
+    parts = [part.strip() for part in text.split(",")]
+    if parts == [""]:
+        return ()
+    if "" in parts:
+        raise ValueError(f"{text[:80]!r} has no hours beside a comma: {_FORM}")
+    return tuple(map(_parse_span, parts))
 
 
 def _parse_span(text: str) -> Span:
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:80]!r} are no hours: write them like 22-6, or 22:30-6,12-13")
+        raise ValueError(f"{text[:80]!r} are no hours: {_FORM}")
     hours = [int(found[1]), int(found[3])]
     minutes = [60 * hour + int(minute or 0) for hour, minute in zip(hours, (found[2], found[4]), strict=True)]
     if max(minutes) > DAY_MINUTES or any(int(found[at] or 0) > 59 for at in (2, 4)):
         raise ValueError(f"{text!r} has no such time of day")
-    if minutes[0] % DAY_MINUTES == minutes[1] % DAY_MINUTES:
-        raise ValueError(f"{text!r} is the whole day or none of it: leave it out for the whole")
-    return minutes[0] % DAY_MINUTES, minutes[1] % DAY_MINUTES
+    if minutes[0] % DAY_MINUTES == minutes[1] % DAY_MINUTES and minutes != [0, DAY_MINUTES]:
+        raise ValueError(f"{text!r} begins where it ends: write 0-24 for the whole day")
+    return minutes[0] % DAY_MINUTES, minutes[1]
 
 
 def is_within(spans: Sequence[Span], minute: int) -> bool:

@@ -58,13 +58,30 @@ def test_a_span_holds_as_many_minutes_from_its_first_on_as_the_clock_says(
 )
 def test_spans_add_up_and_go_over_midnight(at: int, works: bool) -> None:
     assert is_within(parse_hours("22-6, 12-13"), 60 * at) is works
+    assert is_within(parse_hours("22 - 6 , 12 -13"), 60 * at) is works
     assert is_within(parse_hours("20-24"), 60 * at) is (20 <= at < 24)
+    assert is_within(parse_hours("24-6"), 60 * at) is (at < 6)
+    assert is_within(parse_hours("0-24"), 60 * at + 59)
 
 
-@pytest.mark.parametrize("text", ["night", "22", "22-6-7", "25-6", "22:60-6", "8-8", "0-24", "22-6,", "-6"])
-def test_what_names_no_hours_is_refused_with_the_form(text: str) -> None:
-    with pytest.raises(Refused, match=r"hours|time of day|whole day"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((form, "are no hours: write them like 22-6") for form in ("night", "22", "22-6-7", "-6", "٢٢-٦", "2 2-6")),
+        *((time, "has no such time of day") for time in ("25-6", "22:60-6", "22-24:01")),
+        *((none, "begins where it ends: write 0-24 for the whole day") for none in ("8-8", "0-0", "24-0", "24-24")),
+        *((comma, "no hours beside a comma: write them like 22-6") for comma in ("22-6,", ",", "22-6,,12-13")),
+    ],
+)
+def test_what_names_no_hours_is_refused_with_the_form(text: str, why: str) -> None:
+    with pytest.raises(Refused, match=f"--hours: '{text}' .*{why}"):
         settings_of(hours=text)
+
+
+@pytest.mark.parametrize("watts", [float("inf"), float("nan"), 0, -1])
+def test_a_cap_on_watts_is_a_number_above_none(watts: float) -> None:
+    with pytest.raises(Refused, match="--max-watts"):
+        settings_of(max_watts=watts)
 
 
 def test_outside_its_hours_no_task_is_taken() -> None:
