@@ -19,6 +19,7 @@ from benchmarks.cards.paths import (
     check_local_steps,
     check_optimizers,
     check_payload,
+    check_taken_memory,
     check_tf32,
 )
 from benchmarks.cards.workloads import Arrays, Workload, list_workloads
@@ -50,6 +51,7 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "tf32": check_tf32,
         "local_steps": check_local_steps,
         "graphs": check_graphs,
+        "taken_memory": check_taken_memory,
         "arena": check_arena,
         "bits": check_bits,
     }

@@ -14,7 +14,7 @@ from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, Layout, LayoutEntry, payload_bytes
 from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays
-from gradmarket.market.model.device_codecs import PACKERS, pack_answer
+from gradmarket.market.model.device_codecs import PACKERS, estimate_packing_bytes, pack_answer
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import plugins
@@ -77,12 +77,22 @@ def check_codecs(device: str) -> Iterator[Line]:
         for place in ("cpu", device, device):
             tensors = {"loss": torch.tensor(0.5, device=place), "w": torch.from_numpy(values).to(place)}
             packed = torch.zeros(payload_bytes(layout, load_codec(name)), dtype=torch.uint8)
+            before = _start_peak(device)
             begun = time.perf_counter()
             pack_answer(layout, tensors, name, packed)
             taken = time.perf_counter() - begun
+            memory = max(0, torch.cuda.max_memory_allocated() - before)
             found.append(packed.numpy().tobytes())
-        same = len(set(found)) == 1
-        yield Line(f"codecs.{name}", same, f"{len(found[0])} bytes", 4 * layout.size / taken / 1e9, "GB/s of float32")
+        held = len(set(found)) == 1 and memory <= estimate_packing_bytes(layout)
+        note = f"{len(found[0])} bytes; took {memory / layout.size:.1f} bytes an element"
+        yield Line(f"codecs.{name}", held, note, 4 * layout.size / taken / 1e9, "GB/s of float32")
+
+
+def _start_peak(device: str) -> int:
+    """Has the peak of a card's memory counted from now on, and returns the bytes that tensors have there."""
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
 
 
 def check_payload(device: str) -> Iterator[Line]:
@@ -167,6 +177,34 @@ def _compare_recording(workload: Workload, device: str) -> Line:
     expected = 0 if program.document.draws else 2
     note = f"{passes.replays} replays of {expected}; plain {found[1][0] * 1e3:.2f} ms"
     return Line(f"graphs.{workload.name}", same and passes.replays == expected, note, found[-1][0] * 1e3, "ms replayed")
+
+
+def check_taken_memory(device: str) -> Iterator[Line]:
+    """A model's answer does not depend on what its memory held before, which the child leaves there on a card."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        for workload in list_workloads():
+            program, rows = Program(parse_document(workload.model.document)), len(workload.batch["y"])
+            found = []
+            for byte in (None, 0xFF, 0x5A):
+                torch.utils.deterministic.fill_uninitialized_memory = byte is None  # type: ignore[attr-defined]
+                inputs = build_tensors(workload.model.parameters, device)
+                if byte is not None:
+                    _leave_bytes(byte, device)
+                answer, buffers = mean_gradient(program, inputs, workload.batch, SEED, (rows, rows), device)
+                found.append({name: array.tobytes() for name, array in numpy_of(answer | buffers).items()})
+            same = [one == found[0] for one in found]
+            yield Line(f"taken_memory.{workload.name}", all(same), f"filled, and left with two bytes: {same}")
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        torch.use_deterministic_algorithms(False)
+
+
+def _leave_bytes(byte: int, device: str) -> None:
+    """Fills blocks of many sizes, and frees them: torch takes the next tensors' memory from these."""
+    sizes = [2**power for power in range(9, 26) for _ in range(8)]
+    blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in sizes]
+    del blocks
 
 
 def check_arena(device: str) -> Iterator[Line]:

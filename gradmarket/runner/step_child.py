@@ -3,11 +3,13 @@
 market_runner.py runs it as `python -I -m gradmarket.runner.step_child <configuration as JSON>`.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
 from gradmarket.market.model.compute import compute_payload, compute_step
+from gradmarket.market.model.device_codecs import estimate_packing_bytes
+from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import PAYLOAD, TaskStep
 from graphdoc.document.meter import Limits
@@ -29,6 +31,12 @@ class StepHandler(RequestHandler):
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
         self.answers["compute"] = self._compute
+
+    def _compute_bound(self, request: Request) -> dict[str, Any]:
+        bound = super()._compute_bound(request)
+        if self.configuration.device != "cpu" and request["training"]:
+            bound["peak_bytes"] += estimate_packing_bytes(build_layout(self.programs[request["digest"]].document))
+        return bound
 
     def _compute(self, request: Request) -> None:
         program = self.programs[request["digest"]]

@@ -17,7 +17,14 @@ from benchmarks.cards.__main__ import NEEDED
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
 from benchmarks.cards.hosts import check_hosts, check_loads
 from benchmarks.cards.lines import Line, measure_distance
-from benchmarks.cards.paths import check_codecs, check_local_steps, check_optimizers, check_payload, check_tf32
+from benchmarks.cards.paths import (
+    check_codecs,
+    check_local_steps,
+    check_optimizers,
+    check_payload,
+    check_taken_memory,
+    check_tf32,
+)
 from benchmarks.cards.speed import measure_card
 from graphdoc.errors import RunnerCrashed
 from graphdoc.runner.driver import MANAGEMENT as MANAGEMENT_NAME
@@ -78,7 +85,7 @@ def test_operators_compute_where_no_card_raises() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("check", [check_optimizers, check_tf32])
+@pytest.mark.parametrize("check", [check_optimizers, check_tf32, pytest.param(check_taken_memory, marks=FULL)])
 def test_what_a_card_does_for_the_host_holds_on_its_twin(check: Callable[[str], Iterator[Line]]) -> None:
     lines = list(check("cpu"))
     assert len(lines) > 2

@@ -14,12 +14,16 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
+from gradmarket.market.model.device_codecs import estimate_packing_bytes
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner
+from gradmarket.runner.step_child import StepHandler
+from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import derive_part_seed
+from graphdoc.runner.serving import Configuration
 from tests.patience import PATIENCE_S
 
 Arrays = dict[str, np.ndarray]
@@ -51,6 +55,18 @@ def digits() -> Arrays:
 
 def bits(answer: Arrays) -> list[tuple[str, bytes]]:
     return [(name, array.tobytes()) for name, array in answer.items()]
+
+
+def test_a_card_s_bound_has_what_packing_takes_there(mlp: Published) -> None:
+    document = parse_document(mlp.document)
+    request = {"digest": document.digest, "rows": 64, "training": True, "by_row": False}
+    told = {}
+    for device in ("cpu", "cuda"):
+        handler = StepHandler(Configuration(0, False, 0, 0, 0, device, 1, 2**40, 2**60, 2**40))
+        handler.programs[document.digest] = Program(document)
+        told[device] = [handler.answers["bound"](request | {"training": one})["peak_bytes"] for one in (True, False)]
+    packing = [card - host for card, host in zip(told["cuda"], told["cpu"], strict=True)]
+    assert packing == [estimate_packing_bytes(build_layout(document)), 0]
 
 
 def test_a_gradient_step_answers_in_its_layout_with_the_bits_of_a_run(runner: Runner, digits: Arrays) -> None:

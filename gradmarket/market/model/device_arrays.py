@@ -7,6 +7,7 @@ for numbers below 2^-126, which a processor's child takes for 0.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,9 +16,12 @@ from torch import Tensor
 
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.norm import compute_clip_factor
+from gradmarket.market.gradient.optimizers import OptimizerRule
 
-SLAB: Final = 128 * CHUNK
-"""Elements whose squares are added at once: 32 MiB of float64."""
+SLAB: Final = 512 * CHUNK
+"""Elements whose squares are added at once: 128 MiB of float64."""
+JOINED: Final = 1024 * CHUNK
+"""Elements of a tensor that joins parameters, but for a parameter that is larger: 128 MiB."""
 
 
 class DeviceArray:
@@ -81,11 +85,6 @@ _UFUNCS: Final[Mapping[np.ufunc, Callable[..., Tensor]]] = {
 }
 
 
-def wrap_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns the tensors as an optimizer takes them."""
-    return {name: DeviceArray(tensor) for name, tensor in tensors.items()}
-
-
 def upload_arrays(arrays: Mapping[str, np.ndarray], device: str) -> dict[str, Any]:
     """Returns float32 arrays on the device, as an optimizer takes them; others, such as a number of steps, as here."""
     return {
@@ -99,6 +98,88 @@ def download_arrays(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {
         name: array.tensor.cpu().numpy() if isinstance(array, DeviceArray) else array for name, array in arrays.items()
     }
+
+
+@dataclass(frozen=True)
+class _Place:
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+class JoinedParameters:
+    """Parameters of one weight decay, one after another in a few flat tensors: a step is a few kernels, not hundreds.
+
+    Elementwise optimizers give a part of a tensor what they give that part in the whole, so joined ones give each what
+    it gets alone. Each begins at a multiple of CHUNK, as the norm wants it and as torch's own memory is aligned, with
+    zeros between. A flat tensor goes by the name of its first parameter, whose decay is that of all.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], rule: OptimizerRule, settings: Any) -> None:
+        self._rule, self._settings = rule, settings
+        self._joined: dict[str, list[_Place]] = {}
+        open_ones: dict[float, str] = {}
+        ends: dict[str, int] = {}
+        for name, tensor in parameters.items():
+            decay, room = settings.choose_weight_decay(name), tensor.numel() + -tensor.numel() % CHUNK
+            key = open_ones.get(decay)
+            if key is None or ends[key] + room > JOINED:
+                key = open_ones[decay] = name
+            place = _Place(name, tuple(tensor.shape), ends.get(key, 0), tensor.numel())
+            self._joined.setdefault(key, []).append(place)
+            ends[key] = place.start + room
+
+    def join(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Returns one float32 tensor for each parameter as an optimizer takes them: flat, by the first one's name."""
+        return {
+            key: DeviceArray(torch.cat([part for place in places for part in _fill_chunks(tensors[place.name])]))
+            for key, places in self._joined.items()
+        }
+
+    def cut(self, joined: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The inverse of `join`, as views."""
+        return {
+            place.name: joined[key].tensor[place.start : place.start + place.size].view(place.shape)
+            for key, places in self._joined.items()
+            for place in places
+        }
+
+    def start_memory(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the optimizer's memory before the first step, made there: all elements of an array start equal."""
+        small = self._rule.start({key: np.zeros(1, np.float32) for key in self._joined}, self._settings)
+        return {
+            key: DeviceArray(torch.full_like(parameters[owner].tensor, float(array[0]))) if owner else array
+            for key, array in small.items()
+            for owner in [key.partition("/")[2]]
+        }
+
+    def join_memory(self, memory: Mapping[str, np.ndarray], device: str) -> dict[str, Any]:
+        """Returns a memory of the parameters' own arrays, `<key>/<parameter>`, as that of the flat ones, there."""
+        kinds = dict.fromkeys(key.partition("/")[0] for key in memory if "/" in key)
+        joined: dict[str, Any] = {key: array for key, array in memory.items() if "/" not in key}
+        for kind in kinds:
+            own = {name: memory[f"{kind}/{name}"] for name in self._list_names()}
+            there = self.join({name: torch.tensor(array, device=device) for name, array in own.items()})
+            joined |= {f"{kind}/{key}": array for key, array in there.items()}
+        return joined
+
+    def cut_memory(self, memory: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `join_memory`, as views there."""
+        kinds = dict.fromkeys(key.partition("/")[0] for key in memory if "/" in key)
+        found: dict[str, Any] = {key: array for key, array in memory.items() if "/" not in key}
+        for kind in kinds:
+            own = self.cut({key: memory[f"{kind}/{key}"] for key in self._joined})
+            found |= {f"{kind}/{name}": DeviceArray(tensor) for name, tensor in own.items()}
+        return found
+
+    def _list_names(self) -> list[str]:
+        return [place.name for places in self._joined.values() for place in places]
+
+
+def _fill_chunks(tensor: Tensor) -> list[Tensor]:
+    """Returns a flat tensor, and the zeros after which the next CHUNK begins."""
+    return [tensor.reshape(-1), tensor.new_zeros(-tensor.numel() % CHUNK)]
 
 
 def clip_on_device(gradient: Mapping[str, Any], limit: float) -> dict[str, Any]:
@@ -118,7 +199,7 @@ def _add_squares(flat: Tensor) -> Iterator[Tensor]:
     for start in range(0, flat.numel(), SLAB):
         part = flat[start : start + SLAB].to(torch.float64)
         squares = torch.nn.functional.pad(part, (0, -part.numel() % CHUNK)).view(-1, CHUNK)
-        squares = squares * squares
+        squares.mul_(squares)
         while squares.shape[1] > 1:
             half = squares.shape[1] // 2
             squares = squares[:, :half] + squares[:, half:]

@@ -27,7 +27,7 @@ from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.model import drawn_rows, window_state
-from gradmarket.market.model.device_arrays import DeviceArray, clip_on_device, upload_arrays, wrap_tensors
+from gradmarket.market.model.device_arrays import DeviceArray, JoinedParameters, clip_on_device
 from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import LocalStep, WindowStep
@@ -43,8 +43,7 @@ def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: L
         inner, after = _run_inner_steps(program, state, memory, batch, seed, step, part, device)
         return inner.build_state() | _wrap_arrays(after)
     own = build_layout(program.document)
-    memory = window_state.memory_of(window_state.build_start_state(own, state, step))
-    inner, after = _run_inner_steps(program, state, memory, batch, seed, step, range(step.steps), device)
+    inner, after = _run_inner_steps(program, state, {}, batch, seed, step, range(step.steps), device)
     return inner.compute_change() | _wrap_arrays(window_state.join_task_answer(own, {}, after))
 
 
@@ -60,20 +59,16 @@ def _run_inner_steps(
 ) -> "tuple[_Inner, Outcome]":
     """Returns the optimizer after these inner steps, whose rows are the batch, with buffers and what each step told.
 
-    They go from `state`. `memory` is the optimizer's, and is emptied: a step has the old and the new of it, and nobody
-    holds a third.
+    They go from `state`. `memory` is the optimizer's, that of a fresh one where it is empty. It is emptied: a step has
+    the old and the new of it, and nobody holds a third.
     """
     names = [entry.name for entry in program.document.trainable]
     inputs, corrections = place_state(program, state, device), drawn_rows.select_corrections(state)
-    inner: _Inner
     if runs_on_device(step, device):
-        parameters = wrap_tensors({name: inputs[name] for name in names})
-        own = upload_arrays(memory, device), upload_arrays(corrections, device)
-        inner = _DeviceInner(step, parameters, *own, device)
-        del parameters, own
+        inner: _Inner = _DeviceInner(step, {name: inputs[name] for name in names}, memory, corrections, device)
     else:
         ordered = {name: np.asarray(state[name], order="C") for name in names}
-        inner = _Inner(step, ordered, dict(memory), corrections, device)
+        inner = _Inner(step, ordered, memory, corrections, device)
     memory.clear()
     losses, weights = [], []
     for place, number in enumerate(part):
@@ -94,13 +89,18 @@ class _Inner:
     """A task's own optimizer and the parameters that it updates, numpy's on the host."""
 
     def __init__(
-        self, step: LocalStep, parameters: dict[str, Any], memory: dict[str, Any], added: dict[str, Any], device: str
+        self, step: LocalStep, parameters: dict[str, Any], memory: Mapping[str, Any], added: Arrays, device: str
     ) -> None:
-        self._parameters, self._memory, self._added = parameters, memory, added
         self._step, self._chosen, self._device = step, step.optimizer, device
-        self._start: Mapping[str, Any] = parameters
         self._rule = load_optimizer(self._chosen.name)
         self._settings = self._rule.Settings(**self._chosen.settings)
+        self._hold(parameters, memory, added)
+        self._start: Mapping[str, Any] = self._parameters
+
+    def _hold(self, parameters: dict[str, Any], memory: Mapping[str, Any], added: Arrays) -> None:
+        self._parameters: dict[str, Any] = parameters
+        self._memory: dict[str, Any] = dict(memory) or self._rule.start(parameters, self._settings)
+        self._added: Mapping[str, Any] = added
 
     def move(self, gradient: Tensors, number: int) -> Tensors:
         """Returns the parameters after inner step `number` of the task, counted from 0, from the gradient there."""
@@ -128,18 +128,32 @@ class _Inner:
 
 
 class _DeviceInner(_Inner):
-    """The same where the parameters are computed on: nothing but losses goes to the host between inner steps."""
+    """The same where the parameters are computed on: nothing but losses and norms goes to the host between steps."""
+
+    def _hold(self, parameters: dict[str, Any], memory: Mapping[str, Any], added: Arrays) -> None:
+        self._joined = JoinedParameters(parameters, self._rule, self._settings)
+        self._parameters = self._joined.join(parameters)
+        start = self._joined.start_memory
+        self._memory = self._joined.join_memory(memory, self._device) if memory else start(self._parameters)
+        self._added = self._joined.join(build_tensors(added, self._device)) if added else {}
 
     def move(self, gradient: Tensors, number: int) -> Tensors:
-        moved = self._take_step(wrap_tensors(gradient), number, clip_on_device)
-        return {name: array.tensor for name, array in moved.items()}
+        return self._joined.cut(self._take_step(self._joined.join(gradient), number, clip_on_device))
+
+    def build_state(self) -> Tensors:
+        memory = {window_state.MEMORY + key: array for key, array in self._joined.cut_memory(self._memory).items()}
+        return _wrap_arrays({**self._joined.cut(self._parameters), **memory})
+
+    def compute_change(self) -> Tensors:
+        return self._joined.cut({key: self._start[key] - array for key, array in self._parameters.items()})
 
 
 def _wrap_arrays(arrays: Mapping[str, Any]) -> Tensors:
     """Returns arrays as tensors where they are, on the device or on the host."""
+    there = {name: array.tensor if isinstance(array, DeviceArray) else array for name, array in arrays.items()}
     return {
-        name: array.tensor if isinstance(array, DeviceArray) else torch.from_numpy(np.asarray(array))
-        for name, array in arrays.items()
+        name: array if isinstance(array, torch.Tensor) else torch.from_numpy(np.asarray(array))
+        for name, array in there.items()
     }
 
 
