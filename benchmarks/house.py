@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.figure import Figure
 from requester.features import FEATURES
-from tests.source_tree import PACKAGES, ROOT, Module, ours, read
+from tests.source_tree import PACKAGES, ROOT, Module, ours, read, within
 from tests.test_layers import FEATURE_ROOTS, TOOLS
 from worker.features import FEATURES as WORKER_FEATURES
 
@@ -35,7 +35,7 @@ PLUGINS: Final = {
 """Folder of plug-ins (CONTRIBUTING.md) -> the default; no architecture is one."""
 ROOTS: Final = set(FEATURE_ROOTS)
 """The registry, and the composition roots that import it."""
-OUTSIDE: Final = tuple(f"gradmarket.{tool}." for tool in TOOLS)
+OUTSIDE: Final = tuple(f"gradmarket.{tool}" for tool in TOOLS)
 """Neither kernel nor feature."""
 SHORT: Final = 40
 NO_WORDS: Final = re.compile(r"(?s:<!--.*?-->)|(?s:^```.*?^```)|`[^`\s]+::[^`\s]+`", re.MULTILINE)
@@ -76,7 +76,7 @@ def _imports(modules: list[Module]) -> Iterator[Figure]:
         targets = [other for target in ours(module) if (other := feature_of(target)) not in (None, own)]
         if own is not None:
             undeclared += sum(other not in needs[own] for other in targets)
-        elif module.name not in ROOTS and not module.name.startswith(OUTSIDE):
+        elif module.name not in ROOTS and not any(within(module.name, tool) for tool in OUTSIDE):
             from_kernel += len(targets)
     yield Figure(f"{PREFIX}kernel_to_feature", from_kernel, "imports", target="<= 0")
     yield Figure(f"{PREFIX}feature_to_feature_undeclared", undeclared, "imports", target="<= 0")

@@ -17,10 +17,10 @@ from benchmarks.figure import Figure
 from benchmarks.simulations.lies import Gradient, Question
 from benchmarks.simulations.scores import AUDITS, HONEST, TRUSTED, Passed, ScoreRow, Trial, lines, scores
 from benchmarks.size import sized
+from gradmarket.market.features.loss_change import ALPHA, BETA, RUNS, WINDOW
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.compute import compute_step
-from gradmarket.market.rules.loss_change_test import ALPHA, BETA, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from graphdoc.document.interpret import Program

@@ -1,4 +1,4 @@
-"""The auditor's side of a panel: its key, and the seal and opening of what it found (market.rules.audit_panels)."""
+"""The auditor's side of a panel: its key, and the seal and opening of what it found (market.features.auditors)."""
 
 import os
 import secrets
@@ -12,8 +12,8 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts.keystore import parse_key
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.auditors import derive_salt, seal_audit
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.audit_panels import derive_salt, seal_audit
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal

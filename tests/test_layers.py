@@ -108,8 +108,8 @@ HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
 ROOT_HEIGHTS: Final = {"requester.features.many_machines.queue": 9}
 """A composition root that lies in a feature's folder is as high as the others."""
 
-TOOLS: Final = ("commands", "public_audit", "trust", "simulation")
-"""Folders of `gradmarket` that read, plan and check a market from outside: no kernel, so they use features' rules."""
+TOOLS: Final = ("auditor", "commands", "public_audit", "sealing", "simulation", "trust")
+"""Parts of `gradmarket` that read, plan and check a market from outside: no kernel, so they use features' rules."""
 
 SPEC_FAULTS: Final = ("gradmarket.market.job", "gradmarket.market.features")
 """A job asks its features what is wrong with it, by one tuple."""

@@ -13,18 +13,18 @@ import numpy as np
 
 from benchmarks.simulations import lies
 from benchmarks.simulations.lies import Answer, Gradient, Question
-from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.norm import move_along_gradient
-from gradmarket.market.rules.loss_change_test import (
+from gradmarket.market.features.loss_change import (
     RUNS,
     WINDOW,
-    ChangeVerdict,
     add_score,
     compute_change,
     compute_score_weight,
     decide_change_verdict,
     honest_share,
 )
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.norm import move_along_gradient
+from gradmarket.market.terms import ChangeVerdict
 
 AUDITS: Final = 60
 """Audits of one worker in one sequence."""

@@ -19,13 +19,13 @@ from gradmarket.commands.needs import Resources, Speed, estimate_large_model, li
 from gradmarket.commands.resources import describe_limits, estimate_resources
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, NotFound, Refused
+from gradmarket.market.features.loss_change import UNSEEN
 from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules import identities
-from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.classes import ONE_CLASS
-from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.reputation import BESIDE, COMPARABLE

@@ -12,7 +12,7 @@ from gradmarket.market.features import SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.job_parts import OnFailure, PrivateData, SecureAggregation
+from gradmarket.market.job_parts import AuditPanel, OnFailure, PrivateData, SecureAggregation
 from gradmarket.market.rules import (
     growth,
     identities,
@@ -22,7 +22,6 @@ from gradmarket.market.rules import (
     task_windows,
     verifiers,
 )
-from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven

@@ -16,7 +16,6 @@ from pydantic import (
 from gradmarket.market.data.manifest import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
-from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
@@ -192,6 +191,30 @@ Replication = Annotated[
 DEFAULT_REPLICATION: Final = TypeAdapter[ChosenPolicy](Replication).validate_python({"name": replication.DEFAULT})
 
 
+MOST_AUDITORS: Final = 7
+SEATS_EACH: Final = 4
+"""Auditors of one audit at most, for each that is asked at first: then it ends without an answer."""
+
+
+class AuditPanel(Part):
+    """`count` auditors of separate operators are asked, and `agree` equal answers decide."""
+
+    count: int = Field(ge=2, le=MOST_AUDITORS, strict=True)
+    agree: int = Field(ge=2, le=MOST_AUDITORS, strict=True)
+
+    @model_validator(mode="after")
+    def _decides(self) -> "AuditPanel":
+        if self.agree > self.count:
+            raise ValueError(f"agree: {self.count} auditors give no {self.agree} answers: raise count, or lower agree")
+        if 2 * self.agree <= self.count:
+            raise ValueError(f"agree: two answers of {self.count} can have {self.agree} each: ask for more than half")
+        return self
+
+    @property
+    def most_seats(self) -> int:
+        return SEATS_EACH * self.count
+
+
 OnFailure = Literal["replay", "go_on", "pause"]
 
 
@@ -202,7 +225,7 @@ class AuditSpec(Part):
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`: the share of tasks that an idle auditor computes before anybody answers (features.planted).
     `claims`: how many auditors from outside can prove that they computed a round (features.claims).
-    `auditors`: how many compute each audited task, and have to agree (rules.audit_panels); one where it is not given.
+    `auditors`: how many compute each audited task, and have to agree (features.auditors); one where it is not given.
     """
 
     probability: float = Field(gt=0.0, le=1.0, strict=True)

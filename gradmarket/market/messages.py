@@ -13,9 +13,6 @@
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
     LogHead      requester   the job's log has this root at this size (features.log.job_log)
-    HolderKeys   holder      its keys for one secure aggregation
-    MaskedVector holder      its masked vector there, and whose masks are in it
-    Survivors    holder      the one set of holders whose sum it helps to unmask
     DisputeQuestion referee  asks both sides of a dispute about their traces
     DisputeAnswer   a side   its answer
     DisputeRuling   referee  which sides lose
@@ -185,41 +182,6 @@ class LogHead:
     job: int
     size: int
     root: Hash
-
-
-@dataclass(frozen=True, slots=True)
-class HolderKeys:
-    """A holder's public keys for one aggregation. `keys` is their digest (secure_sums.signed)."""
-
-    TYPE: ClassVar[str] = "HolderKeys(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys)"
-    aggregation: Hash
-    holder: Address
-    keys: Hash
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedVector:
-    """A masked vector, by its digest. `keys`: all public keys that its holder was shown, by the digest of their list;
-    `sharers`: the set of those whose masks may be in it, by its digest."""
-
-    TYPE: ClassVar[str] = (
-        "MaskedVector(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys,bytes32 sharers,bytes32 vector)"
-    )
-    aggregation: Hash
-    holder: Address
-    keys: Hash
-    sharers: Hash
-    vector: Hash
-
-
-@dataclass(frozen=True, slots=True)
-class Survivors:
-    """The set of holders whose sum is to be unmasked, and the set of those that shared, by their digests."""
-
-    TYPE: ClassVar[str] = "Survivors(bytes32 instance,bytes32 aggregation,bytes32 sharers,bytes32 survivors)"
-    aggregation: Hash
-    sharers: Hash
-    survivors: Hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,14 @@ class CalibrationState(StrEnum):
     REFUSED = "refused"
 
 
+class ChangeVerdict(StrEnum):
+    """The state of an operator's test; `open`: the scores decide nothing yet."""
+
+    HONEST = "honest"
+    OPEN = "open"
+    CONVICTED = "convicted"
+
+
 class AccusationState(StrEnum):
     """due: not on the chain yet; void: the worker had nothing at risk; the others are the contract's states."""
 

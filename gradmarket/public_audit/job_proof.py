@@ -26,7 +26,7 @@ public_audit.dispute_proof adds, for a job whose answers were heard by a referee
 
 public_audit.panel_proof adds, for a job whose audits panels decide:
 
-   PANELS    So many auditors as the job names sealed and signed the answer that an audit found (rules.audit_panels).
+   PANELS    So many auditors as the job names sealed and signed the answer that an audit found (features.auditors).
 
 A recomputation (public_audit.recomputation) adds:
 

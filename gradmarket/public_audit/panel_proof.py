@@ -7,7 +7,8 @@ that all had sealed before any was told another's answer is the word of the serv
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from gradmarket.market.rules.audit_panels import AuditPanel, find_proven_answer
+from gradmarket.market.features.auditors import find_proven_answer
+from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.evidence import PublishedAudit

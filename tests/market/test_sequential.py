@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.gradient.norm import SHARE, move_along_gradient
-from gradmarket.market.rules import loss_change_test
-from gradmarket.market.rules.loss_change_test import (
+from gradmarket.market.features import loss_change
+from gradmarket.market.features.loss_change import (
     ALPHA,
     BLIND,
     CLEARS,
@@ -20,12 +19,13 @@ from gradmarket.market.rules.loss_change_test import (
     RUNS,
     Admission,
     Change,
-    ChangeVerdict,
     add_score,
     compute_score_weight,
     decide_change_verdict,
     honest_share,
 )
+from gradmarket.market.gradient.norm import SHARE, move_along_gradient
+from gradmarket.market.terms import ChangeVerdict
 from gradmarket.market.wire.audit_messages import LARGEST_FALL
 
 FINITE = st.floats(-1e6, 1e6)
@@ -61,10 +61,10 @@ def test_the_score_says_how_clearly_and_agrees_with_the_sign(own: float, others:
 
 
 def test_a_loss_that_is_not_finite_has_not_fallen() -> None:
-    change = loss_change_test.compute_change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
+    change = loss_change.compute_change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
     assert change == Change(-LARGEST_FALL, (-LARGEST_FALL, -LARGEST_FALL, 0.5))
     assert not change.passes
-    assert loss_change_test.compute_change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
+    assert loss_change.compute_change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
 
 
 @given(st.integers(0, 120), st.integers(0, 120))
@@ -175,7 +175,7 @@ def play_changing_wallets(passing: float, rounds: int, places: int, seed: int) -
     state, waiting, given = Admission(), list[list[bool]](), list[int]()
     random = np.random.default_rng(seed)
     for number in range(rounds):
-        meanwhile = loss_change_test.count_places_meanwhile(4 * places * number, 4 * places)
+        meanwhile = loss_change.count_places_meanwhile(4 * places * number, 4 * places)
         count = places if state.admits(number) else meanwhile
         given.append(count)
         waiting.append(list(random.random(count) < passing))
@@ -191,9 +191,9 @@ def test_noise_that_changes_wallets_loses_its_places_and_keeps_newcomers_out_of_
 ) -> None:
     """A quarter of all answers before; honest ones that leave as soon keep theirs."""
     tasks = 4 * places
-    given, state = play_changing_wallets(loss_change_test.BLIND, 1000, places, seed)
+    given, state = play_changing_wallets(loss_change.BLIND, 1000, places, seed)
     assert sum(given) <= most * 1000 * tasks, sum(given)
-    stretch = math.ceil(1 / loss_change_test.RISK / tasks) + 1
+    stretch = math.ceil(1 / loss_change.RISK / tasks) + 1
     assert min(sum(given[start : start + stretch]) for start in range(1000 - stretch)) >= 1
     honest, state = play_changing_wallets(0.9, 1000, places, seed)
     assert sum(honest) >= places * (1000 - PAUSE * state.closings - 1)
@@ -214,4 +214,4 @@ def test_noise_that_changes_wallets_loses_its_places_and_keeps_newcomers_out_of_
 def test_pay_that_waits_at_the_end_is_due_unless_noise_is_likelier(
     passes: list[bool], honest: float | None, due: bool
 ) -> None:
-    assert loss_change_test.is_waiting_pay_due(passes, honest) is due
+    assert loss_change.is_waiting_pay_due(passes, honest) is due

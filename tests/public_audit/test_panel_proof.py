@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
+from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.audit_panels import AuditPanel
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.terms import Address, Digest, Hash, Units
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedSeat

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.simulations.lies import Question
 from benchmarks.simulations.scores import AUDITS, HONEST, LIES, TRUSTED, Trial, lines, scores
-from gradmarket.market.rules.loss_change_test import BLIND
+from gradmarket.market.features.loss_change import BLIND
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from tests.simulation.test_lies import CLASSES, HIDDEN, WIDTH, Matrix, drawn, gradient, one, other
 from tests.simulation.test_lies import ROWS as DIVISOR

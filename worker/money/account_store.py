@@ -54,7 +54,7 @@ class JobAccount(Stored):
     rejected: int = 0
     counted: tuple[ReplicaId, ...] = ()
     may_wait: int = 0
-    """Accepted gradients whose pay may wait for a test of this worker (market.rules.loss_change_test)."""
+    """Accepted gradients whose pay may wait for a test of this worker (market.features.loss_change)."""
     protocol: int = SILENT
     """The rules under which it was worked for (market.release)."""
 

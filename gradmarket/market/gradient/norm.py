@@ -5,7 +5,7 @@ elementwise until one number is left. The chunks' numbers are added by math.fsum
 step depends on vector width, threads or the order of the chunks. Clipping is that of Pascanu, Mikolov, Bengio 2013,
 "On the difficulty of training RNNs".
 
-A small step along a gradient shows rules.loss_change_test on which rows it lowers the loss:
+A small step along a gradient shows features.loss_change on which rows it lowers the loss:
 
     x' = x - h g / |g|,    h = 10^-3 |x|
 

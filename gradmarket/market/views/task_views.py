@@ -97,7 +97,7 @@ class TaskEvidence(TaskView):
     plan: PlanView | None
     """How it was checked. Shown once no audit can change the task: a worker that knew it could cheat accordingly."""
     audit_link: str | None
-    """The last link of the chain to the offer's anchor, which draws the audit (market.rules.auditing.drawn).
+    """The last link of the chain to the offer's anchor, which draws the audit (market.features.audits.auditing.drawn).
 
     Shown once no audit can change the task.
     """

@@ -2,8 +2,7 @@
 
 from pydantic import BaseModel
 
-from gradmarket.market.rules import loss_change_test
-from gradmarket.market.terms import AccusationState, AuditState, PanelSeatState
+from gradmarket.market.terms import AccusationState, AuditState, ChangeVerdict, PanelSeatState
 
 
 class AccusationView(BaseModel):
@@ -27,7 +26,7 @@ class ChangeView(BaseModel):
 
 
 class ScoreView(BaseModel):
-    """A gradient that was scored (rules.loss_change_test), and the auditor's own. The numbers follow the job's scores.
+    """A gradient that was scored (features.loss_change), and the auditor's own. The numbers follow the job's scores.
 
     `honest`: at least this share of honest gradients passes; null where too few trusted runs say so, and nothing is
     weighed. `total`: of the operator's weights until then; at `convicts` or above the audit failed.
@@ -40,11 +39,11 @@ class ScoreView(BaseModel):
     honest: float | None
     total: float
     convicts: float
-    verdict: loss_change_test.ChangeVerdict
+    verdict: ChangeVerdict
 
 
 class PanelSeatView(BaseModel):
-    """One auditor of a panel (rules.audit_panels). Its answer and salt are told as the audit's root is."""
+    """One auditor of a panel (features.auditors). Its answer and salt are told as the audit's root is."""
 
     signer: str | None
     sealed: str | None

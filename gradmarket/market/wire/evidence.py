@@ -71,7 +71,7 @@ class PublishedAccusation(PublishedView):
 
 
 class PublishedSeat(PublishedView):
-    """One auditor of a panel: what it sealed, and what it opened (rules.audit_panels)."""
+    """One auditor of a panel: what it sealed, and what it opened (features.auditors)."""
 
     signer: AddressField | None = None
     sealed: HashField | None = None

@@ -1,4 +1,4 @@
-"""Seats auditors in panels, and takes their sealed and opened answers (market.rules.audit_panels)."""
+"""Seats auditors in panels, and takes their sealed and opened answers (market.features.auditors)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -6,9 +6,10 @@ from typing import Final
 from sqlalchemy import ColumnElement
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.features import auditors
 from gradmarket.market.features.audits.auditing import Turn
-from gradmarket.market.rules import audit_panels, classes
-from gradmarket.market.rules.audit_panels import AuditPanel
+from gradmarket.market.job_parts import AuditPanel
+from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, Digest, PanelSeatState
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.context import Context
@@ -87,7 +88,7 @@ def _panel_of(reader: RowReader, audit: Audit) -> AuditPanel:
     return panel
 
 
-def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> audit_panels.Turn:
+def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> auditors.Turn:
     """Who left a seat of the job takes one again a lease later at the earliest, and each time twice as late: others
     come first, and nobody holds up panel after panel."""
     seats = panel_rows.list_seats(reader, audit.task_id, audit.runs)
@@ -97,7 +98,7 @@ def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> aud
         if last + lease_s * 2 ** min(left - 1, MOST_DOUBLED) > now:
             return "wait"
     members = [seat.member for seat in seats]
-    return audit_panels.choose_turn(members, _panel_of(reader, audit), asker.operator, asker.auditor)
+    return auditors.choose_turn(members, _panel_of(reader, audit), asker.operator, asker.auditor)
 
 
 def _held_s(task: Task) -> float:
@@ -110,7 +111,7 @@ def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -
     seat = work.get(PanelSeat, (task.id, audit.runs, asker.operator))
     if seat is None:
         seat = PanelSeat(task_id=task.id, run=audit.runs, operator=asker.operator, job_id=task.job_id)
-    seat.number, seat.auditor, seat.state = audit_panels.count_taken(members), asker.auditor, PanelSeatState.TAKEN
+    seat.number, seat.auditor, seat.state = auditors.count_taken(members), asker.auditor, PanelSeatState.TAKEN
     seat.claimed_at, seat.claimed_until = now, now + task.offer.lease_seconds
     work.add(seat)
     audit.claimed_at = now
@@ -125,7 +126,7 @@ def record_seal(context: Context, task_id: str, operator: str, said: PanelSeal) 
     """
     with context.begin() as work:
         task, audit, seat = _lock_seat(work, task_id, operator, said)
-        if not audit_panels.is_seal_signed(context.domain, task.offer_digest, said):
+        if not auditors.is_seal_signed(context.domain, task.offer_digest, said):
             raise Refused(f"{said.signer} did not sign this sealed answer")
         if seat.state != PanelSeatState.TAKEN:
             if (seat.signer, seat.sealed) != (said.signer, said.sealed):
@@ -170,7 +171,7 @@ def record_opening(context: Context, task_id: str, operator: str, said: PanelOpe
 def _is_opened(task: Task, seat: PanelSeat, said: PanelOpening) -> bool:
     if seat.signer is None or seat.sealed is None:
         return False
-    return audit_panels.is_seal_opened(task.offer_digest, seat.signer, seat.sealed, said)
+    return auditors.is_seal_opened(task.offer_digest, seat.signer, seat.sealed, said)
 
 
 def _lock_seat(
@@ -211,13 +212,13 @@ def _go_on(work: Work, task: Task, audit: Audit, now: float) -> None:
         return
     panel, seats = _panel_of(work, audit), panel_rows.list_seats(work, task.id, audit.runs)
     members = [seat.member for seat in seats]
-    decided = audit_panels.find_decided_root(members, panel.agree)
+    decided = auditors.find_decided_root(members, panel.agree)
     if decided is not None:
         _decide(work, audit, seats, decided, now)
-    elif audit_panels.is_at_end(members, panel):
-        audit.claims, audit.claimed_until = audit_panels.count_taken(members), None
+    elif auditors.is_at_end(members, panel):
+        audit.claims, audit.claimed_until = auditors.count_taken(members), None
         work.notify("audit")
-    elif audit_panels.is_complete(members, panel):
+    elif auditors.is_complete(members, panel):
         for seat in seats:
             if seat.state == PanelSeatState.SEALED and seat.claimed_until is None:
                 seat.claimed_at, seat.claimed_until = now, now + task.offer.lease_seconds
@@ -226,7 +227,7 @@ def _go_on(work: Work, task: Task, audit: Audit, now: float) -> None:
 
 def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Digest, now: float) -> None:
     """The audit is answered as one auditor's would be; whoever opened another answer audits no more in the job."""
-    wrong = {member.operator for member in audit_panels.list_wrong((seat.member for seat in seats), decided)}
+    wrong = {member.operator for member in auditors.list_wrong((seat.member for seat in seats), decided)}
     right = [seat for seat in seats if seat.state == PanelSeatState.OPENED and seat.operator not in wrong]
     for seat in seats:
         if seat.operator in wrong:

@@ -21,9 +21,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
+from gradmarket.market.features.auditors import BARRED, PanelMember
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.rules import classes
-from gradmarket.market.rules.audit_panels import BARRED, PanelMember
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
 from requester.features.audits.audit_tables import Audit
 from requester.store.among import NOW, is_in_bound_list

@@ -1,4 +1,4 @@
-"""Decides which accepted tasks are audited, and why. The rules are market.rules.auditing and market.rules.classes."""
+"""Decides which accepted tasks are audited, and why. The rules are audits.auditing and market.rules.classes."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -191,7 +191,7 @@ def next_due(work: Work, determinism_class: str, now: float, rivals: Sequence[Tu
 
     None where it is the turn of one of the `rivals`, jobs whose audits are not given here.
     Skips rows that are locked. One that waits for something is not due yet, and one that ATTEMPTS auditors left
-    unanswered is none any more (market.rules.classes). The turns are market.rules.auditing.order_turns.
+    unanswered is none any more (market.rules.classes). The turns are market.features.audits.auditing.order_turns.
     """
     ready = [~condition for _, condition in _list_awaited(work, now)]
     able = or_(Audit.determinism_class.in_(classes.list_checked_classes(determinism_class)), Audit.scored)

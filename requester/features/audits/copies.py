@@ -1,4 +1,4 @@
-"""Finds accepted answers that another task of the job has too; both are audited. The rule is market.rules.copying."""
+"""Finds accepted answers that another task of the job has too; both are audited. The rule is audits.copying."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,6 +1,6 @@
 """Has an audit settle what ballots leave open, before anything is accepted: whoever has the auditor's root is paid.
 
-The rules are market.rules.identities and, for the auditor's runs, market.rules.auditing.judge_referral.
+The rules are market.rules.identities and, for the auditor's runs, market.features.audits.auditing.judge_referral.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,8 @@
-"""Audits by scores, for jobs whose answers no second machine repeats; market.rules.loss_change_test has the rule."""
+"""Audits by scores, for jobs whose answers no second machine repeats; market.features.loss_change has the rule."""
 
 from collections.abc import Mapping
 
-from gradmarket.market.rules import loss_change_test
+from gradmarket.market.features import loss_change
 from gradmarket.market.views.trust_views import ChangeView, ScoreView
 from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.audits.audit_tables import Audit
@@ -31,10 +31,10 @@ def build_score_view(row: Score) -> ScoreView:
         trusted=_build_change_view(scores.build_trusted_change(row)),
         honest=row.honest,
         total=total,
-        convicts=loss_change_test.CONVICTS,
-        verdict=loss_change_test.decide_change_verdict(total),
+        convicts=loss_change.CONVICTS,
+        verdict=loss_change.decide_change_verdict(total),
     )
 
 
-def _build_change_view(change: loss_change_test.Change) -> ChangeView:
+def _build_change_view(change: loss_change.Change) -> ChangeView:
     return ChangeView(own=change.own, others=list(change.others), score=change.score, passes=change.passes)

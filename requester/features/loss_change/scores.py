@@ -1,4 +1,4 @@
-"""Queries about scores and the trusted runs among them. The rule is market.rules.loss_change_test."""
+"""Queries about scores and the trusted runs among them. The rule is market.features.loss_change."""
 
 from collections.abc import Collection
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, exists, func, select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
-from gradmarket.market.rules.loss_change_test import (
+from gradmarket.market.features.loss_change import (
     CLEARS,
     CONVICTS,
     WINDOW,
@@ -16,6 +15,7 @@ from gradmarket.market.rules.loss_change_test import (
     honest_share,
     is_waiting_pay_due,
 )
+from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import AuditState
 from requester.features.audits.audit_tables import Audit
 from requester.store.tables import Base, Job, Replica, Task
@@ -23,7 +23,7 @@ from requester.store.work import RowReader
 
 
 class Score(Base):
-    """What an audit measured of an accepted gradient and of the auditor's own: see market.rules.loss_change_test."""
+    """What an audit measured of an accepted gradient and of the auditor's own: see market.features.loss_change."""
 
     __tablename__ = "scores"
 

@@ -1,21 +1,21 @@
 """Audits by scores, where no second machine gives the same answer: one score never fails an audit by itself.
 
-All scores of an operator in the job together can convict it, as market.rules.loss_change_test says.
+All scores of an operator in the job together can convict it, as market.features.loss_change says.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.rules import loss_change_test, secrets
-from gradmarket.market.rules.loss_change_test import (
-    ChangeVerdict,
+from gradmarket.market.features import loss_change
+from gradmarket.market.features.loss_change import (
     add_score,
     compute_score_weight,
     decide_change_verdict,
     honest_share,
 )
-from gradmarket.market.terms import Digest
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import ChangeVerdict, Digest
 from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreRequest, ScoreTask
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind
@@ -49,7 +49,7 @@ class ScoredAudits(AuditKind):
             return {}
         spec = jobs.load_spec(work.get_one(Job, task.job_id))
         link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
-        seed = loss_change_test.compute_rows_seed(link, task.offer_digest)
+        seed = loss_change.compute_rows_seed(link, task.offer_digest)
         return {"score": ScoreTask(payload=Digest(task.payload or ""), seed=seed)}
 
     def store_answer(self, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> None:
@@ -82,7 +82,7 @@ class ScoredAudits(AuditKind):
             record_event(work, job.id, kind, now, operator=operator, workers=[one.worker for one in changed])
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
-        """Returns those that a whole test has cleared; the rule is market.rules.loss_change_test."""
+        """Returns those that a whole test has cleared; the rule is market.features.loss_change."""
         if not jobs.load_spec(job).verifier.scored:
             return None
         cleared, row = scores.list_cleared_operators(reader, job.id), jobs.latest_round(reader, job.id)
@@ -90,9 +90,9 @@ class ScoredAudits(AuditKind):
         def count_trials(known: int) -> int:
             if row and not scores.load_admission(reader, job.id).admits(row.number):
                 sizes = jobs.load_spec(job).sizes
-                most = loss_change_test.count_places_meanwhile(sizes.before(row.number), sizes.of(row.number))
+                most = loss_change.count_places_meanwhile(sizes.before(row.number), sizes.of(row.number))
             else:
-                most = loss_change_test.count_uncleared_places(jobs.count_places(reader, job), known)
+                most = loss_change.count_uncleared_places(jobs.count_places(reader, job), known)
             return most - (scores.count_uncleared_answers(reader, job.id, row.number, cleared) if row else 0)
 
         return Clearance(cleared, count_trials, scores.list_promising_operators(reader, job.id))

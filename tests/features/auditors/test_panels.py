@@ -13,10 +13,10 @@ from gradmarket import auditor as auditor_module
 from gradmarket.client import RequesterClient
 from gradmarket.commands import plan
 from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.features import auditors
+from gradmarket.market.features.auditors import PanelMember
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import AuditSpec
-from gradmarket.market.rules import audit_panels
-from gradmarket.market.rules.audit_panels import AuditPanel, PanelMember
+from gradmarket.market.job_parts import AuditPanel, AuditSpec
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
 from gradmarket.market.wire.audit_messages import AuditAnswer
@@ -114,9 +114,9 @@ def test_two_honest_auditors_seal_then_open_and_the_audit_passes(new_floor: NewF
     for seat in audit["panel"]:
         fields = {name: seat[name] for name in ("signer", "sealed", "signature", "run")}
         sealed = PanelSeal.model_validate({"auditor": "x", **fields})
-        assert audit_panels.is_seal_signed(domain, offer, sealed)
+        assert auditors.is_seal_signed(domain, offer, sealed)
         opened = PanelOpening(auditor="x", run=seat["run"], root=seat["root"], salt=seat["salt"])
-        assert audit_panels.is_seal_opened(offer, sealed.signer, sealed.sealed, opened)
+        assert auditors.is_seal_opened(offer, sealed.signer, sealed.sealed, opened)
     check_books(market)
 
 
@@ -312,17 +312,17 @@ def test_the_rule_asks_no_more_than_it_needs() -> None:
     def members(*roots: Digest) -> list[PanelMember]:
         return [PanelMember(str(n), "m", PanelSeatState.OPENED, one) for n, one in enumerate(roots)]
 
-    assert audit_panels.find_decided_root(members(root, other, root), 2) == root
-    assert audit_panels.count_wanted(members(root, other), three) == 3
-    assert audit_panels.count_wanted(members(root, other, Digest("blake3:" + "3" * 64)), three) == 4
+    assert auditors.find_decided_root(members(root, other, root), 2) == root
+    assert auditors.count_wanted(members(root, other), three) == 3
+    assert auditors.count_wanted(members(root, other, Digest("blake3:" + "3" * 64)), three) == 4
     late = PanelMember("9", "m", PanelSeatState.SEALED, None, True)
-    assert audit_panels.find_decided_root([*members(root, root), late], 2) is None, "its answer is waited for"
+    assert auditors.find_decided_root([*members(root, root), late], 2) is None, "its answer is waited for"
     gone = replace(late, state=PanelSeatState.WITHHELD)
-    assert audit_panels.find_decided_root([*members(root, root), gone], 2) == root
-    salt = audit_panels.derive_salt(b"k" * 32, Hash(bytes(32)), 0)
-    assert salt != audit_panels.derive_salt(b"k" * 32, Hash(bytes(32)), 1)
+    assert auditors.find_decided_root([*members(root, root), gone], 2) == root
+    salt = auditors.derive_salt(b"k" * 32, Hash(bytes(32)), 0)
+    assert salt != auditors.derive_salt(b"k" * 32, Hash(bytes(32)), 1)
     mine, yours = "0x" + "11" * 20, "0x" + "22" * 20
-    seals = {audit_panels.seal_audit(Hash(bytes(32)), one, 0, salt, hash_of(root)) for one in (mine, yours)}  # type: ignore[arg-type]
+    seals = {auditors.seal_audit(Hash(bytes(32)), one, 0, salt, hash_of(root)) for one in (mine, yours)}  # type: ignore[arg-type]
     assert len(seals) == 2
 
 
@@ -365,12 +365,12 @@ def test_anybody_reads_from_the_ended_audit_who_found_what_and_a_forged_seat_pro
     market.play()
     audit = PublishedAudit.model_validate(told(market)["audits"][0])
     domain, offer = market.context.domain, market.task().offer_digest
-    found = dict(filter(None, (audit_panels.find_proven_answer(domain, offer, seat) for seat in audit.panel or ())))
+    found = dict(filter(None, (auditors.find_proven_answer(domain, offer, seat) for seat in audit.panel or ())))
     assert {one.sealing.signer for one in (ann, bea, cem)} == set(found)
     assert found[ann.sealing.signer] == found[cem.sealing.signer] == audit.root != found[bea.sealing.signer]
     for seat in audit.panel or ():
         for change in ({"root": "blake3:" + "0" * 64}, {"signer": "0x" + "11" * 20}, {"run": 7}, {"salt": None}):
-            assert audit_panels.find_proven_answer(domain, offer, seat.model_copy(update=change)) is None
+            assert auditors.find_proven_answer(domain, offer, seat.model_copy(update=change)) is None
 
 
 def test_the_evidence_of_a_task_proves_what_its_panel_found(new_floor: NewFloor) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.rules.loss_change_test import BLIND
+from gradmarket.market.features.loss_change import BLIND
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS, AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.wire.poll import OfferFields
 from requester.features.audits import auditor_claims

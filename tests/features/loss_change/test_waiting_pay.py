@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gradmarket.market.features.loss_change import RUNS
 from gradmarket.market.rules.classes import UNHEARD_S
-from gradmarket.market.rules.loss_change_test import RUNS
 from gradmarket.market.terms import JobState, ReplicaState
 from requester.store.tables import Account, Earned
 from tests.features.loss_change.market_scorer import Scorer

@@ -9,6 +9,7 @@ from worker.protocol.in_flight import InFlightFolder
 
 class DisputesFeature(WorkerFeature):
     name = "disputes"
+    needs = ("auditors", "log")
     wallet_commands = {"dispute": dispute_commands.app}
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> OwnHearings:

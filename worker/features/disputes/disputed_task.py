@@ -6,9 +6,10 @@ from typing import Final
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.auditors import find_proven_answer
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import audit_panels, proof
+from gradmarket.market.rules import proof
 from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.signing import Domain
@@ -114,7 +115,7 @@ def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: 
 
 def _collect_auditors(scope: OfferScope, audit: PublishedAudit) -> Mapping[Address, Digest]:
     """Returns the proven answers of the auditors of a panel: two of them that differ may be heard, too."""
-    found = (audit_panels.find_proven_answer(scope.domain, scope.name, seat) for seat in audit.panel or ())
+    found = (find_proven_answer(scope.domain, scope.name, seat) for seat in audit.panel or ())
     return dict(filter(None, found))
 
 

@@ -1,7 +1,8 @@
 """What holders sign with their wallets in an aggregation, and the checks of it."""
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from blake3 import blake3
 
@@ -9,11 +10,45 @@ from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums.aggregation import Aggregation, set_digest
 from gradmarket.market.features.secure_sums.sum_messages import HolderKeysMessage, MaskedMessage
-from gradmarket.market.messages import HolderKeys, MaskedVector, Survivors
 from gradmarket.market.signing import Domain, Struct
 from gradmarket.market.terms import Address, Hash
 
 NO_KEYS: Final = Hash(bytes(32))
+
+
+@dataclass(frozen=True, slots=True)
+class HolderKeys:
+    """A holder's public keys for one aggregation. `keys` is their digest (secure_sums.signed)."""
+
+    TYPE: ClassVar[str] = "HolderKeys(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys)"
+    aggregation: Hash
+    holder: Address
+    keys: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedVector:
+    """A masked vector, by its digest. `keys`: all public keys that its holder was shown, by the digest of their list;
+    `sharers`: the set of those whose masks may be in it, by its digest."""
+
+    TYPE: ClassVar[str] = (
+        "MaskedVector(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys,bytes32 sharers,bytes32 vector)"
+    )
+    aggregation: Hash
+    holder: Address
+    keys: Hash
+    sharers: Hash
+    vector: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """The set of holders whose sum is to be unmasked, and the set of those that shared, by their digests."""
+
+    TYPE: ClassVar[str] = "Survivors(bytes32 instance,bytes32 aggregation,bytes32 sharers,bytes32 survivors)"
+    aggregation: Hash
+    sharers: Hash
+    survivors: Hash
 
 
 def select_holder_address(aggregation: Aggregation, holder: int) -> Address:

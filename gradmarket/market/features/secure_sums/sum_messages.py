@@ -22,7 +22,7 @@ KeyListField = Annotated[bytes, hex_bytes(1)[0], Field(max_length=32 * MOST_HOLD
 
 
 class HolderKeysMessage(Wire):
-    """1, to the requester and then to each neighbour. The signature is of messages.HolderKeys."""
+    """1, to the requester and then to each neighbour. The signature is of signed.HolderKeys."""
 
     holder: HolderNumber
     channel_key: HashField
@@ -64,7 +64,7 @@ class SharesForHolder(Wire):
 
 
 class MaskedMessage(Wire):
-    """3, to the requester with the vector's bytes, and then to each neighbour. Signed is messages.MaskedVector."""
+    """3, to the requester with the vector's bytes, and then to each neighbour. Signed is signed.MaskedVector."""
 
     holder: HolderNumber
     vector: HashField
@@ -80,7 +80,7 @@ class SurvivorsProposed(Wire):
 
 
 class SurvivorsSigned(Wire):
-    """4, to the requester and then to all survivors. The signature is of messages.Survivors."""
+    """4, to the requester and then to all survivors. The signature is of signed.Survivors."""
 
     holder: HolderNumber
     signature: SignatureField

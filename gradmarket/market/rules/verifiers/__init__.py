@@ -30,7 +30,7 @@ class VerifierRule(Protocol):
 
     @property
     def SCORED(self) -> bool:  # noqa: N802
-        """Whether audits score an answer by the loss (rules.loss_change_test) instead of comparing roots."""
+        """Whether audits score an answer by the loss (features.loss_change) instead of comparing roots."""
 
     def ballot(self, revealed: Revealed) -> Any:
         """Returns the part of an answer that is compared; None where it is missing."""

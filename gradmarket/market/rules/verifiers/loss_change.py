@@ -1,6 +1,6 @@
 """`loss_change`: no two machines give the same answer, so a single replica's root is accepted, and audits score it.
 
-Ballots are those of `exact`. No single task decides whether to trust an operator: rules.loss_change_test evaluates all
+Ballots are those of `exact`. No single task decides whether to trust an operator: features.loss_change evaluates all
 its scores together.
 """
 

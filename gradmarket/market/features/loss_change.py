@@ -38,11 +38,10 @@ paid to who is convicted. So noise is paid for a quarter of its answers at most,
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.terms import DOUBT, Hash
+from gradmarket.market.terms import DOUBT, ChangeVerdict, Hash
 from gradmarket.market.wire.audit_messages import LARGEST_FALL, OTHER_DRAWS
 
 BLIND: Final = 1.0 / (1 + OTHER_DRAWS)
@@ -73,9 +72,6 @@ UNDER_WAY: Final = 3
 """Rounds whose answers are not judged yet when they do."""
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
 """What passes the test, in words: it follows the task's rows."""
-MAY_WAIT: Final = 100
-"""Accepted answers whose pay a worker lets wait for its test: at the least honest share that says anything, a test of
-an honest operator ends after 77 at most in nineteen of twenty cases, once RUNS trusted runs are there."""
 _HALVINGS: Final = 40
 
 
@@ -99,14 +95,6 @@ class Change:
         other = max(self.others)
         scale = abs(self.own) + abs(other)
         return (self.own - other) / scale if scale else 0.0
-
-
-class ChangeVerdict(StrEnum):
-    """The state of an operator's test; `open`: the scores decide nothing yet."""
-
-    HONEST = "honest"
-    OPEN = "open"
-    CONVICTED = "convicted"
 
 
 def count_uncleared_places(places: int, cleared: int) -> int:

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pydantic import Field, model_validator
-
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.fields import Part
+from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
@@ -23,31 +21,9 @@ from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
-MOST_AUDITORS: Final = 7
-SEATS_EACH: Final = 4
-"""Auditors of one audit at most, for each that is asked at first: then it ends without an answer."""
 GONE: Final = (PanelSeatState.LEFT, PanelSeatState.WITHHELD)
 BARRED: Final = (PanelSeatState.WRONG, PanelSeatState.WITHHELD)
 Turn = Literal["join", "seal", "open", "wait"]
-
-
-class AuditPanel(Part):
-    """`count` auditors of separate operators are asked, and `agree` equal answers decide."""
-
-    count: int = Field(ge=2, le=MOST_AUDITORS, strict=True)
-    agree: int = Field(ge=2, le=MOST_AUDITORS, strict=True)
-
-    @model_validator(mode="after")
-    def _decides(self) -> "AuditPanel":
-        if self.agree > self.count:
-            raise ValueError(f"agree: {self.count} auditors give no {self.agree} answers: raise count, or lower agree")
-        if 2 * self.agree <= self.count:
-            raise ValueError(f"agree: two answers of {self.count} can have {self.agree} each: ask for more than half")
-        return self
-
-    @property
-    def most_seats(self) -> int:
-        return SEATS_EACH * self.count
 
 
 @dataclass(frozen=True, slots=True)
