@@ -30,6 +30,7 @@ SIDES = (
     "gradmarket/market/features",
     "gradmarket/commands/features",
     "gradmarket/runner/features",
+    "gradmarket/public_audit/features",
     "tests/features",
 )
 COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")
