@@ -112,18 +112,7 @@ def load_or_create_account(work: Work, job_id: str, worker: str) -> Account:
     """Returns the worker's account in the job; creates it where there is none."""
     row = work.get(Account, (job_id, worker))
     if row is None:
-        row = Account(
-            job_id=job_id,
-            worker=worker,
-            earned=0,
-            reserved=0,
-            settled=0,
-            withdrawn=0,
-            at_risk=0,
-            leaving=False,
-            stalls=0,
-            rests_until=0.0,
-        )
+        row = Account(job_id=job_id, worker=worker)
         work.add(row)
         work.flush()
     return row
