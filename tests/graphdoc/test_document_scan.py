@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from graphdoc.document.bound import compute_bound
 from graphdoc.document.graph import Scan
@@ -20,6 +23,7 @@ from graphdoc.document.publish import compute_classification_loss, publish_modul
 from graphdoc.document.ranges import find_input_ranges
 from graphdoc.document.rolling import LEAST, roll_loops
 from graphdoc.document.schema import parse_document
+from graphdoc.document.sequences import OneCall
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Bound, Range
 from tests.handmade import Raw, encoded, linear, node, tensor, value
@@ -145,6 +149,16 @@ def test_a_scan_costs_what_its_steps_cost_written_out(name: str) -> None:
         told, plain = (costs(one, 64, training) for one in (document, unrolled(document)))
         assert told.operations == plain.operations
         assert plain.peak_bytes <= told.peak_bytes <= 1.3 * plain.peak_bytes + 10**6
+
+
+@pytest.mark.parametrize("kind", [nn.GRUCell, nn.LSTMCell, nn.RNNCell])
+def test_a_cell_is_one_call(kind: Callable[[int, int], nn.Module]) -> None:
+    cell, state = kind(1, 5), torch.zeros(2, 5)
+    given = (torch.zeros(2, 1), (state, state) if kind is nn.LSTMCell else state)
+    with OneCall():
+        traced = make_fx(partial(functional_call, cell), tracing_mode="fake")(dict(cell.named_parameters()), given)
+    called = [node.target for node in traced.graph.nodes if isinstance(node.target, OpOverload)]
+    assert [target.namespace for target in called] == ["graphdoc"]
 
 
 def costs(document: Raw, rows: int, training: bool = True) -> Bound:
