@@ -34,7 +34,7 @@ QUIET: Final = 0x00400000
 
 def pack_answer(layout: Layout, tensors: Mapping[str, Tensor], name: str, place: Tensor) -> None:
     """Writes the canonical bytes of an answer without leaves to `place`, uint8[payload_bytes], of any device."""
-    codec, starts = load_codec(name), layout.places(load_codec(name))
+    codec, packed = load_codec(name), []
     flat = [tensors[entry.name].reshape(-1) for entry in layout.entries]
     for first, last in _group_shards(layout, codec):
         bits = _join_elements(layout, flat, layout.shards[first].start, layout.shards[last - 1].stop).view(torch.int32)
@@ -43,14 +43,15 @@ def pack_answer(layout: Layout, tensors: Mapping[str, Tensor], name: str, place:
             (pack_fp32 if used is fp32 else PACKERS[name])(rows[:, part])
             for part, used in list_packings(layout, first, codec)
         ]
-        place[starts[first] : starts[last]].copy_(torch.cat(parts, 1).view(-1))
+        packed.append(torch.cat(parts, 1).view(-1))
     if layout.weighed:
-        place[starts[-1] :].copy_(tensors[WEIGHT].reshape(1).view(torch.uint8))
+        packed.append(tensors[WEIGHT].reshape(1).view(torch.uint8))
+    place.copy_(torch.cat(packed))  # once: a copy to the host waits for all before it
 
 
 def estimate_packing_bytes(layout: Layout) -> int:
-    """Returns the most bytes that `pack_answer` takes beside the answer and its payload."""
-    return PACKING_BYTES * min(layout.size, AT_ONCE * SHARD_ELEMENTS)
+    """Returns the most bytes that `pack_answer` takes beside the answer: of a payload, twice what float32 takes."""
+    return PACKING_BYTES * min(layout.size, AT_ONCE * SHARD_ELEMENTS) + 2 * 4 * layout.size
 
 
 def _group_shards(layout: Layout, codec: Codec) -> Iterator[tuple[int, int]]:
