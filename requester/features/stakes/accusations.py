@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import ForeignKey, Index, select
+from sqlalchemy import ForeignKey, Index, exists, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.calls import case_id
@@ -37,7 +37,7 @@ class Accusation(Base):
     """When the window to contest, or to decide, ends."""
     created_at: Mapped[float]
 
-    __table_args__ = (Index("accusations_by_state", "state", "created_at"),)
+    __table_args__ = (Index("accusations_by_state", "state", "created_at"), Index("accusations_of_job", "job_id"))
 
 
 def create_accusations(
@@ -79,6 +79,12 @@ def of_task(reader: RowReader, task_id: str) -> Sequence[Accusation]:
 
 def of_job(reader: RowReader, job_id: str) -> Sequence[Accusation]:
     return reader.session.scalars(select(Accusation).where(Accusation.job_id == job_id)).all()
+
+
+def was_acquitted(reader: RowReader, job_id: str, worker: Address) -> bool:
+    """Returns whether a case of the worker in the job ended without a ruling against it."""
+    acquitted = (Accusation.worker == worker, Accusation.state == AccusationState.ACQUITTED)
+    return bool(reader.session.scalar(select(exists().where(Accusation.job_id == job_id, *acquitted))))
 
 
 def open_ones(reader: RowReader, takes: Callable[[JobSpec], bool]) -> Sequence[tuple[Job, Accusation]]:

@@ -2,7 +2,8 @@
 
 The stage of a case is read from the chain each time, as for stakes (requester.features.stakes.accusing):
 
-    none    accused, with the job's bond, of what is locked of the worker's pay and no other case claims
+    none    accused, with the job's bond, of what is locked of the worker's pay and no other case claims; dropped where
+            one of the worker's cases in the job failed: silent validators burn one bond a worker, not one a lie
     vested  waits for the validators' ruling, which anybody may submit; after the window it is closed: the bond burns
     closed  recorded, and a bond that came back is withdrawn from the stake
 """
@@ -50,6 +51,10 @@ def _advance_vest_accusation(
 
 def _post_vest_accusation(chain: ChainContext, job: Job, row: Accusation, accused: Units) -> bool:
     chain_job, now = job.chain_job or 0, chain.ledger.next_time()
+    with chain.reading() as reader:
+        failed = accusations.was_acquitted(reader, job.id, row.worker)
+    if failed:
+        return store_case_state(chain, row, AccusationState.VOID, None)
     lock, claim_until = _fetch_lock(chain, chain_job, row.worker)
     amount = lock.choose_accused(accused, now)
     if amount > 0:

@@ -210,10 +210,11 @@ class Risk:
     accused: str
     locked_until: int
     money: str
+    accused_money: str
 
     def text(self) -> str:
         until = f", locked until {datetime.fromtimestamp(self.locked_until, UTC):%Y-%m-%d %H:%M} UTC"
-        accused = f", {self.accused} of the smallest unit of it accused" if int(self.accused) else ""
+        accused = f", {self.accused_money} of it accused" if int(self.accused) else ""
         return f"stake: {self.money} at risk in job {self.chain_job} of chain {self.chain_id}{accused}" + (
             until if self.locked_until else ""
         )
@@ -229,5 +230,12 @@ def list_staked_risks(settings: WorkerSettings, me: Address, say: Callable[[str]
             continue
         money = TokenUnit.of(facts)
         for part in kept:
-            sums = (str(part.at_risk), str(part.accused))
-            yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
+            yield Risk(
+                facts.chain_id,
+                part.chain_job,
+                str(part.at_risk),
+                str(part.accused),
+                part.locked_until,
+                money.text(part.at_risk),
+                money.text(part.accused),
+            )
