@@ -39,6 +39,7 @@ from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
 from gradmarket.trust.played_rings import RINGS, Interval, PlayedRings
+from gradmarket.trust.scored_forecast import ScoredForecast, compute_scored_forecast
 from gradmarket.user_files import check_writable
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
@@ -108,13 +109,15 @@ def plan(
     if not all(0 <= share <= 1 for share in shares):
         raise Refused("--colluders is a share from 0 to 1")
     assumed = Assumed(shares, workers, audit, risked, own, gained)
-    outlook = _build_forecast(spec, assumed) if trust or picture else None
+    scored = compute_scored_forecast(spec) if trust and spec.verifier.scored else None
+    outlook = _build_forecast(spec, assumed) if picture or (trust and not scored) else None
     if picture and outlook:
         picture.write_text(draw_forecast_svg(outlook, workers))
     speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
-    taken, limits = (None, list[str]()) if outlook else _estimate_needs(spec, service, speed, parameters)
+    taken, limits = (None, list[str]()) if outlook or scored else _estimate_needs(spec, service, speed, parameters)
     outlooks = {"assumed": _build_assumed_fields(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
-    guidance = "" if outlook else _find_guidance(spec, service, taken)
+    outlooks |= {"trust": scored.as_json()} if scored else {}
+    guidance = "" if outlook or scored else _find_guidance(spec, service, taken)
     if as_json:
         takes = {"speed": asdict(speed), "takes": asdict(taken)} if taken else {}
         told = {name: said for name, said in (("limits", limits), ("prices", guidance)) if said}
@@ -124,6 +127,8 @@ def plan(
         _print_costs(spec, [*lines, *(("limit", limit) for limit in limits)], found())
         if outlook:
             _print_forecast(outlook, assumed)
+        if scored:
+            _print_scored_forecast(scored)
 
 
 def _estimate_needs(
@@ -176,7 +181,7 @@ def _build_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     if spec.private:
         raise Refused("--trust is about votes and audits, and a private job has neither: see docs/private.md")
     if spec.verifier.scored:
-        raise Refused("--trust needs audits that compare answers; loss_change scores them: see docs/verifiers.md")
+        raise Refused("--svg draws votes and audits that compare answers; loss_change scores them: see --trust")
     return compute_forecast(spec, assumed)
 
 
@@ -322,6 +327,21 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
         )
     for line in (_drift_words(expected), *_window_words(expected), *_describe_deterrence(expected, assumed)):
         echo_text(line)
+
+
+def _print_scored_forecast(expected: ScoredForecast) -> None:
+    table = Table("honest scores that pass", "noise at most", "convicted after", "cleared after", "noise paid")
+    for row in expected.rows:
+        scores = (f"{count:.0f} scores" for count in (row.until_convicted, row.until_cleared))
+        table.add_row(f"{row.honest:.0%}", _describe_interval(row.noise), *scores, f"{row.noise_paid:.0%}")
+    terminal.print_table(table)
+    echo_text(
+        f"Played {expected.plays} times for {expected.rounds} rounds: noise under any number of wallets takes each "
+        "place that operators without a finished test may have. Their pay waits for their test; noise that leaves "
+        "before it ends is paid for this share of its answers at most, at the job's end. Nothing is convicted or "
+        f"cleared before {expected.trusted_runs} trusted runs are there. No figure can be given for what follows the "
+        f"task's rows, which no score sees: {expected.not_seen} (measured in docs/results/loss_change.md)."
+    )
 
 
 def _build_gains_table(expected: Forecast) -> Table:

@@ -170,7 +170,7 @@ def _pay_replica(
         verdicts.sign_verdict(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
     else:
         work.move(replica, ReplicaState.PAYABLE)
-    waits = not diverged and review_of(work).must_pay_wait(work, hand.job, replica)
+    waits = review_of(work).must_pay_wait(work, hand.job, replica)
     earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now, waits=waits)
     if account.promised:
         account.voucher_signature = context.voucher(hand.job, account)

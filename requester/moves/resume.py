@@ -49,11 +49,12 @@ def resume_funded_job(context: Context, work: Work, job: Job) -> None:
 def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bool:
     """Issues a task that diverged again, to others than answered it, if such are there; returns whether it did.
 
-    Without it three wallets of a voted job without a review pause it by an answer that is not finite. What an honest
-    model brings about diverges for the others too, and pauses the job then.
+    Without it three wallets of a voted job without a review pause it by an answer that is not finite, and one of a job
+    whose verifier scores. What an honest model brings about diverges for the others too, and pauses the job then.
     """
     job, task, spec = hand.job, hand.task, jobs.load_spec(hand.job)
-    if spec.plan().first_wave == 1 or not spec.repeatable or set_aside.were_others_asked(work, task):
+    alone = spec.plan().first_wave == 1 and not spec.verifier.scored
+    if alone or not spec.repeatable or set_aside.were_others_asked(work, task):
         return False
     opening = progress.opening_for(job, task, hand.replicas, frozenset())
     classes = None if task.determinism_class is None else (task.determinism_class,)

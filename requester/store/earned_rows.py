@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Earned, Replica, Task
@@ -65,9 +65,10 @@ def record_earning(
     account.waiting += price * waits
 
 
-def end_waiting(work: Work, job_id: str, operator: str, paid: bool) -> list[Account]:
-    """Ends the waiting of an operator's pay in a job: it is promised, or dropped. Returns the accounts that change."""
-    theirs = (Earned.job_id == job_id, *WAITING, Replica.id == Earned.replica_id, Replica.operator == operator)
+def end_waiting(work: Work, job_id: str, whose: ColumnElement[bool], paid: bool) -> list[Account]:
+    """Ends the waiting of the pay of some replicas of a job: it is promised, or dropped. Returns the accounts that
+    change; `whose` is a condition on the replicas."""
+    theirs = (Earned.job_id == job_id, *WAITING, whose)
     waiting = work.session.scalars(select(Earned).join(Replica, Replica.id == Earned.replica_id).where(*theirs)).all()
     accounts = lock_accounts(work, [(job_id, row.worker) for row in waiting])
     for row in waiting:

@@ -9,9 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.loss_change_test import BLIND, RUNS
+from gradmarket.trust.scored_forecast import compute_scored_forecast, play_noise
 from tests.lanes import leave_to_full
 
 RUNNER = CliRunner()
+SCORED: dict[str, Any] = {
+    "verifier": {"name": "loss_change"},
+    "replication": {"name": "audited", "audit": 0.5},
+    "tasks_per_round": 8,
+}
 EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples" / "digits.json")
 
 
@@ -165,13 +173,31 @@ def test_a_simulation_is_told_and_repeated(tmp_path: Path) -> None:
 
 
 def test_a_plan_says_what_scores_do_not_see(tmp_path: Path) -> None:
-    file, alone = tmp_path / "scored.json", {"name": "audited", "audit": 0.5}
-    job = json.loads(Path(EXAMPLE).read_text()) | {"verifier": {"name": "loss_change"}, "replication": alone}
+    file, job = tmp_path / "scored.json", json.loads(Path(EXAMPLE).read_text()) | SCORED
     file.write_text(json.dumps(job))
     assert "a backdoor in a few rows" in said("job", "plan", str(file), "--json")["not_seen"]
-    assert "loss_change scores them" in refused("job", "plan", str(file), "--trust")
+    assert "loss_change scores them" in refused("job", "plan", str(file), "--svg", str(tmp_path / "odds.svg"))
+    told = said("job", "plan", str(file), "--trust", "--json")["trust"]
+    assert "a backdoor in a few rows" in told["not_seen"]
+    assert [row["honest"] for row in told["rows"]] == [0.95, 0.8, 0.6]
+    assert "no score sees" in RUNNER.invoke(app, ["job", "plan", str(file), "--trust"]).output.replace("\n", " ")
     file.write_text(json.dumps(job | {"replication": {"name": "fixed"}}))
     assert "set replication to" in refused("job", "plan", str(file))
+
+
+@pytest.mark.parametrize(
+    ("honest", "most", "scores", "paid"), [(0.95, 0.03, (5, 4), BLIND), (0.6, 0.06, (36, 17), 1 - (1 - BLIND) ** 2)]
+)
+def test_scores_bound_noise_under_any_number_of_wallets(
+    honest: float, most: float, scores: tuple[int, int], paid: float
+) -> None:
+    """The twin is the time before anything is known: noise has all of its places."""
+    spec = JobSpec.model_validate(json.loads(Path(EXAMPLE).read_text()) | SCORED | {"rounds": 1000})
+    assert play_noise(spec, 1000, honest, seed=1) <= most
+    assert play_noise(spec, RUNS // spec.tasks_per_round, honest, seed=1) == 1 / 4
+    found = next(row for row in compute_scored_forecast(spec).rows if row.honest == honest)
+    assert (round(found.until_convicted), round(found.until_cleared)) == scores
+    assert found.noise_paid == pytest.approx(paid)
 
 
 def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ so at most RISK of a long job's answers in its turns and RISK between them, 1 % 
 
 An operator that no whole test has cleared waits for its pay: its answers count, and are paid once its test clears it,
 or at the job's end unless its scores together say that noise is likelier than honesty (is_waiting_pay_due). Nothing is
-paid to who is convicted. So noise is paid for a quarter of its answers at most, and not before the end.
+paid to who is convicted. So noise is paid for a quarter of its answers at most (7/16 at p0 <= 3/4), and not before the
+end. Of an answer that diverged there is no score: its pay is dropped where another's to the same task did not diverge.
 """
 
 import math
@@ -192,7 +193,7 @@ def add_score(total: float, weight: float) -> float:
 def is_waiting_pay_due(passes: Sequence[bool], honest: float | None) -> bool:
     """Returns whether an operator whose test is open at a job's end is paid for answers with these scores.
 
-    It is where they are at least as likely honest as noise: noise is so in one of four cases at most.
+    It is where they are at least as likely honest as noise: of two answers of noise, one passes in 7 of 16 cases.
     """
     return math.fsum(compute_score_weight(passed, honest) for passed in passes) <= 0.0
 

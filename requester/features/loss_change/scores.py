@@ -1,10 +1,10 @@
 """Queries about scores and the trusted runs among them. The rule is market.features.loss_change."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import JSON, ForeignKey, Index, exists, func, select
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy import JSON, ForeignKey, Index, and_, exists, func, select
+from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.features.loss_change import (
     CLEARS,
@@ -16,7 +16,7 @@ from gradmarket.market.features.loss_change import (
     is_waiting_pay_due,
 )
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
-from gradmarket.market.terms import AuditState
+from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from requester.features.audits.audit_tables import Audit
 from requester.store.tables import Base, Job, Replica, Task
 from requester.store.work import RowReader
@@ -105,6 +105,23 @@ def decide_waiting_pay(reader: RowReader, job: Job, operator: str) -> bool | Non
     runs = list_newest_scores(reader, job.id)
     honest = honest_share(sum(build_trusted_change(run).passes for run in runs), len(runs))
     return is_waiting_pay_due([build_accepted_change(row).passes for row in mine], honest)
+
+
+_OTHER, _ITS, _OTHERS = aliased(Replica), aliased(Task), aliased(Task)
+DIVERGED_ALONE: Final = and_(
+    Replica.state == ReplicaState.DIVERGED,
+    exists().where(
+        _ITS.id == Replica.task_id,
+        _OTHERS.job_id == _ITS.job_id,
+        _OTHERS.round == _ITS.round,
+        _OTHERS.index == _ITS.index,
+        _OTHERS.state.in_((TaskState.ACCEPTED, TaskState.FINAL)),
+        _OTHER.task_id == _OTHERS.id,
+        _OTHER.state == ReplicaState.PAYABLE,
+        _OTHER.operator != Replica.operator,
+    ),
+)
+"""Condition on a replica: its answer diverged, and the accepted one of another operator to the same task did not."""
 
 
 def _is_audited_still(reader: RowReader, job_id: str, operator: str) -> bool:

@@ -65,15 +65,17 @@ class ScoredAudits(AuditKind):
     def settle_waiting_pay(self, work: Work, job: Job, sign: Callable[[Job, Account], bytes], now: float) -> None:
         """Pays whom a whole test has cleared, and drops what the convicted were to be paid.
 
-        Once the job has ended, the rest is decided as soon as no audit of their answers is under way.
+        Once the job has ended, the rest is decided as soon as no audit of their answers is under way. No score is of an
+        answer that diverged: it is dropped where another operator's to the same task did not.
         """
         if not jobs.load_spec(job).verifier.scored:
             return
+        earned_rows.end_waiting(work, job.id, scores.DIVERGED_ALONE, paid=False)
         for operator in sorted(earned_rows.list_waiting_operators(work, job.id)):
             paid = scores.decide_waiting_pay(work, job, operator)
             if paid is None:
                 continue
-            changed = earned_rows.end_waiting(work, job.id, operator, paid)
+            changed = earned_rows.end_waiting(work, job.id, Replica.operator == operator, paid)
             for account in changed:
                 if account.promised:
                     account.voucher_signature = sign(job, account)

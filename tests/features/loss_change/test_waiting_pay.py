@@ -10,7 +10,7 @@ from gradmarket.market.terms import JobState, ReplicaState
 from requester.store.tables import Account, Earned
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
-from tests.kit.behaviour import HONEST, NOISE
+from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -135,3 +135,42 @@ def test_no_liar_is_paid_while_an_auditor_is_at_work_after_the_end(new_floor: Ne
         liar.turn()
         market.drive()
         assert promised(market, liar) == 0
+
+
+INFINITE = filled("w", float("inf"))
+
+
+def pause_by_divergence(new_floor: NewFloor, *others: Behaviour, **spec: object) -> tuple[MarketFixture, SimWorker]:
+    """A newcomer whose first answer is infinite, and others that come after it was accepted."""
+    market = new_floor(rounds=1, tasks_per_round=1, **scored(), **spec)
+    first = market.worker(INFINITE)
+    first.ask()
+    for behaviour in others:
+        market.worker(behaviour).ask()
+    market.drive()
+    return market, first
+
+
+def test_an_answer_that_is_not_finite_waits_and_is_dropped_where_another_s_is(new_floor: NewFloor) -> None:
+    """The liar alone has a lease of the task; it is asked of the other, and nobody has to resume the job."""
+    market, liar = pause_by_divergence(new_floor, HONEST)
+    market.play()
+    assert [row.state for row in market.replicas(liar)] == [ReplicaState.DIVERGED]
+    Scorer(market, passing=1.0).play()
+    assert market.state() == JobState.FINISHED
+    account = account_of(market, liar)
+    assert (account.earned, account.waiting, account.voucher_signature) == (0, 0, None)
+    assert promised(market, market.workers[1]) == PRICE
+    check_books(market)
+
+
+def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_floor: NewFloor) -> None:
+    market, first = pause_by_divergence(new_floor, HONEST, norm_bound=1e-6)
+    market.play()
+    assert market.state() == JobState.PAUSED
+    assert [promised(market, worker) for worker in market.workers] == [0, 0]
+    market.cancel()
+    market.drive()
+    assert [promised(market, worker) for worker in market.workers] == [PRICE, PRICE]
+    assert account_of(market, first).voucher_signature
+    check_books(market)
