@@ -18,7 +18,6 @@ from gradmarket.trust.free_identities import (
     RingMarket,
     RingOutcome,
     Rules,
-    count_rounds_until_paid,
     play,
     play_majority,
 )
@@ -38,8 +37,6 @@ INSTANT: Final = ("instant_always", "instant_unanimous")
 AT_ONCE: Final = 2
 """Plays beside each other."""
 VOTE: Final = "plain vote"
-NETWORKS: Final = 3
-"""Networks that a flood comes from."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,6 @@ def measure() -> Iterator[Figure]:
         yield from _measure_market(found, market)
     yield from _measure_adversaries(found)
     yield from _measure_sharing(found)
-    yield from _measure_joining()
 
 
 def _play_all() -> Results:
@@ -144,16 +140,3 @@ def _measure_sharing(found: Results) -> Iterator[Figure]:
         pay = _pay(found[Cell(MIDDLE, share, "honest")])
         note = f"±{pay.half:.2f}; 3f / (1 - (1 - f)^3) = {3 * share / (1 - (1 - share) ** 3):.2f}"
         yield Figure(f"{PREFIX}sharing.f{share * 100:.0f}", pay.mean, "prices a gradient", note=note)
-
-
-def _measure_joining() -> Iterator[Figure]:
-    """Rounds until the first pay of honest newcomers: as many as there are places, and one beside a flood."""
-    for market in dict.fromkeys((MIDDLE, RingMarket(MIDDLE.workers, sized(40, 8), ROUNDS))):
-        places = max(1, int(Rules().newcomers * market.tasks))
-        name = f"{PREFIX}joining.{market.tasks}"
-        alone = [max(count_rounds_until_paid(market, Rules(), places, 0, 1, seed)) for seed in range(SEEDS)]
-        yield Figure(f"{name}.first_pay", mean(alone), "rounds", target="<= 1", note=f"{places} wait")
-        flood = 10 * market.workers
-        beside = [count_rounds_until_paid(market, Rules(), 1, flood, NETWORKS, seed)[0] for seed in range(4 * SEEDS)]
-        note = f"{flood} identities of {NETWORKS} networks, each with a payout of its own; at most {max(beside)}"
-        yield Figure(f"{name}.beside_flood", mean(beside), "rounds", target="<= 10", note=note)

@@ -77,7 +77,7 @@ class RequesterSettings(BaseSettings):
     """Gwei that the service pays for a unit of gas at most, tip included. While gas is dearer it sends nothing, and its
     jobs say so; it pays whatever gas costs where none is given."""
     reserve_ahead: int = Field(default=20, ge=1, le=10_000)
-    """The most gradients reserved ahead for a worker: four for each that it earned in the job."""
+    """The most gradients reserved ahead for a worker: one for each that it earned in the job."""
     claim_window_s: int = Field(default=7 * 86_400, ge=1)
     """How long workers may redeem after a job's end."""
     min_claim_window_s: int = Field(default=60, ge=1)

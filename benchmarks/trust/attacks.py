@@ -99,8 +99,16 @@ ATTACKS: Final[Mapping[str, Attack]] = {
     "ALIE": little_is_enough,
     "random": noise,
     "silent quorum": silent_quorum,
+    "patient quorum": silent_quorum,
+    "late quorum": silent_quorum,
 }
-QUIET: Final = frozenset({"silent quorum"})
+PATIENT: Final = "patient quorum"
+"""It spoils one task a round."""
+LATE: Final = "late quorum"
+"""It waits for the last LATE_ROUNDS rounds."""
+LATE_ROUNDS: Final = 2
+WAITING: Final = frozenset({PATIENT, LATE})
+QUIET: Final = frozenset({"silent quorum", *WAITING})
 """Attacks that are tried only where colluders hold the majority of a task's replicas."""
 
 

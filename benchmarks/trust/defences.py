@@ -8,6 +8,7 @@ from typing import Any, Final
 from gradmarket.market.gradient.aggregators import AggregatorRule, load_aggregator
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
+from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Digest, ReplicaId
@@ -35,19 +36,19 @@ TRUST: Final = {
     "aggregator": {"name": "mean"},
 }
 """What a job says that is to bear these attacks (docs/results/attacks.md)."""
-TRUSTED: Final = JobSpec.model_validate(
-    {
-        "name": "trust",
-        "model": {"architecture": "mlp"},
-        "data": {"ready": "digits"},
-        "step": {"rows": 16},
-        "optimizer": {"name": "sgd", "lr": 0.1},
-        "rounds": 30,
-        "tasks_per_round": 16,
-        "price": "1000000000",
-    }
-    | TRUST
-)
+_JOB: Final = {
+    "name": "trust",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 16},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 30,
+    "tasks_per_round": 16,
+    "price": "1000000000",
+}
+TRUSTED: Final = JobSpec.model_validate(_JOB | TRUST)
+PROVEN: Final = JobSpec.model_validate(_JOB).plan(BEST)
+"""The default's plan in a job of as many rounds; everybody is proven at the start, the colluders too."""
 AUDITED: Final = "audits of 50 %"
 _AUDITED: Final = TRUSTED.plan()
 _SELDOM: Final = replace(_AUDITED, audit=0.1)
@@ -65,6 +66,13 @@ DEFENCES: Final[Mapping[str, Defence]] = {
     "geometric median": Defence("geometric_median", {"hostile": 7}),
     "CenteredClip": Defence("centered_clip"),
 }
+
+
+BESIDE: Final[Mapping[str, Defence]] = {
+    AUDITED: DEFENCES[AUDITED],
+    "proven": Defence("mean", plan=PROVEN, replays=True),
+}
+"""What patient and late colluders are played against."""
 
 
 @dataclass

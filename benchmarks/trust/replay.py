@@ -14,7 +14,7 @@ resumes the job if that takes rounds back; if not, the job stays paused, and its
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -26,7 +26,7 @@ from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules import assignment, classes, secrets
+from gradmarket.market.rules import assignment, classes, identities, secrets
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
@@ -75,10 +75,11 @@ class Course:
 
 
 class Replayed(Run):
-    """`courses`: of every hostile run so far, by attack."""
+    """`courses` and `accuracies`: of every hostile run so far, by attack."""
 
     def __init__(self, trained: Trained, defence: Defence, setting: Setting) -> None:
         self.courses: dict[str, list[Course]] = {}
+        self.accuracies: dict[str, list[float]] = {}
         self._seed = 0
         self._plan = defence.plan or VOTES
         super().__init__(trained, defence, setting)
@@ -90,6 +91,7 @@ class Replayed(Run):
             self._seed = seed
             found.append(super().accuracy(attack))
             self.courses.setdefault(attack or "", []).append(self._course)
+        self.accuracies[attack or ""] = found
         return min(found)
 
     def _train(self, rounds: int, attack: str | None) -> None:
@@ -131,10 +133,19 @@ class Replayed(Run):
         while True:
             attempt = self._attempts[number, index] = self._attempts.get((number, index), -1) + 1
             secret = _secret(self._seed, number, index, attempt)
-            decided = self._decided(shared, attack, secret)
+            decided = self._decided(shared, self._restrain(attack), secret)
             if decided is not None:
+                decided = self._refer(shared, number, decided)
                 answer = self._answer(index, honest, None if decided.honest else attack)
                 return self._drawn(number, index, decided, answer, honest, secret)
+
+    def _refer(self, shared: Crew, number: int, decided: Decided) -> Decided:
+        """Where an audit settles what is open, those of the last rounds come before the acceptance."""
+        if not self._plan.referred or number < self.trained.workload.rounds - identities.LAST:
+            return decided
+        self._course.audits += 1
+        shared.caught |= frozenset() if decided.honest else decided.agreeing
+        return replace(decided, honest=True)
 
     def _clear(self, shared: Crew) -> list[Task]:
         """Audits what diverged; returns those that are right, whose places are empty again."""

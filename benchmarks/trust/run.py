@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.trust.attacks import ATTACKS, DELAY, QUIET, Scene
+from benchmarks.trust.attacks import ATTACKS, DELAY, LATE, LATE_ROUNDS, PATIENT, QUIET, Scene
 from benchmarks.trust.defences import TRUSTED, Crew, Defence, believed, voted
 from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors, Vector
@@ -48,12 +48,13 @@ class Run:
         bound = setting.norm_bound if defence.plan else setting.unbounded
         self._recipe = Recipe(trained.layout, FP32, *defence.rule(), bound, setting.workers)
         self.models = [build_model_state(trained.layout, trained.parameters, self._move)]
+        self._lied = -1
         self._train(setting.start, None)
         self._start = list(self.models)
 
     def accuracy(self, attack: str | None) -> float:
         """In points, after the workload's rounds; `attack` None: nobody is hostile."""
-        self.models = list(self._start)
+        self.models, self._lied = list(self._start), -1
         self._train(self.trained.workload.rounds, attack)
         return self.trained.accuracy(self.models[-1].tensors)
 
@@ -78,12 +79,20 @@ class Run:
         return apply_merged_answer(self.trained.layout, model, merged, self._move, self.trained.workload.lr, counters)
 
     def _accepted(self, shared: Crew, attack: str | None, task: int, honest: Sequence[Tensors]) -> MergedAnswer | None:
+        attack = self._restrain(attack)
         is_honest = attack is None or self._is_honest(shared, self.defence.plan, task, attack in QUIET)
         return None if is_honest is None else self._answer(task, honest, None if is_honest else attack)
+
+    def _restrain(self, attack: str | None) -> str | None:
+        """Returns None where the attack waits: for the next round, or for the last ones."""
+        number = len(self.models) - 1
+        early = number < self.trained.workload.rounds - LATE_ROUNDS
+        return None if (attack == PATIENT and self._lied == number) or (attack == LATE and early) else attack
 
     def _answer(self, task: int, honest: Sequence[Tensors], attack: str | None) -> MergedAnswer:
         tensors = honest[task]
         if attack is not None:
+            self._lied = len(self.models) - 1
             flat = flatten_tensors(self.trained.layout, tensors)
             flat[self.trained.layout.gradient] = ATTACKS[attack](self._scene(task, honest))
             tensors = unflatten_vector(self.trained.layout, flat)

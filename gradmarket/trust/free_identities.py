@@ -449,6 +449,20 @@ def count_rounds_until_paid(
     return list(paid.values())
 
 
+def count_rounds_behind_leavers(market: RingMarket, rules: Rules, networks: int) -> int:
+    """Returns the round, from 1, in which a newcomer has a seat behind `networks` that asked before it.
+
+    Each leaves its place, and rests from then on; enough proven ones are there.
+    """
+    left, extra, number, proven = 0, 0, 0, 2 * rules.replicas
+    while left <= networks:
+        before = number * market.tasks
+        share = identity_rules.count_newcomers_tasks(before, market.tasks, proven, rules.replicas)
+        again = identity_rules.count_places_again(left, extra, share, market.tasks)
+        left, extra, number = left + share + again, extra + again, number + 1
+    return number
+
+
 def _build_party(number: int, network: str) -> Party:
     wallet = Address(f"0x{number:040x}")
     return Party(wallet, str(number), wallet, network)

@@ -229,14 +229,16 @@ def standings_of(reader: RowReader, job: Job, workers: Collection[str]) -> dict[
 def _build_standing(job: Job, row: Any, stake: Any) -> AccountStanding:
     """`stake`: what the worker's open replicas may still earn at their rounds' prices."""
     added = int(stake or 0) * jobs.compute_reserve_per_gradient(job) // (job.price or 1)
-    return AccountStanding(Units(row.reserved), Units(row.earned), Units(added))
+    return AccountStanding(Units(row.reserved), Units(row.earned), Units(added), Units(row.waiting))
 
 
 def _accounts_of(reader: RowReader, job: Job, workers: Collection[str]) -> Sequence[Any]:
     return reader.session.execute(_ACCOUNTS_AMONG, {"job": job.id, "workers": workers}).all()
 
 
-_ACCOUNTS: Final = select(Account.worker, Account.reserved, Account.earned).where(Account.job_id == bindparam("job"))
+_ACCOUNTS: Final = select(Account.worker, Account.reserved, Account.earned, Account.waiting).where(
+    Account.job_id == bindparam("job")
+)
 _OPEN: Final = (
     select(func.sum(Round.price))
     .select_from(Replica)

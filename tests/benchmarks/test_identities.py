@@ -14,6 +14,7 @@ from gradmarket.trust.free_identities import (
     RingMarket,
     RingOutcome,
     Rules,
+    count_rounds_behind_leavers,
     count_rounds_until_paid,
     play,
     play_majority,
@@ -95,3 +96,10 @@ def test_a_lone_wrong_answer_bars_nobody() -> None:
 def test_newcomers_are_paid_in_the_first_round_while_there_are_places() -> None:
     assert max(count_rounds_until_paid(RingMarket(60, 40), Rules(), 5, 0, 1, 0)) == 1
     assert max(count_rounds_until_paid(MARKET, Rules(), 5, 0, 1, 0)) > 1
+
+
+@pytest.mark.parametrize(("networks", "tasks", "rounds"), [(4, 8, 3), (16, 8, 6), (64, 8, 18), (64, 16, 10)])
+def test_behind_networks_that_leave_their_places_a_newcomer_waits_for_a_few_at_a_time(
+    networks: int, tasks: int, rounds: int
+) -> None:
+    assert count_rounds_behind_leavers(RingMarket(60, tasks), Rules(), networks) == rounds

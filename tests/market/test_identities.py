@@ -134,6 +134,18 @@ class TestNewcomers:
             before += tasks
             assert given_ == before // identities.SHARE
 
+    def test_places_that_were_left_are_given_again_up_to_half_of_a_round(self) -> None:
+        assert [identities.count_places_again(left, 0, share=1, tasks=8) for left in (0, 1, 3, 4, 99)] == [
+            0,
+            1,
+            3,
+            3,
+            3,
+        ]
+        assert identities.count_places_again(9, extra=7, share=1, tasks=8) == 2
+        assert identities.count_places_again(9, extra=9, share=1, tasks=8) == 0, "who answers has the share alone"
+        assert identities.count_places_again(9, extra=0, share=4, tasks=8) == 0
+
     @pytest.mark.parametrize(("proven_ones", "most"), [(0, 40), (2, 40), (3, 20), (5, 20), (6, 5), (300, 5)])
     def test_they_have_more_while_few_are_proven(self, proven_ones: int, most: int) -> None:
         assert identities.count_newcomers_tasks(0, 40, proven_ones, 3) == most

@@ -134,6 +134,32 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
     check_books(market)
 
 
+@pytest.mark.parametrize("networks", leave_to_full([4, 16]))
+def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor: NewFloor, networks: int) -> None:
+    """All of them asked before it, each from a network of its own: several are tried in a round."""
+    market, auditor = open_job(new_floor, tasks_per_round=8, rounds=40, replication={"replicas": 2, "audit": 1e-9})
+    prove(market, *(market.worker() for _ in range(4)))
+    line = [join(market, f"network {number}") for number in range(networks)]
+    honest = join(market, "its own")
+    for leaver in line:
+        market.workers.remove(leaver)
+    for _ in range(600):
+        if honest.address in market.earned() or len(market.rounds()) > 10:
+            break
+        reserve(market)
+        for leaver in line:
+            if not market.replicas(leaver):
+                leaver.ask()
+        for worker in market.workers:
+            worker.turn()
+        market.lapse(2.0)
+        auditor.work()
+    assert honest.address in market.earned()
+    assert len(market.rounds()) <= 10
+    assert all(market.replicas(leaver) for leaver in line), "nobody is passed over"
+    check_books(market)
+
+
 def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(new_floor: NewFloor) -> None:
     market, _ = open_proven(new_floor, rounds=40)
     honest, leaver = join(market, "its own"), market.worker(payout=address_of(key_of("payout")))

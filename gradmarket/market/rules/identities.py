@@ -11,7 +11,8 @@
    its own (rules.newcomers.find_pausing_place), unless it has a deposit. While any such place counts, a proven one
    takes over the seat of who is later than the class (rules.stragglers.expected_s), and whoever answers first is paid.
    So a flood of fresh networks that leave their seats makes a round at most as long as that time and a further answer,
-   and a newcomer waits for those alone that were there before it.
+   and a newcomer waits for those alone that were there before it. Places that were left are given again beyond the
+   share, up to half of a round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (audits.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
@@ -112,6 +113,14 @@ def count_newcomers_tasks(before: int, tasks: int, proven: int, replicas: int) -
     """
     share = compute_share(proven, replicas)
     return (before + tasks) // share - before // share
+
+
+def count_places_again(left: int, extra: int, share: int, tasks: int) -> int:
+    """Returns how many of a round's `tasks` newcomers may have beyond their `share`, for places that were `left`.
+
+    `extra` of them were given again in other rounds. So newcomers answer no more tasks than their share is.
+    """
+    return max(0, min(left - extra, tasks // 2 - share))
 
 
 def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:

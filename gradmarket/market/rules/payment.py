@@ -39,28 +39,32 @@ def in_units(field: str, amount: Amount, unit: Amount, most: int = MAX_UNITS) ->
 
 @dataclass(frozen=True, slots=True)
 class AccountStanding:
-    """One worker's money in one job, in units. `in_flight` is what its open replicas may still earn."""
+    """One worker's money in one job, in units. `in_flight` is what its open replicas may still earn, and `waiting` the
+    part of what it earned that a test may still take from it."""
 
     reserved: Units
     earned: Units
     in_flight: Units
+    waiting: int = 0
 
     @property
     def uncommitted(self) -> Units:
         return Units(max(0, self.reserved - self.earned - self.in_flight))
 
 
-AHEAD_OF_EARNED: Final = 4
-"""Gradients reserved ahead for each one that was earned, until the number in the settings is reached."""
+AHEAD_OF_WAITING: Final = 4
+"""Most gradients reserved ahead for a worker whose pay waits for a test."""
 
 
 def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
     """Returns what to reserve so that `ahead` further gradients are covered; 0 while at least half of that is covered.
 
-    For a worker that has earned nothing one gradient is reserved, and few for one that has earned little: what an
-    identity can lock is proportional to what it delivered.
+    One gradient is reserved for a worker that has earned nothing, else as many as it earned: who leaves locks no more
+    than it delivered.
     """
-    gradients = max(1, min(ahead, AHEAD_OF_EARNED * standing.earned // price))
+    waiting = standing.waiting // price
+    delivered = standing.earned // price - waiting + min(AHEAD_OF_WAITING, waiting)
+    gradients = max(1, min(ahead, delivered))
     if standing.uncommitted >= price * max(1, gradients // 2):
         return Units(0)
     return Units(price * gradients - standing.uncommitted)

@@ -53,10 +53,15 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
 
 
 def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
-    """Returns the first of the queue, as many as get a seat in two rounds, and as many of those with a deposit."""
+    """Returns the first of the queue, as many as get a seat in two rounds, and as many of those with a deposit.
+
+    Places that were left are given again (rules.identities.count_places_again).
+    """
     share, spec = load_share(reader, job, mixable, now), jobs.load_spec(job)
     row = jobs.latest_round(reader, job.id)
-    most = 2 * max(1, spec.sizes.of(row.number if row else 0) // share)
+    tasks = spec.sizes.of(row.number if row else 0)
+    left = len(seats.list_watched_places(reader, job, now))
+    most = 2 * max(1, tasks // share) + min(left, tasks // 2)
     return list(dict.fromkeys([*queue[:most], *[one for one in queue if one.deposit][:most]]))
 
 

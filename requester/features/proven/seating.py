@@ -111,6 +111,10 @@ class SeatPool(CandidatePool):
     def _left(self) -> list[LeftPlace]:
         return seats.list_watched_places(self._reader, self._job, self._now)
 
+    @cached_property
+    def _recent(self) -> dict[int, int]:
+        return seats.count_recent_newcomers_tasks(self._reader, self._job, self._now)
+
     def _may_try(self, one: Newcomer) -> bool:
         return not one.is_unknown or newcomers.find_pausing_place(one.party, self._left) is None
 
@@ -161,10 +165,21 @@ class SeatPool(CandidatePool):
         return seats.count_separate(self._job, self._present, 2 * self._spec.replication.replicas)
 
     def _count_left(self, task: Task, proven: int) -> int:
-        """Returns how many further tasks of the round newcomers may have."""
-        sizes, votes = self._spec.sizes, self._spec.replication.replicas
-        share = identities.count_newcomers_tasks(sizes.before(task.round), sizes.of(task.round), proven, votes)
-        return share if proven < votes else share - self._count_alone(task.round)
+        """Returns how many further tasks of the round newcomers may have; places that were left are given again."""
+
+        def count_share(number: int) -> int:
+            sizes, votes = self._spec.sizes, self._spec.replication.replicas
+            return identities.count_newcomers_tasks(sizes.before(number), sizes.of(number), proven, votes)
+
+        share = count_share(task.round)
+        if proven < self._spec.replication.replicas:
+            return share
+        if self._left:
+            others = {number: alone for number, alone in self._recent.items() if number != task.round}
+            extra = sum(max(0, alone - count_share(number)) for number, alone in others.items())
+            tasks = self._spec.sizes.of(task.round)
+            share += identities.count_places_again(len(self._left), extra, share, tasks)
+        return share - self._count_alone(task.round)
 
     def _choose_crew(
         self, task: Task, planned: Plan, replicas: Sequence[Replica], opening: Opening
