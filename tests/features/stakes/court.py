@@ -64,11 +64,11 @@ class Court:
     def send(self, key: PrivateKey, call: calls.Call) -> None:
         require_receipt(execute_call(self.ledger.web3, with_money(self.ledger, key), call))
 
-    def audit_fails(self, tasks: int = 1) -> None:
-        """As audits.audit does, of so many tasks."""
+    def audit_fails(self, tasks: int = 1, first: int = 0) -> None:
+        """As audits.audit does, of so many tasks from this one on."""
         with self.chain_fixture.chain.begin() as work:
             job, now = work.get_one(Job, self.job), self.chain_fixture.clock()
-            rows = select(Task).where(Task.job_id == self.job).order_by(Task.id).limit(tasks)
+            rows = select(Task).where(Task.job_id == self.job).order_by(Task.id).offset(first).limit(tasks)
             for task in work.session.scalars(rows).all():
                 replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
                 replica.sealed, replica.root = Hash(b"\x01" * 32), WRONG

@@ -40,8 +40,8 @@ class VestCourt(Court):
         voucher, signature = self.chain_fixture.voucher(self.job, address_of(self.worker))
         self.send(self.judge, calls.redeem(self.market, voucher, signature))
 
-    def audit_fails(self, tasks: int = 1) -> None:
-        super().audit_fails(tasks)
+    def audit_fails(self, tasks: int = 1, first: int = 0) -> None:
+        super().audit_fails(tasks, first)
         self.chain_fixture.settle_down()
 
     def collects(self) -> int:
@@ -127,6 +127,20 @@ def test_validators_that_stay_silent_burn_the_bond_alone(court: VestCourt) -> No
     assert court.state == AccusationState.ACQUITTED
     assert court.burnt == BOND
     assert court.collects() == EARNED * PRICE
+
+
+def test_where_a_case_of_a_worker_failed_its_later_pay_costs_no_further_bond(court: VestCourt) -> None:
+    court.works()
+    court.audit_fails()
+    court.rule(guilty=False)
+    court.chain_fixture.earns(court.job, address_of(court.worker), EARNED)
+    court.redeems()
+    court.audit_fails(first=1)
+    with court.chain_fixture.chain.reading() as reader:
+        states = reader.session.scalars(select(Accusation.state).order_by(Accusation.state)).all()
+    assert states == [AccusationState.ACQUITTED, AccusationState.VOID]
+    assert len(court.sent("accuse")) == 1
+    assert stakes.to_burn(court.ledger) == BOND
 
 
 def test_nothing_is_accused_before_it_is_credited(court: VestCourt) -> None:
