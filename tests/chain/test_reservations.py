@@ -77,8 +77,8 @@ def test_an_idle_identity_locks_one_gradient_and_an_earner_as_many_as_it_earned(
 
 
 def test_nothing_is_added_while_half_is_there() -> None:
-    assert plan_reservations([need(1, 200, 100)], Units(10**6), Units(PRICE), AHEAD) == []
-    assert plan_reservations([need(1, 199, 100)], Units(10**6), Units(PRICE), AHEAD) != []
+    assert plan_reservations([need(1, 150, 100)], Units(10**6), Units(PRICE), AHEAD) == []
+    assert plan_reservations([need(1, 149, 100)], Units(10**6), Units(PRICE), AHEAD) != []
 
 
 def test_less_lies_ahead_as_the_escrow_runs_out() -> None:
