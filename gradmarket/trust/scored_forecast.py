@@ -1,4 +1,4 @@
-"""What audits by scores let through, by their own rule (market.rules.loss_change_test): no two answers are compared.
+"""What audits by scores let through, by their own rule (market.features.loss_change): no two answers are compared.
 
 Noise comes under a fresh identity as often as it likes and takes every place that operators may have which no whole
 test has cleared; SEVERAL cleared ones are there. Every answer of theirs is scored, and judged UNDER_WAY rounds later.
@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, Final
 
-from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.loss_change_test import (
+from gradmarket.market.features.loss_change import (
     BLIND,
     CLEARS,
     CONVICTS,
@@ -26,6 +25,7 @@ from gradmarket.market.rules.loss_change_test import (
     count_uncleared_places,
     is_waiting_pay_due,
 )
+from gradmarket.market.job import JobSpec
 from gradmarket.trust.played_rings import SEEDS, Interval
 
 HONEST_SHARES: Final = (0.95, 0.8, 0.6)
