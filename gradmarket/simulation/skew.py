@@ -176,7 +176,3 @@ def _build_partition(scenario: SkewScenario, index: int, slow: bool) -> tuple[np
     x[:, slice(0, half) if slow else slice(half, None)] *= 0.0
     truth = np.random.default_rng([scenario.seed, 10**6]).standard_normal(FEATURES)
     return x, x @ truth + 0.1 * chance.standard_normal(scenario.rows)
-
-
-def play_policies(scenario: SkewScenario) -> list[SkewOutcome]:
-    return [SkewPlay(scenario, policy).run() for policy in POLICIES]

@@ -20,7 +20,6 @@ class Body(Protocol):
 
 
 Carries = list[Any]
-Given = Sequence[Any]
 
 
 class ScanRun:

@@ -5,9 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import MarketError
@@ -128,11 +127,3 @@ def crowd_of(context: Context) -> WorkerBatchers:
         Batcher(partial(outbox.load_poll_answers, context)),
         Batcher(partial(upload_grant.find_grants, context)),
     )
-
-
-def get_worker_batchers(request: Request) -> WorkerBatchers:
-    batchers: WorkerBatchers = request.app.state.crowd
-    return batchers
-
-
-AllHere = Annotated[WorkerBatchers, Depends(get_worker_batchers)]

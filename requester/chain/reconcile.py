@@ -18,7 +18,7 @@ from gradmarket.market.terms import BatchState, Hash
 from requester.chain import escrow, mirror, outcomes
 from requester.chain.chain_context import ChainContext, TransactionState
 from requester.chain.chain_jobs import tell_once, with_money
-from requester.store.tables import Account, Batch, Earned, Job, Transaction
+from requester.store.tables import Batch, Earned, Job, Transaction
 from requester.store.work import RowReader, Work
 
 DONE = (TransactionState.MINED, TransactionState.REVERTED)
@@ -75,37 +75,6 @@ def correct_batches(chain: ChainContext, job_id: str) -> bool:
         chain.extend_log(chain, job_id)  # before a batch is adopted, the log admits what a restore lost of its head
     changed = [_batch_on_chain(chain, job_id, chain_job, number) for number in range(first, onchain)]
     return any([*changed, _put_back_from(chain, job_id, onchain)])
-
-
-def list_chain_differences(chain: ChainContext, job_id: str) -> list[str]:
-    """Returns what database and chain disagree about, in words; empty where they are equal."""
-    with chain.reading() as reader:
-        job = reader.get_one(Job, job_id)
-        accounts = reader.session.scalars(select(Account).where(Account.job_id == job_id)).all()
-        settled = [batch for batch in _list_job_batches(reader, job_id) if batch.state == BatchState.SETTLED]
-        roots = {batch.number: _compute_root(reader, batch, job.chain_job or 0) for batch in settled}
-        credited = _sum_credited_units(reader, job_id)
-    chain_job = job.chain_job or 0
-    now = chain.ledger.job(chain_job)
-    lines = [_describe_difference("batches", len(settled), now.batches)]
-    lines.append(_describe_difference("deposited less refunded", job.deposited - job.refunded, now.deposited))
-    for number, root in roots.items():
-        lines.append(
-            _describe_difference(
-                f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()
-            )
-        )
-    for row in accounts:
-        on_chain = chain.ledger.account(chain_job, row.worker)
-        lines.append(_describe_difference(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
-        lines.append(_describe_difference(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
-        lines.append(_describe_difference(f"reserved for {row.worker}", row.reserved, on_chain.reserved))
-        lines.append(_describe_difference(f"withdrawn by {row.worker}", row.withdrawn, on_chain.withdrawn))
-    return [line for line in lines if line]
-
-
-def _describe_difference(what: str, books_say: object, chain_says: object) -> str:
-    return "" if books_say == chain_says else f"{what}: books {books_say}, chain {chain_says}"
 
 
 def _first_open(chain: ChainContext, job_id: str) -> int:
@@ -208,15 +177,6 @@ def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
             if row is None or row.state not in (TransactionState.PREPARED, TransactionState.SENT):
                 batch.transaction_id = None
     return bool(forgotten)
-
-
-def _sum_credited_units(reader: RowReader, job_id: str) -> Counter[str]:
-    """Sums units by worker over batches that are stored as settled."""
-    settled = select(Batch.id).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
-    total: Counter[str] = Counter()
-    for row in reader.session.scalars(select(Earned).where(Earned.batch_id.in_(settled))):
-        total[row.worker] += row.units
-    return total
 
 
 def _list_job_batches(reader: RowReader, job_id: str) -> list[Batch]:

@@ -21,7 +21,6 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Outcome, Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, AuditState, BatchState, Digest, JobState, ReplicaState, TaskState, Units
-from requester.chain import reconcile
 from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.features import FEATURES
@@ -31,6 +30,7 @@ from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
 from requester.store.work import begin_work, open_reader
 from requester.wiring import extend_log
+from tests.chain.chain_differences import list_chain_differences
 from tests.databases import NewDatabase, new_sqlite
 from tests.kit.clock import Clock
 from tests.offers import ALONE, offer
@@ -316,7 +316,7 @@ def check(chain_fixture: ChainFixture, job_id: str, worker: Address, gradients: 
     chain_fixture.settle_down()
     wait_until_mined(chain_fixture.ledger)
     chain_fixture.settle_down()
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
     chain_job = chain_fixture.job(job_id).chain_job or 0
     assert chain_fixture.ledger.account(chain_job, worker).settled == gradients * PRICE
     batches = chain_fixture.all(Batch, Batch.job_id == job_id)

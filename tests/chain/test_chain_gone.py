@@ -13,10 +13,10 @@ from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.processes import has_process_ended
 from gradmarket.market.terms import ReplicaState
-from requester.chain import reconcile
 from requester.chain.chain_worker import ChainWorker
 from requester.features.explanations import job_waits
 from requester.store.tables import Job, Task
+from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import PRICE, ChainFixture
 from tests.onchain import DEPLOYER, NewKey
 
@@ -77,7 +77,7 @@ def test_our_own_chain_is_started_again_and_the_money_goes_on(
     assert why(chain_fixture, job_id) == ""
     chain = chain_fixture.ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
     assert chain.settled == PRICE
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_a_service_that_was_asked_to_end_does_not_start_its_chain_again(

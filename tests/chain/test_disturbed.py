@@ -22,8 +22,8 @@ from contracts.local import LocalChain
 from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
 from gradmarket.market.terms import Address
-from requester.chain import reconcile
 from requester.store.tables import Transaction
+from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.onchain import DEPLOYER, NewKey
 
@@ -46,7 +46,7 @@ def settled_once(chain_fixture: ChainFixture, job_id: str, worker: Address, grad
     for _ in range(2):
         require_receipt(claims.redeem(chain_fixture.ledger, DEPLOYER, *chain_fixture.voucher(job_id, worker)))
     chain_fixture.settle_down()
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
     assert chain_fixture.ledger.balance(worker) == gradients * PRICE
 
 

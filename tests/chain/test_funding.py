@@ -12,12 +12,13 @@ from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
 from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.market.wire.poll import hash_of
-from requester.chain import escrow, funding, reconcile
+from requester.chain import escrow, funding
 from requester.chain.chain_context import TransactionKind
 from requester.chain.chain_worker import ChainWorker
 from requester.features import FEATURES
 from requester.features.spending.limits import Spending
 from requester.store.tables import Job, JobEvent, Transaction
+from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
 from tests.onchain import ETHER, NewKey
@@ -176,7 +177,7 @@ def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: C
     job = chain_fixture.job(job_id)
     assert (job.deposited, job.refunded) == (BUDGET, BUDGET - PRICE)
     assert chain_fixture.ledger.balance(worker) == PRICE
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(

@@ -10,9 +10,9 @@ from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.rpc import call_json_rpc
 from gradmarket.market.terms import Amount, BatchState, JobState
-from requester.chain import reconcile
 from requester.chain.chain_context import TransactionState
 from requester.store.tables import Batch, Earned, JobEvent, Transaction
+from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.onchain import DEPLOYER, NewKey
 
@@ -201,12 +201,12 @@ def test_a_database_restored_from_before_the_opening_does_not_deposit_twice(chai
 def test_differences_are_told(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
     chain_fixture.set_job(job_id, deposited=1)
     with chain_fixture.chain.begin() as work:
         work.get_one(Earned, chain_fixture.all(Earned)[0].id).units += 1
         work.get_one(Batch, 1).state = BatchState.SETTLED
-    found = " ".join(reconcile.list_chain_differences(chain_fixture.chain, job_id))
+    found = " ".join(list_chain_differences(chain_fixture.chain, job_id))
     for word in ("deposited", "root of batch 0", f"settled for {worker}"):
         assert word in found
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from contracts.ledger import Ledger
-from requester.chain import leader_lease, reconcile
+from requester.chain import leader_lease
 from requester.chain.chain_worker import ChainWorker
 from requester.store.tables import Batch, Transaction
+from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.databases import Postgres
 from tests.onchain import NewKey
@@ -52,7 +53,7 @@ def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -
     check(chain_fixture, job_id, worker, 7)
     assert len(chain_fixture.all(Batch)) == len(chain_fixture.all(Transaction, Transaction.kind == "settle"))
     assert {row.state for row in chain_fixture.all(Transaction)} == {"mined"}
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_who_has_not_the_duty_touches_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:

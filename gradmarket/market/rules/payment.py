@@ -6,7 +6,7 @@ pays it once.
 What one more worker of a job would earn an hour is estimated from its newest rounds as they were measured.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -68,11 +68,6 @@ def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
     if standing.uncommitted >= price * max(1, gradients // 2):
         return Units(0)
     return Units(price * gradients - standing.uncommitted)
-
-
-def compute_cumulative_pay(earned: Iterable[Units]) -> Units:
-    """Returns the amount of a voucher: the sum of all that was ever earned in the job."""
-    return Units(sum(earned))
 
 
 def compute_unpaid_units(earned: Units, vouchered: Units) -> Units:

@@ -17,10 +17,11 @@ from contracts.transaction_types import Receipt
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, JobState, Units
-from requester.chain import funding, reconcile
+from requester.chain import funding
 from requester.chain.chain_worker import ChainWorker
 from requester.features.owner_key import KeyElsewhere
 from requester.store.tables import Transaction
+from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture
 from tests.onchain import DEPLOYER, ETHER, NewKey
 
@@ -115,7 +116,7 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(
     assert signs(chain_fixture, owner, job_id) == ["withdrawFree"]
     chain_fixture.settle_down()
     assert (chain_fixture.ledger.free(chain_job), signs(chain_fixture, owner, job_id)) == (0, [])
-    assert reconcile.list_chain_differences(chain_fixture.chain, job_id) == []
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
 def test_what_waits_for_its_owner_does_not_keep_the_office_awake(
