@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 FIRST_SWEEP = 4096
-FEW = 16
-"""Refusals of one address that wait at a time, beyond which each waits longer."""
-LONGEST = 5.0
-"""Times the delay of a single refusal; clients give up after some 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +48,6 @@ class Buckets:
         full_after = self._rate.burst / self._rate.per_s
         self._buckets = {name: entry for name, entry in self._buckets.items() if now - entry[1] < full_after}
         self._sweep_at = max(FIRST_SWEEP, 2 * len(self._buckets))
-
-
-def refusal_delay(base_s: float, waiting: int) -> float:
-    """Returns the seconds that a refusal is delayed while `waiting` of its address wait, itself included.
-
-    256 connections that come again at once make 26 requests a second instead of 128.
-    """
-    return base_s * min(LONGEST, max(1.0, waiting / FEW))
 
 
 def retry_after(seconds: float) -> dict[str, str]:

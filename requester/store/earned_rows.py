@@ -1,9 +1,9 @@
 """EARNED: one row for every replica that earned, written in one transaction with the account's sum."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, select
 
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Earned, Replica, Task
@@ -84,29 +84,6 @@ def list_waiting_operators(reader: RowReader, job_id: str) -> set[str]:
     """Returns the operators whose pay waits in the job."""
     theirs = select(Replica.operator).join(Earned, Earned.replica_id == Replica.id)
     return set(reader.session.scalars(theirs.where(Earned.job_id == job_id, *WAITING).distinct()))
-
-
-def count_waiting(reader: RowReader, job_id: str) -> tuple[int, int]:
-    """Returns how many gradients' pay waits in the job, and of how many workers."""
-    counts = select(func.count(), func.count(Earned.worker.distinct())).where(Earned.job_id == job_id, *WAITING)
-    gradients, workers = reader.session.execute(counts).one()
-    return gradients, workers
-
-
-def by_worth(work: Work, tasks: Sequence[str]) -> bool:
-    """Whether one of the tasks' answers was paid by worth already."""
-    return work.session.scalar(select(Earned.id).where(Earned.task_id.in_(tasks), Earned.by_worth).limit(1)) is not None
-
-
-def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
-    """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
-    of_replicas = Earned.replica_id.in_([replica.id for replica in replicas])
-    # what waits is dropped with the rest of its operator's
-    theirs = (Earned.task_id == task.id, of_replicas, Earned.waits.is_(False))
-    unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
-    work.session.execute(unsettled.execution_options(synchronize_session=False))
-    total: Any = work.session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))
-    return int(total)
 
 
 def load_or_create_account(work: Work, job_id: str, worker: str) -> Account:

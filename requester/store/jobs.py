@@ -128,22 +128,8 @@ def spec_of(reader: RowReader, task: Task) -> JobSpec:
 
 
 _OF_JOB: Final = Round.job_id == bindparam("job")
-_UNDER_WAY: Final = (_OF_JOB, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
-
-
-def has_open_round(reader: RowReader, job_id: str) -> bool:
-    return bool(reader.session.scalar(_ANY_UNDER_WAY, {"job": job_id}))
-
-
-_ANY_UNDER_WAY: Final = select(exists().where(*_UNDER_WAY))
-
-
-def first_under_way(reader: RowReader, job_id: str) -> Round | None:
-    """Returns the oldest round that is open or being merged: rounds are merged in order."""
-    return reader.session.scalar(_FIRST_UNDER_WAY, {"job": job_id})
-
-
-_FIRST_UNDER_WAY: Final = select(Round).where(*_UNDER_WAY).order_by(Round.number).limit(1)
+ROUNDS_UNDER_WAY: Final = (_OF_JOB, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
+"""Conditions on a round of the job that is bound as `job`: it is open or being merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,23 +229,6 @@ def ended_uncollected(reader: RowReader) -> Sequence[Job]:
 _ENDED_UNCOLLECTED: Final = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
 
 
-def list_known_ids(reader: RowReader, named: Sequence[str]) -> list[str]:
-    """Returns those of the ids that are a job's, in their order."""
-    known = set(reader.session.scalars(select(Job.id).where(Job.id.in_(named)))) if named else set()
-    return [job_id for job_id in named if job_id in known]
-
-
-def count_continuing_drafts(reader: RowReader, token: str) -> int:
-    return reader.session.scalar(_CONTINUING_DRAFTS, {"token": token}) or 0
-
-
-_CONTINUING_DRAFTS: Final = (
-    select(func.count())
-    .select_from(Job)
-    .where(Job.state == JobState.DRAFT, Job.token == bindparam("token"), Job.continues.is_not(None))
-)
-
-
 def latest_closed(reader: RowReader, job_id: str) -> Round | None:
     return reader.session.scalar(_LATEST_CLOSED, {"job": job_id})
 
@@ -267,7 +236,9 @@ def latest_closed(reader: RowReader, job_id: str) -> Round | None:
 _CLOSED: Final = (_OF_JOB, Round.state == RoundState.CLOSED)
 _LATEST_CLOSED: Final = select(Round).where(*_CLOSED).order_by(Round.number.desc()).limit(1)
 _NEWEST_NUMBER: Final = select(func.max(Round.number)).where(*_CLOSED).scalar_subquery()
-_NOW: Final = select(Round).where(_OF_JOB, or_(*_UNDER_WAY[1:], Round.number == _NEWEST_NUMBER)).order_by(Round.number)
+_NOW: Final = (
+    select(Round).where(_OF_JOB, or_(*ROUNDS_UNDER_WAY[1:], Round.number == _NEWEST_NUMBER)).order_by(Round.number)
+)
 
 
 def newest_closed(reader: RowReader, job_ids: Iterable[str]) -> dict[str, Round]:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.job_fields import STALEST
 from gradmarket.market.rules import stragglers
-from gradmarket.market.terms import Digest, RoundState, TaskState
+from gradmarket.market.terms import RoundState, TaskState
 from requester.store import jobs
 from requester.store.tables import Job, Round, Task
 from requester.store.work import RowReader
@@ -78,12 +78,6 @@ def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> S
     """Returns the closed rounds after `after` and before `before`, in order."""
     between = (Round.number > after, Round.number < before, Round.state == RoundState.CLOSED)
     return reader.session.scalars(select(Round).where(Round.job_id == job_id, *between).order_by(Round.number)).all()
-
-
-def started_from(reader: RowReader, job_id: str, number: int) -> Sequence[Digest]:
-    """Returns the parameters that the rounds before this one started from, the latest first."""
-    earlier = select(Round.parameters).where(Round.job_id == job_id, Round.number < number)
-    return reader.session.scalars(earlier.order_by(Round.number.desc())).all()
 
 
 def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:

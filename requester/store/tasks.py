@@ -1,12 +1,11 @@
 """Queries about tasks and their replicas."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select, update
 
 from gradmarket.market.job_fields import STALEST
-from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
@@ -23,26 +22,6 @@ def replicas_of(reader: RowReader, tasks: Sequence[Task]) -> dict[str, list[Repl
     return by_task
 
 
-def any_in_flight(reader: RowReader, workers: Collection[str]) -> bool:
-    """Returns whether one of these workers holds a replica, of any job, that is not over."""
-    return reader.session.scalar(_ANY_IN_FLIGHT, {"workers": workers}) is not None
-
-
-def load_last_answer(reader: RowReader, task: Task) -> float:
-    """Returns when a worker last took or answered one of the task's attempts, or when the first attempt was made."""
-    attempts = {"job": task.job_id, "round": task.round, "index": task.index}
-    made, taken = reader.session.execute(_LAST_ANSWER, attempts).one()
-    return float(max(made, taken or 0.0))
-
-
-_LAST_ANSWER: Final = (
-    select(func.min(Task.created_at), func.max(func.coalesce(Replica.committed_at, Replica.leased_at)))
-    .outerjoin(Replica, Replica.task_id == Task.id)
-    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), Task.index == bindparam("index"))
-)
-_ANY_IN_FLIGHT: Final = (
-    select(Replica.id).where(is_in_bound_list(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
-)
 _OF_TASKS: Final = select(Replica).where(is_in_bound_list(Replica.task_id, "tasks")).execution_options(autoflush=False)
 
 
@@ -50,22 +29,6 @@ def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
     """Locks and returns up to `most` open tasks. Later waves come first: workers that committed to them are waiting."""
     rows = work.session.scalars(_OPEN_ONES, {"job": job_id, "most": most}).all()
     return sorted((task for task in rows if task.state == TaskState.OPEN), key=lambda task: -task.wave)[:most]
-
-
-def list_open(reader: RowReader, job_id: str, most: int) -> Sequence[Task]:
-    """Returns up to `most` open tasks, the latest waves first."""
-    found = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
-    return reader.session.scalars(found.order_by(Task.wave.desc(), Task.round, Task.index).limit(most)).all()
-
-
-def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
-    """Returns whether a task of the job is open that was made before."""
-    return bool(reader.session.scalar(_WAITING, {"job": job_id, "since": since}))
-
-
-_WAITING: Final = select(
-    exists().where(Task.job_id == bindparam("job"), Task.state == TaskState.OPEN, Task.created_at <= bindparam("since"))
-)
 
 
 def _select_open_tasks(where: ColumnElement[bool], *order: Any) -> Select[str]:
@@ -145,18 +108,3 @@ def offer_declined_again(work: Work, now: float) -> None:
     for task in held_tasks(work, waiting):
         task.patience_until = now
     work.notify("expire")
-
-
-def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[str]]:
-    """Returns by task the operators whose answer is its payload."""
-    by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
-    for task_id, operator in reader.session.execute(_PAID, {"tasks": list(by_task)}):
-        by_task[task_id].add(operator)
-    return by_task
-
-
-_PAID: Final = (
-    select(Replica.task_id, Replica.operator)
-    .join(Task, Task.id == Replica.task_id)
-    .where(is_in_bound_list(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
-)

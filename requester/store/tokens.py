@@ -4,13 +4,13 @@ What each submit token uploads is counted, and may in all have so many bytes.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Final
 
-from sqlalchemy import CursorResult, Select, delete, select
+from sqlalchemy import Select, select
 
-from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Role
-from requester.store import identities, leader_leases
+from requester.store import identities
 from requester.store.tables import ApiToken, UploadSum
 from requester.store.work import Work
 
@@ -29,29 +29,6 @@ def operator_of(subject: str) -> str:
 
 def select_tokens() -> Select[ApiToken]:
     return select(ApiToken).where(ApiToken.role.in_(Role))
-
-
-def create_token(work: Work, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
-    """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
-    work.one_at_a_time(f"token {name}")
-    work.session.execute(delete(ApiToken).where(ApiToken.until < now))
-    if name in (OWN, AUDITOR) or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
-        raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
-    secret = identities.issue_token(work, role, name, until, now)
-    return secret, work.get_one(ApiToken, identities.hash_of(secret))
-
-
-def revoke_token(work: Work, name: str, now: float) -> bool:
-    """Ends the token with this transaction; returns whether there was one.
-
-    Raises Conflict for the service's own, and for its auditor's while a service runs one.
-    """
-    if name == OWN:
-        raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
-    if name == AUDITOR and leader_leases.is_held(work, leader_leases.AUDITOR, now):
-        raise Conflict("this is the token of the service's own auditor: start the service with --auditor none first")
-    named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
-    return cast(CursorResult[Any], work.session.execute(named)).rowcount > 0
 
 
 def keep_own(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name: str = OWN) -> None:

@@ -163,17 +163,11 @@ def list_deciding_workers(
     return reader.session.execute(statement, asked_of(job, now, classes) | {"most": most}).all()
 
 
-def has_drawable_worker(reader: RowReader, job: Job, now: float, classes: Collection[str]) -> bool:
-    """Returns whether a worker of these classes has room or holds a place of the job, known or not."""
-    return reader.session.execute(_DRAWABLE, asked_of(job, now, classes)).first() is not None
-
-
 _FEW: Final = bindparam("most", type_=Integer)
 HERE: Final = or_(Worker.asking_until > NOW, Worker.seen_at > NOW - HERE_S)
-_HAS_ROOM_OR_PLACE: Final = or_(and_(HERE, Worker.capacity > 0), BUSY)
+HAS_ROOM_OR_PLACE: Final = or_(and_(HERE, Worker.capacity > 0), BUSY)
 _KNOWN: Final = PRESENT.where(KNOWN).limit(_FEW)
-_DECIDING: Final = PRESENT.where(or_(KNOWN, _HAS_ROOM_OR_PLACE)).limit(_FEW)
-_DRAWABLE: Final = PRESENT.where(_HAS_ROOM_OR_PLACE).limit(1)
+_DECIDING: Final = PRESENT.where(or_(KNOWN, HAS_ROOM_OR_PLACE)).limit(_FEW)
 
 
 def get_class(worker: Worker, job: Job) -> str:

@@ -14,7 +14,6 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from requester.features.continuing import continued_jobs
 from requester.features.pages.runs_page import RunsQuery
-from requester.store import jobs
 from requester.store.tables import Job
 from tests.api.api_service import Service
 
@@ -133,7 +132,7 @@ def test_a_token_has_few_drafts_that_wait_for_other_jobs(
 ) -> None:
     first = posted(rounds=3)["id"]
     with service.context.reading() as reader:  # others' tests may have left some
-        most = 2 + jobs.count_continuing_drafts(reader, reader.get_one(Job, first).token)
+        most = 2 + continued_jobs.count_continuing_drafts(reader, reader.get_one(Job, first).token)
     monkeypatch.setattr(continued_jobs, "MOST_WAITING", most)
 
     def extend() -> httpx.Response:

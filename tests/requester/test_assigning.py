@@ -10,9 +10,10 @@ from sqlalchemy import delete
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
+from requester.features.explanations import job_waits
 from requester.moves.candidates import is_asking
 from requester.stages import assign
-from requester.store import earned_rows, newcomers, tasks, workers
+from requester.store import earned_rows, newcomers, workers
 from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import Work
@@ -471,7 +472,7 @@ def test_a_worker_is_at_work_while_it_holds_a_lease(new_floor) -> None:  # type:
 
     def is_at_work() -> bool:
         with market.context.reading() as reader:
-            return tasks.any_in_flight(reader, everybody)
+            return job_waits.any_in_flight(reader, everybody)
 
     assert not is_at_work()
     market.gather()

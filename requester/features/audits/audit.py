@@ -8,6 +8,9 @@ rejected with the right answer are paid.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import func, select, update
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes, operators, overlap
@@ -27,7 +30,7 @@ from requester.store import ballots, earned_rows, in_hand, jobs
 from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
-from requester.store.tables import Job, Replica, Round, Task
+from requester.store.tables import Earned, Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
 
@@ -174,7 +177,7 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     keys = sorted(operators.list_answerable_keys(map(build_party, wrong)))
     others = audit_rows.lock_spared_tasks(work, keys)  # tasks are locked before accounts and records
     reputations.record_failed_audit(work, keys, audit.determinism_class, now)
-    lost = earned_rows.revoke_earnings(work, task, wrong)
+    lost = revoke_earnings(work, task, wrong)
     for kind in audit_kinds_of(work):
         kind.accuse_workers(work, job, task, audit, wrong, now)
     right = _list_vindicated(work, hand, audit)
@@ -234,3 +237,14 @@ def _apply_consequences(context: Context, work: Work, hand: TaskInHand, row: Rou
     elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {row.number}")
         record_event(work, job.id, "paused", now, reason=job.reason)
+
+
+def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
+    """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
+    of_replicas = Earned.replica_id.in_([replica.id for replica in replicas])
+    # what waits is dropped with the rest of its operator's
+    theirs = (Earned.task_id == task.id, of_replicas, Earned.waits.is_(False))
+    unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
+    work.session.execute(unsettled.execution_options(synchronize_session=False))
+    total: Any = work.session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))
+    return int(total)

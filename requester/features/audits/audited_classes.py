@@ -1,6 +1,6 @@
 """The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from typing import Any, Final
 
@@ -9,13 +9,14 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Mixable
-from gradmarket.market.terms import REPRODUCIBLE, AuditState
+from gradmarket.market.terms import REPRODUCIBLE, AuditState, TaskState
 from requester.features.audits.audit_tables import Audit, AuditedClass
-from requester.store import jobs, tasks, workers
+from requester.store import jobs, workers
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.review import ClassLimits
-from requester.store.tables import Job, Replica, Worker
+from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.work import RowReader, Work
+from requester.store.workers import HAS_ROOM_OR_PLACE, PRESENT, asked_of
 
 
 def record_asking_auditor(work: Work, determinism_class: str, now: float) -> None:
@@ -100,12 +101,12 @@ def _may_vote_plainly(
     """
     if any(workers.get_class(worker, job) in servable for worker in asking):
         return False
-    if servable and workers.has_drawable_worker(reader, job, now, servable):
+    if servable and has_drawable_worker(reader, job, now, servable):
         return False
     if job.determinism_class is not None and job.determinism_class not in servable:
         return True
     since = now - compute_wait_for_audited(reader, job, servable)
-    waited = tasks.has_waiting_task(reader, job.id, since)
+    waited = has_waiting_task(reader, job.id, since)
     return waited and not (servable and has_answered_since(reader, job, servable, since))
 
 
@@ -221,3 +222,21 @@ _HEARD: Final = select(AuditedClass.determinism_class).where(AuditedClass.asked_
 
 def _has_lapsed_audit(reader: RowReader, job: Job) -> bool:
     return bool(reader.session.scalar(_HAS_AUDIT_IN, {"job": job.id, "state": AuditState.LAPSED}))
+
+
+def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
+    """Returns whether a task of the job is open that was made before."""
+    return bool(reader.session.scalar(_WAITING, {"job": job_id, "since": since}))
+
+
+_WAITING: Final = select(
+    exists().where(Task.job_id == bindparam("job"), Task.state == TaskState.OPEN, Task.created_at <= bindparam("since"))
+)
+
+
+def has_drawable_worker(reader: RowReader, job: Job, now: float, classes: Collection[str]) -> bool:
+    """Returns whether a worker of these classes has room or holds a place of the job, known or not."""
+    return reader.session.execute(_DRAWABLE, asked_of(job, now, classes)).first() is not None
+
+
+_DRAWABLE: Final = PRESENT.where(HAS_ROOM_OR_PLACE).limit(1)

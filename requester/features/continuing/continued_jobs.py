@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from sqlalchemy import bindparam, func, select
+
 from gradmarket.market.admissible import CONTINUES, fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.arrays import Arrays
@@ -65,7 +67,7 @@ def explain_draft(reader: RowReader, spec: JobSpec, token: str) -> str:
     """Returns the reason of a job that is a draft. Raises JobRefused where too many of the token's wait already."""
     if spec.continue_from is None:
         return "being published"
-    if jobs.count_continuing_drafts(reader, token) >= MOST_WAITING:
+    if count_continuing_drafts(reader, token) >= MOST_WAITING:
         waiting = f"{MOST_WAITING} jobs of this token wait for the end of others"
         raise JobRefused(CONTINUES, f"{waiting}: cancel one, or post this one once one of them is published")
     earlier = _load_earlier(reader, spec.continue_from)
@@ -140,3 +142,14 @@ def check_state_fits(reader: RowReader, blobs: Blobs, start: Continued, layout: 
 
 def _list_shapes(arrays: Arrays) -> set[tuple[str, tuple[int, ...], str]]:
     return {(name, array.shape, array.dtype.str) for name, array in arrays.items()}
+
+
+def count_continuing_drafts(reader: RowReader, token: str) -> int:
+    return reader.session.scalar(_CONTINUING_DRAFTS, {"token": token}) or 0
+
+
+_CONTINUING_DRAFTS: Final = (
+    select(func.count())
+    .select_from(Job)
+    .where(Job.state == JobState.DRAFT, Job.token == bindparam("token"), Job.continues.is_not(None))
+)

@@ -6,20 +6,22 @@ The rule is market.features.drift. An alarm is logged and convicts nobody: the r
 from collections.abc import Sequence
 from typing import Final
 
+from sqlalchemy import select
+
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.features import drift
 from gradmarket.market.features.drift import Contribution
 from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.rules import overlap
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, ReplicaState
 from requester.context import Context
 from requester.feature import MergeWatch
 from requester.features.drift import lean_rows
 from requester.moves.replay import MergeInputs
 from requester.store import jobs
+from requester.store.among import is_in_bound_list
 from requester.store.event_log import record_event
-from requester.store.tables import Job, Round, Task
-from requester.store.tasks import paid_operators
+from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
 
 TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
@@ -84,3 +86,18 @@ def record_leans(work: Work, job: Job, row: Round, answers: Sequence[Contributio
             "rounds": lean.rounds,
         }
         record_event(work, job.id, "leaning", now, round=row.number, operator=operator, **measured)
+
+
+def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """Returns by task the operators whose answer is its payload."""
+    by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
+    for task_id, operator in reader.session.execute(_PAID, {"tasks": list(by_task)}):
+        by_task[task_id].add(operator)
+    return by_task
+
+
+_PAID: Final = (
+    select(Replica.task_id, Replica.operator)
+    .join(Task, Task.id == Replica.task_id)
+    .where(is_in_bound_list(Replica.task_id, "tasks"), Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
+)

@@ -7,19 +7,21 @@ that are behind query for themselves; the pages of one address are read one afte
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import HTTPException
+from sqlalchemy import Row, bindparam, func, select
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from requester.api.token_buckets import retry_after
 from requester.api.views.formats import format_time
 from requester.context import Context
-from requester.store import event_log
+from requester.store.tables import Job, JobEvent
+from requester.store.work import RowReader
 
 AT_ONCE: Final = 200
 """Events of one query."""
@@ -137,15 +139,41 @@ class EventTails:
 
     def _load_newest_position(self, job_id: str) -> tuple[int, bool]:
         with self._context.reading() as reader:
-            return event_log.find_newest_event_number(reader, job_id), event_log.has_ended(reader, job_id)
+            return find_newest_event_number(reader, job_id), has_ended(reader, job_id)
 
     def _load_events(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
         with self._context.reading() as reader:
-            batch = [_build_tail_item(*row) for row in event_log.load_events_after(reader, job_id, last, AT_ONCE)]
-            over = event_log.has_ended(reader, job_id) and len(batch) < AT_ONCE
+            batch = [_build_tail_item(*row) for row in load_events_after(reader, job_id, last, AT_ONCE)]
+            over = has_ended(reader, job_id) and len(batch) < AT_ONCE
         return batch, over
 
 
 def _build_tail_item(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:
     data = json.dumps({**body, "at": format_time(at)})
     return TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
+
+
+def find_newest_event_number(reader: RowReader, job_id: str) -> int:
+    """Returns the number of the job's newest event; 0 before the first."""
+    return reader.session.scalar(_NEWEST, {"job": job_id}) or 0
+
+
+def load_events_after(
+    reader: RowReader, job_id: str, last: int, most: int
+) -> Sequence[Row[int, str, dict[str, Any], float]]:
+    """Returns at most so many events after the number `last`, in order: number, kind, body and time."""
+    return reader.session.execute(_AFTER, {"job": job_id, "last": last, "most": most}).all()
+
+
+def has_ended(reader: RowReader, job_id: str) -> bool:
+    return reader.session.scalar(_ENDED, {"job": job_id}) is not None
+
+
+_NEWEST: Final = select(func.max(JobEvent.id)).where(JobEvent.job_id == bindparam("job"))
+_ENDED: Final = select(Job.ended_at).where(Job.id == bindparam("job"))
+_AFTER: Final = (
+    select(JobEvent.id, JobEvent.kind, JobEvent.body, JobEvent.at)
+    .where(JobEvent.job_id == bindparam("job"), JobEvent.id > bindparam("last"))
+    .order_by(JobEvent.id)
+    .limit(bindparam("most"))
+)

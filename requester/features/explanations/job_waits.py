@@ -1,27 +1,31 @@
 """Why a job makes no progress, and who decides about its answers: texts that name the remedy."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, exists, func, select
 
 from contracts.gas_price import WAITS
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, classes, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from requester.feature import features_of
 from requester.features.audits import audited_classes
 from requester.features.proven import seats
-from requester.store import ballots, earned_rows, jobs, tasks, workers
+from requester.store import ballots, jobs, tasks, workers
+from requester.store.among import is_in_bound_list
 from requester.store.answer_kind import answer_kind_of
+from requester.store.earned_rows import WAITING
+from requester.store.jobs import ROUNDS_UNDER_WAY
 from requester.store.progress import CHAIN, LOOKED_AT, admit_returners, candidates_of, opening_for
 from requester.store.review import review_of
-from requester.store.tables import Account, Job, Task, Trouble, Worker
+from requester.store.tables import Account, Earned, Job, Replica, Task, Trouble, Worker
 from requester.store.work import RowReader
 
 UNCHECKED: Final = "no auditor could check an answer of the workers here: run one of class {} (gradmarket auditor run)"
@@ -70,7 +74,7 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return trouble
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        waits = "" if jobs.has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
+        waits = "" if has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
         told = (feature.describe_wait(reader, job) for feature in features_of(reader))
         return job.reason or next(filter(None, told), waits)
     mixable = ballots.list_mixable_classes(reader, job, now)
@@ -86,8 +90,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     if None in reasons:
         return job.reason
     if Reason.AT_CAPACITY in reasons:
-        at_work = tasks.any_in_flight(reader, [worker.address for worker in alive])
-        idle = now - tasks.load_last_answer(reader, open_task) > IDLE_S and not at_work
+        at_work = any_in_flight(reader, [worker.address for worker in alive])
+        idle = now - load_last_answer(reader, open_task) > IDLE_S and not at_work
         asking = [
             Idle.ASKS_NOTHING if reason is Reason.AT_CAPACITY else text
             for reason, text in zip(reasons, texts, strict=True)
@@ -164,7 +168,7 @@ def describe_checks(reader: RowReader, job: Job, now: float) -> str:
     """Returns who decides about the job's answers just now, where that depends on an auditor, and whose pay waits."""
     spec = jobs.load_spec(job)
     if spec.verifier.scored:
-        gradients, owed = earned_rows.count_waiting(reader, job.id)
+        gradients, owed = count_waiting(reader, job.id)
         waiting = WAITING_PAY.format(gradients, f"{owed} worker{'s' * (owed > 1)}") if gradients else ""
         return " ".join(filter(None, (_describe_judge(reader, job, now), waiting)))
     return _describe_judge(reader, job, now)
@@ -234,3 +238,41 @@ def _commonest_class(candidates: Sequence[Candidate]) -> str:
 def _describe_commonest_reason(reasons: list[str]) -> str:
     reason = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
+
+
+def any_in_flight(reader: RowReader, workers: Collection[str]) -> bool:
+    """Returns whether one of these workers holds a replica, of any job, that is not over."""
+    return reader.session.scalar(_ANY_IN_FLIGHT, {"workers": workers}) is not None
+
+
+_ANY_IN_FLIGHT: Final = (
+    select(Replica.id).where(is_in_bound_list(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
+)
+
+
+def load_last_answer(reader: RowReader, task: Task) -> float:
+    """Returns when a worker last took or answered one of the task's attempts, or when the first attempt was made."""
+    attempts = {"job": task.job_id, "round": task.round, "index": task.index}
+    made, taken = reader.session.execute(_LAST_ANSWER, attempts).one()
+    return float(max(made, taken or 0.0))
+
+
+_LAST_ANSWER: Final = (
+    select(func.min(Task.created_at), func.max(func.coalesce(Replica.committed_at, Replica.leased_at)))
+    .outerjoin(Replica, Replica.task_id == Task.id)
+    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), Task.index == bindparam("index"))
+)
+
+
+def has_open_round(reader: RowReader, job_id: str) -> bool:
+    return bool(reader.session.scalar(_ANY_UNDER_WAY, {"job": job_id}))
+
+
+_ANY_UNDER_WAY: Final = select(exists().where(*ROUNDS_UNDER_WAY))
+
+
+def count_waiting(reader: RowReader, job_id: str) -> tuple[int, int]:
+    """Returns how many gradients' pay waits in the job, and of how many workers."""
+    counts = select(func.count(), func.count(Earned.worker.distinct())).where(Earned.job_id == job_id, *WAITING)
+    gradients, workers = reader.session.execute(counts).one()
+    return gradients, workers

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import select
+
 from gradmarket.market.rules import assignment, identities, newcomers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reason
 from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.shortage import Idle, in_words
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, TaskState
 from requester.feature import choose_pool
 from requester.features.explanations import job_waits
 from requester.features.proven import joining, seats
@@ -84,7 +86,7 @@ def _find_reason_in_job(reader: RowReader, job: Job, worker: Worker, now: float)
 
 def _find_best_chance(reader: RowReader, job: Job, candidate: Candidate, mixable: Mixable, now: float) -> Chance | None:
     """Returns the open task that the worker is closest to; None where none is open."""
-    opened = tasks.list_open(reader, job.id, MOST_TASKS)
+    opened = list_open(reader, job.id, MOST_TASKS)
     replicas, busy = (
         tasks.replicas_of(reader, opened),
         answer_kind_of(reader, job).list_unavailable_by_round(reader, job, opened),
@@ -102,7 +104,7 @@ def _explain_chance(
 ) -> tuple[Reason | Idle, str]:
     """Returns what stands against the worker at the task; else what the job lacks, and last who comes before it."""
     reason, worker = assignment.why_not(candidate, chance.opening), candidate.party.worker
-    if reason is Reason.AT_CAPACITY and not tasks.any_in_flight(reader, [worker]):
+    if reason is Reason.AT_CAPACITY and not job_waits.any_in_flight(reader, [worker]):
         return Idle.ASKS_NOTHING, Idle.ASKS_NOTHING
     if reason not in (None, Reason.NO_RESERVATION):
         return reason, in_words(candidate, chance.opening) or reason
@@ -180,3 +182,9 @@ def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable
 
 def describe_seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def list_open(reader: RowReader, job_id: str, most: int) -> Sequence[Task]:
+    """Returns up to `most` open tasks, the latest waves first."""
+    found = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
+    return reader.session.scalars(found.order_by(Task.wave.desc(), Task.round, Task.index).limit(most)).all()

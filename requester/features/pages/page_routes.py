@@ -5,13 +5,14 @@ slow a job. It is rendered anew after an event of its job, or after a second. Wh
 which the service sends the part that changes (live_parts).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi import Query as InQuery
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
+from sqlalchemy import select
 
 from gradmarket.market.errors import JobRefused, NotFound
 from gradmarket.market.job import JobSpec
@@ -29,6 +30,7 @@ from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
 from requester.features.coverage.coverage_routes import read_books
+from requester.features.event_streams import event_tail
 from requester.features.event_streams.event_routes import FollowedJob
 from requester.features.pages import (
     coverage_page,
@@ -48,8 +50,10 @@ from requester.features.pages.runs_page import RunsQuery
 from requester.features.price_guide import paid_prices
 from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
-from requester.store import event_log, jobs
+from requester.store import jobs
 from requester.store.listings import unpack_tags
+from requester.store.tables import Job
+from requester.store.work import RowReader
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -119,7 +123,7 @@ def runs_now(context: Here, request: Request, query: Runs) -> Response:
 
 def _render_runs(context: Context, request: Request, query: RunsQuery) -> str:
     with context.reading() as reader:
-        known = query.model_copy(update={"job": jobs.list_known_ids(reader, query.job)})
+        known = query.model_copy(update={"job": list_known_ids(reader, query.job)})
 
     def make() -> str:
         with context.reading() as reader:
@@ -161,7 +165,7 @@ def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
 def _render_job(context: Context, request: Request, job_id: str) -> PagePart:
     with context.reading() as reader:
         ended = job_or_404(reader, job_id).ended_at is not None
-        mark = str(event_log.find_newest_event_number(reader, job_id))
+        mark = str(event_tail.find_newest_event_number(reader, job_id))
 
     def make() -> str:
         with context.reading() as reader:
@@ -271,3 +275,9 @@ def _render_cached(request: Request, name: str, mark: str, make: Callable[[], st
     """Returns the part `name`, rendered anew where its `mark` changed. Raises 503 while too much is rendered."""
     rendered: Recent[str] = request.app.state.rendered
     return rendered.get(name, mark, VIEWERS, make)
+
+
+def list_known_ids(reader: RowReader, named: Sequence[str]) -> list[str]:
+    """Returns those of the ids that are a job's, in their order."""
+    known = set(reader.session.scalars(select(Job.id).where(Job.id.in_(named)))) if named else set()
+    return [job_id for job_id in named if job_id in known]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from sqlalchemy import select
+
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError
@@ -28,8 +30,8 @@ from requester.moves.replay import MergeInputs
 from requester.store import earned_rows, jobs, merges
 from requester.store.event_log import record_event
 from requester.store.locks import lock_row
-from requester.store.tables import Job, Replica, Round
-from requester.store.work import Work
+from requester.store.tables import Earned, Job, Replica, Round
+from requester.store.work import RowReader, Work
 
 UNMEASURED: Final = Worths((), ())
 
@@ -50,7 +52,7 @@ def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publicatio
     with context.reading() as reader:
         job = reader.get_one(Job, job_id)
         seed = domain_hash("worth", job.secret, inputs.number.to_bytes(8, "big"))
-        earlier = merges.started_from(reader, job_id, inputs.number)
+        earlier = started_from(reader, job_id, inputs.number)
     manifest = parse_manifest(context.blobs.read(publication.manifest))
     partition = manifest.named(wanted.partition)
 
@@ -87,7 +89,7 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
         if row.state != RoundState.MERGING:
             return
         tasks, ceiling = merges.used_tasks(work, job_id, number), Units(jobs.compute_reserve_per_gradient(job))
-        paid = earned_rows.by_worth(work, [task.id for task in tasks])
+        paid = by_worth(work, [task.id for task in tasks])
         shares = found.worths.shares
         if found.error or paid or len(shares) != len(tasks):
             _tell_fault(work, job_id, number, found.error, now)
@@ -117,3 +119,14 @@ def _tell_fault(work: Work, job_id: str, number: int, error: str, now: float) ->
 def _encode_error(error: float) -> float | None:
     """JSON has no infinity: of a single pair of orders the error is unknown."""
     return error if math.isfinite(error) else None
+
+
+def started_from(reader: RowReader, job_id: str, number: int) -> Sequence[Digest]:
+    """Returns the parameters that the rounds before this one started from, the latest first."""
+    earlier = select(Round.parameters).where(Round.job_id == job_id, Round.number < number)
+    return reader.session.scalars(earlier.order_by(Round.number.desc())).all()
+
+
+def by_worth(work: Work, tasks: Sequence[str]) -> bool:
+    """Whether one of the tasks' answers was paid by worth already."""
+    return work.session.scalar(select(Earned.id).where(Earned.task_id.in_(tasks), Earned.by_worth).limit(1)) is not None

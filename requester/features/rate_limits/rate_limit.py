@@ -21,7 +21,7 @@ from requester.api.callers import (
     resolve_caller,
     speaks_for_others,
 )
-from requester.api.token_buckets import Buckets, Rate, refusal_delay, retry_after
+from requester.api.token_buckets import Buckets, Rate, retry_after
 from requester.context import Context
 from requester.edge.body import STREAMED
 
@@ -31,6 +31,10 @@ WITHDRAWAL: Final = "/withdrawal"
 """It costs as much as a sign-in: a signature is recovered, and a row written."""
 BYTES: Final = 1 << 14
 """Bytes of a body that count as one more request, since JSON costs its reader more than its sender."""
+FEW: Final = 16
+"""Refusals of one address that wait at a time, beyond which each waits longer."""
+LONGEST: Final = 5.0
+"""Times the delay of a single refusal; clients give up after some 10 s."""
 log = structlog.get_logger("gradmarket.requests")
 
 
@@ -152,3 +156,11 @@ def _signs_in(scope: Scope) -> bool:
 REMEDY: Final = (
     "name it in GRADMARKET_TRUSTED_PROXIES: until then all who come through it share the limits of one address"
 )
+
+
+def refusal_delay(base_s: float, waiting: int) -> float:
+    """Returns the seconds that a refusal is delayed while `waiting` of its address wait, itself included.
+
+    256 connections that come again at once make 26 requests a second instead of 128.
+    """
+    return base_s * min(LONGEST, max(1.0, waiting / FEW))

@@ -59,7 +59,7 @@ def begin_aggregation(context: Context, job_id: str) -> bool:
         return False
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
-        row = jobs.first_under_way(work, job_id)
+        row = sum_rows.first_under_way(work, job_id)
         if row is not None and sum_rows.of_round(work, job_id, row.number) is None:
             work.add(sum_rows.build_first_attempt(work, job, row, drawn))
             work.notify(sum_topic(job_id))

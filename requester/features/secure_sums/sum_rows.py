@@ -16,6 +16,7 @@ from gradmarket.market.wire.poll import hash_of
 from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
 from requester.store import jobs
 from requester.store.facts import layout_of
+from requester.store.jobs import ROUNDS_UNDER_WAY
 from requester.store.stored_times import bound_row_times
 from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
@@ -48,7 +49,7 @@ def list_due_jobs(reader: RowReader, now: float) -> list[str]:
     """Returns the running jobs whose newest round has no aggregation yet, or a step of which may end."""
     found = []
     for job in jobs.running(reader):
-        row = jobs.first_under_way(reader, job.id) if job.under_way and job.spec.secure else None
+        row = first_under_way(reader, job.id) if job.under_way and job.spec.secure else None
         if row is None or row.state != RoundState.OPEN:
             continue
         sum_ = of_round(reader, job.id, row.number)
@@ -225,3 +226,11 @@ def bound_times(work: Work, now: float) -> int:
         deadlines = jobs.load_spec(work.session.get_one(Job, row.job_id)).deadlines
         changed += bound_row_times(row, {"due_at": now + max(deadlines.upload_s, deadlines.wave_s)})
     return changed
+
+
+def first_under_way(reader: RowReader, job_id: str) -> Round | None:
+    """Returns the oldest round that is open or being merged: rounds are merged in order."""
+    return reader.session.scalar(_FIRST_UNDER_WAY, {"job": job_id})
+
+
+_FIRST_UNDER_WAY: Final = select(Round).where(*ROUNDS_UNDER_WAY).order_by(Round.number).limit(1)

@@ -6,7 +6,6 @@ from gradmarket.market.terms import RoundState
 from requester.context import Context
 from requester.features.secure_sums import secure_steps, sum_rows
 from requester.features.secure_sums.sum_rows import SUMMED
-from requester.store import jobs
 from requester.store.locks import hold_named_lock
 from requester.store.ready_rows import limited
 from requester.store.work import RowReader
@@ -30,7 +29,7 @@ def _go_on(context: Context, job_id: str) -> float | None:
     """Ends the open step of the round under way; returns in how many seconds to begin its aggregation."""
     with context.reading() as reader:
         due = job_id in sum_rows.list_due_jobs(reader, context.clock())
-        row = jobs.first_under_way(reader, job_id)
+        row = sum_rows.first_under_way(reader, job_id)
         begun = None if row is None else sum_rows.of_round(reader, job_id, row.number)
     if not due or row is None or row.state != RoundState.OPEN:
         return None

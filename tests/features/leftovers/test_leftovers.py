@@ -8,9 +8,10 @@ from sqlalchemy import func, select
 
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
+from requester.features.api_tokens import token_routes
 from requester.features.consents import consent_routes
 from requester.features.leftovers import leftover_rows
-from requester.store import identities, schema, tokens
+from requester.store import identities, schema
 from requester.store.session import Sessions, open_engine, sessions_of
 from requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
 from requester.store.work import begin_work, open_reader
@@ -85,8 +86,8 @@ def test_who_was_paid_or_judged_stays(sessions: Sessions) -> None:
 
 def test_tokens_without_an_end_and_young_sessions_stay(sessions: Sessions) -> None:
     with begin_work(sessions) as work:
-        tokens.create_token(work, "for ever", Role.READ, None, NOW)
-        tokens.create_token(work, "for a day", Role.READ, NOW + DAY, NOW)
+        token_routes.create_token(work, "for ever", Role.READ, None, NOW)
+        token_routes.create_token(work, "for a day", Role.READ, NOW + DAY, NOW)
     swept(sessions, NOW + 2 * DAY)
     assert count(sessions, ApiToken) == 1
 

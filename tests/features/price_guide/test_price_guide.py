@@ -10,8 +10,8 @@ from gradmarket.market.money import LOCAL_TOKEN
 from gradmarket.market.rules.price_guide import DAYS, GFLOP, compute_gflop_price, describe_guidance
 from gradmarket.market.terms import Amount, Role
 from requester.app import create_app
+from requester.features.api_tokens import token_routes
 from requester.features.price_guide import paid_prices
-from requester.store import tokens
 from requester.store.tables import Job
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import PRICE
@@ -68,8 +68,8 @@ def test_the_guide_has_jobs_that_paid_and_each_worker_s_least(new_floor: NewFloo
         patch.setattr(paid_prices, "MOST_CLASSES", 0)
         assert paid_prices.load_price_guide(reader, market.clock()).classes == {}, "workers name as many as they like"
     with market.context.begin() as work:
-        alice, _row = tokens.create_token(work, "alice", Role.SUBMIT, None, market.clock())
-        reads, _row = tokens.create_token(work, "carol", Role.READ, None, market.clock())
+        alice, _row = token_routes.create_token(work, "alice", Role.SUBMIT, None, market.clock())
+        reads, _row = token_routes.create_token(work, "carol", Role.READ, None, market.clock())
     client = TestClient(create_app(market.context, nullcontext))
     answers = [client.get("/v1/prices", headers={"Authorization": f"Bearer {one}"}) for one in (alice, reads)]
     assert [answer.status_code for answer in answers] == [200, 403]
