@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
+from gradmarket.market.features.loss_change import BLIND, RUNS
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.loss_change_test import BLIND, RUNS
 from gradmarket.trust.scored_forecast import compute_scored_forecast, play_noise
 from tests.lanes import leave_to_full
 
