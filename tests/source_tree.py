@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,7 @@ def is_ours(name: str) -> bool:
     return name.partition(".")[0] in PACKAGES
 
 
+@cache
 def read() -> dict[str, Module]:
     """Every module of ours by its installed name."""
     sources = dict(_sources())

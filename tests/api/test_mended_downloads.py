@@ -20,6 +20,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
 from gradmarket.network import DownloadFailed, DownloadRefused
 from tests.api.api_service import Service
+from tests.lanes import leave_to_full
 
 PIECE = 1 << 10
 DATA = Random(0).randbytes(10 * PIECE + 300)
@@ -206,7 +207,7 @@ RIGHT = b"".join(blake3(DATA[start : start + PIECE]).digest() for start in range
         (307, b""),
     ],
 )
-@pytest.mark.parametrize("cuts", [[], [5000], [5000] * 4])
+@pytest.mark.parametrize("cuts", leave_to_full([[5000] * 4, [], [5000]]))
 def test_a_wrong_list_ends_in_one_sentence_and_does_no_harm_to_a_right_download(
     relay: tuple[Relay, str], bearer: dict[str, str], tmp_path: Path, said: tuple[int, bytes], cuts: list[int]
 ) -> None:

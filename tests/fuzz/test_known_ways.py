@@ -29,6 +29,7 @@ from graphdoc.formats import _thrift, format_of
 from graphdoc.tensors import Expected
 from tests import source_tree
 from tests.handmade import encoded, linear, node, value, with_nodes
+from tests.lanes import FULL
 from tests.test_layers import against_safety
 
 ONE: Final[Expected] = {"x": ((3,), "int64")}
@@ -87,6 +88,7 @@ def test_an_exported_program_is_refused(reader: str, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@FULL
 def test_nothing_of_ours_can_load_a_pickle_or_an_exported_program() -> None:
     sources = source_tree.read()
     assert [found for module in sources.values() for found in against_safety(module)] == []

@@ -13,7 +13,7 @@ from tests.kit.torch_tests import TRACING
 from tests.lanes import FULL
 from tests.models.zoo import ZOO
 
-LATER = {"resnet-50", "convnet", "hub's llama"}
+LATER = {"resnet-50", "convnet", "transformer", "hub's gpt-2", "hub's llama"}
 """Each is like one that stays in `make test`."""
 
 pytestmark = TRACING

@@ -23,7 +23,7 @@ from tests.models.zoo import ZOO
 
 pytestmark = TRACING
 SEED = bytes(31) + b"\1"
-SLOW = {*LATER, "resnet-18", "gpt", "transformer", "hub's gpt-2"}
+SLOW = {*LATER, "resnet-18", "gpt"}
 """Each takes seconds, and its operators are in those that stay."""
 
 

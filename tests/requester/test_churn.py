@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from tests.lanes import leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -57,9 +57,8 @@ def act(worker: SimWorker, chance: Random) -> None:
         worker.market.drive()
 
 
-@pytest.mark.parametrize(
-    ("overlap", "replication"), leave_to_full([(0, VOTED), (1, ALONE)]), ids=["voted", "alone, overlapping"]
-)
+@FULL
+@pytest.mark.parametrize(("overlap", "replication"), [(0, VOTED), (1, ALONE)], ids=["voted", "alone, overlapping"])
 def test_a_third_of_the_workers_is_replaced_every_half_minute(
     new_floor: NewFloor, overlap: int, replication: dict[str, Any]
 ) -> None:

@@ -19,7 +19,7 @@ from requester.store import identities
 from requester.store.tables import Task
 from tests.api.declared import describe_once
 from tests.kit.behaviour import HONEST, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
@@ -188,6 +188,7 @@ def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_to
     assert told <= reader.seen.keys()  # and at the end everybody may look
 
 
+@FULL
 def test_what_diverged_and_is_asked_for_again_was_told_to_nobody(new_floor: NewFloor) -> None:
     market = new_floor(norm_bound=1e-6)
     for _ in range(3):

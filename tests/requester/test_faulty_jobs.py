@@ -12,7 +12,7 @@ from requester.api.views.job_views import Standing, job_view
 from requester.store import identities, jobs
 from requester.store.tables import Job
 from tests.kit.behaviour import HONEST, IDLE
-from tests.lanes import leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
@@ -233,7 +233,8 @@ def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_
     assert market.state() == JobState.RUNNING
 
 
-@pytest.mark.parametrize("known", leave_to_full([True, False]))
+@FULL
+@pytest.mark.parametrize("known", [True, False])
 def test_no_number_of_proven_wallets_pauses_a_job_of_one_replica_that_one_honest_worker_can_compute(  # type: ignore[no-untyped-def]
     new_floor, known: bool
 ) -> None:

@@ -7,6 +7,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.store.tables import Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -110,6 +111,7 @@ def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_an
     check_outcome(market, new_floor, honest, rounds=8)
 
 
+@FULL
 def test_a_newcomer_that_delivers_is_kept_from_its_proof_by_no_leaver(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=15, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(3)]

@@ -30,6 +30,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampl
     assert taken == {number: len(range(number, 13, 3)) for number in range(3)}
 
 
+@FULL
 def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_floor: NewFloor) -> None:
     market = new_floor(**OVERLAPPED | GROWING | {"audit": {"probability": 1.0}})
     market.worker(LIE).capacity, market.worker(LIE).capacity, market.worker().capacity = 2, 2, 2

@@ -21,7 +21,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 @pytest.mark.databases("sqlite")
-@pytest.mark.parametrize("step", leave_to_full(STEPS, but=2))
+@pytest.mark.parametrize("step", leave_to_full(STEPS))
 def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3)
     known = [market.worker() for _ in range(3)]

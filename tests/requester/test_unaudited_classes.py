@@ -9,6 +9,7 @@ from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits.audit_tables import AuditedClass
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled, scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -53,7 +54,7 @@ def test_the_class_of_an_auditor_that_comes_later_is_served(new_floor: NewFloor)
 
 
 @pytest.mark.parametrize(
-    "behaviour", [scaled(3.0), SAME, INFINITE, HONEST], ids=["a lie", "equal", "infinite", "honest"]
+    "behaviour", leave_to_full([scaled(3.0), SAME, INFINITE, HONEST]), ids=["a lie", "equal", "infinite", "honest"]
 )
 def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor, behaviour: Behaviour) -> None:
     """Three wallets of a made-up class hold the vote before anybody else is there."""

@@ -44,9 +44,9 @@ def test_a_voted_job_with_an_audit_says_that_nobody_audits(new_floor: NewFloor) 
 
 def wait_for_an_auditor(market: MarketFixture) -> None:
     """As long as the first task waits for a worker of a class with an auditor; those that are there go on asking."""
-    for _ in range(20):
+    for _ in range(5):
         market.gather()
-        market.lapse(classes.UNAUDITED_S / 15)
+        market.lapse(classes.UNAUDITED_S / 4)
 
 
 def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFloor) -> None:
@@ -112,11 +112,11 @@ def test_a_class_with_an_auditor_takes_the_job_back(new_floor: NewFloor) -> None
 
 
 def poll_for(market: MarketFixture, seconds: float, *asking: SimWorker) -> None:
-    """They ask every two seconds, for so long."""
+    """They ask six times in so long, and at least every ten seconds."""
     end = market.clock() + seconds
     while market.clock() < end:
         market.gather(*asking)
-        market.lapse(2.0)
+        market.lapse(min(seconds / 6, 10.0))
 
 
 def work_until_an_audit_passed(market: MarketFixture) -> SimWorker:

@@ -23,7 +23,7 @@ from requester.model_runner import ModelRunner
 from requester.store.tables import Account, Reputation
 from tests.features.loss_change.market_scorer import Scorer
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -104,7 +104,8 @@ def uncleared_answers(market: MarketFixture, cleared: set[str], number: int) -> 
     return sum(replica.task_id in theirs and replica.worker not in cleared for replica in market.replicas())
 
 
-@pytest.mark.parametrize(("honest", "share"), leave_to_full([(1, 2), (3, 4)]))
+@FULL
+@pytest.mark.parametrize(("honest", "share"), [(1, 2), (3, 4)])
 def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_floor: NewFloor, honest: int, share: int) -> None:
     """No wallet answers often enough to be convicted, and the first answer of each makes it known."""
     market = new_floor(rounds=9, tasks_per_round=16, **scored())

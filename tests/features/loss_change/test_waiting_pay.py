@@ -11,6 +11,7 @@ from requester.store.tables import Account, Earned
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -73,7 +74,7 @@ def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -
     check_books(market)
 
 
-@pytest.mark.parametrize(("behaviour", "paid"), [(HONEST, True), (NOISE, False)])
+@pytest.mark.parametrize(("behaviour", "paid"), leave_to_full([(NOISE, False), (HONEST, True)]))
 def test_who_left_after_few_answers_is_paid_at_the_end_unless_its_scores_speak_against_it(
     new_floor: NewFloor, behaviour: object, paid: bool
 ) -> None:
