@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -15,7 +15,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.encoding import digest_of
 from graphdoc.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from graphdoc.figures import Bound, Metrics, Range
-from graphdoc.runner.arena import Described, encode_placements, end_of, plan_placements
+from graphdoc.runner.arena import Described, Room, encode_placements, end_of, plan_placements
 from graphdoc.runner.children import JobChildren, Warm
 from graphdoc.runner.confine import MEASURES
 from graphdoc.runner.documents import KnownDocument, write_inputs
@@ -191,9 +191,12 @@ class DocumentRunner:
         result = plan_placements(wanted, sent.end)
         arena.reserve(end_of(result, sent.end))
         limits = self.children.limits(document.digest, self.settings)
-        self.ask(request | sent.request | {"result": encode_placements(result), "limits": limits}, _NOTHING)
+        room = Room(result)
+        meanwhile = None if self.settings.device == "cpu" else room.fill  # beside a pass here it would take its memory
+        asked = request | sent.request | {"result": encode_placements(result), "limits": limits}
+        self.ask(asked, _NOTHING, meanwhile=meanwhile)
         arena.held = sent.held
-        return arena.read(result)
+        return arena.read(result, room)
 
     def _known(self, data: bytes) -> str:
         """Returns the document's digest, after the child has accepted it once."""
@@ -232,12 +235,18 @@ class DocumentRunner:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
         return self._warm().child
 
-    def ask(self, request: dict[str, Any], kind: TypeAdapter[Answer], seconds: float = math.inf) -> Answer:
+    def ask(
+        self,
+        request: dict[str, Any],
+        kind: TypeAdapter[Answer],
+        seconds: float = math.inf,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Answer:
         """Returns the child's validated answer; ends a child that fails or answers anything else. Takes `lock` held."""
         child = self.running()
         child.arena.held = None
         try:
-            return kind.validate_python(child.ask(request, seconds))
+            return kind.validate_python(child.ask(request, seconds, meanwhile))
         except ValidationError:
             self.children.drop()
             raise RunnerCrashed("it sent an invalid answer") from None

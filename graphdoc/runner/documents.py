@@ -39,7 +39,7 @@ def write_inputs(
     check_state(document, state)
     check_batch(document, batch)
     read = {name: state[name] for name in document.state} | dict(beside or {})
-    first = plan_placements(describe_arrays(read))
+    first = plan_placements({**document.state, **describe_arrays(beside or {})})
     second = plan_placements(describe_arrays(batch), end_of(first))
     arena.reserve(end_of(second))
     held = (name, first) if name else None

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any, Final
@@ -87,9 +87,11 @@ class ChildProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, request: dict[str, Any], seconds: float = math.inf) -> Any:
+    def ask(
+        self, request: dict[str, Any], seconds: float = math.inf, meanwhile: Callable[[], object] | None = None
+    ) -> Any:
         """Returns the answer to one request, within the settings' seconds or fewer. Also raises the error that the
-        child reports."""
+        child reports. `meanwhile`, which raises nothing, is called while the child works."""
         seconds = min(seconds, self._settings.seconds)
         deadline = time.monotonic() + seconds
         try:
@@ -98,6 +100,8 @@ class ChildProcess:
             raise self._end_crashed_child("it does not read") from None
         except frames.FrameTimeout:
             raise self._timed_out(seconds) from None
+        if meanwhile is not None:
+            meanwhile()
         return self._receive_answer(deadline, seconds)
 
     def kill(self) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import derive_part_seed
+from graphdoc.runner.arena import Room
 from graphdoc.runner.serving import Configuration
 from tests.patience import PATIENCE_S
 
@@ -98,6 +100,29 @@ def test_a_child_packs_its_answer_as_its_parent_would(
     answer = runner.compute(cnn.parameters, images, SEED, step)
     packed = runner.compute_payload(cnn.parameters, images, SEED, step, codec)
     assert packed == encode_payload(layout, answer, load_codec(codec), SEED)
+
+
+def test_where_a_card_computes_an_answers_memory_is_there_before_it(
+    runner: Runner, mlp: Published, digits: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child is the processor's: what its parent does meanwhile is what it does beside a card."""
+    runner.load(mlp.document)
+    task = mlp.parameters, digits, SEED, STEP
+    wanted, packed = runner.compute(*task), runner.compute_payload(*task, "fp32")
+    filled, fill = list[int](), Room.fill
+
+    def fill_room(room: Room) -> None:
+        fill(room)
+        filled.append(room.memory.size)
+
+    monkeypatch.setattr(Room, "fill", fill_room)
+    assert bits(runner.compute(*task)) == bits(wanted)
+    assert filled == []
+    monkeypatch.setattr(runner, "settings", replace(runner.settings, device="cuda"))
+    assert bits(runner.compute(*task)) == bits(wanted)
+    assert runner.compute_payload(*task, "fp32") == packed
+    assert len(filled) == 2
+    assert filled[0] >= filled[1] == len(packed)
 
 
 def test_a_state_that_has_a_name_stays_with_the_child_until_another_request(
