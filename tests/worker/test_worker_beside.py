@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from fastapi import HTTPException
@@ -18,7 +19,7 @@ from worker.markets import leasing
 from worker.markets.card_lanes import CardLanes
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
-from worker.protocol.in_flight import InFlightFolder
+from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
 from worker.signals import LeaveSoon
 
 MakeDesk = Callable[..., WorkerContext]
@@ -91,6 +92,25 @@ def test_it_reveals_and_uploads_one_answer_while_it_computes_the_next(
     until(loop, lambda: len(fake_market.rows) == 3)
     assert ReplicaState.COMMITTED not in states(fake_market)[1:]
     assert loop.busy
+    gate.passes.release(2)
+    until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
+
+
+def test_an_answer_is_sealed_and_stored_while_the_next_is_computed(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
+    until(loop, lambda: gate.begun == 1 and len(fake_market.rows) == 2)
+
+    def seal_beside(*answer: Any) -> InFlight:
+        wait_until(lambda: gate.begun >= 2)
+        return seal_payload(*answer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leasing, "seal_payload", seal_beside)
+        gate.passes.release()
+        until(loop, lambda: ReplicaState.PAYABLE in states(fake_market))
     gate.passes.release(2)
     until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
 

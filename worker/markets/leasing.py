@@ -199,19 +199,20 @@ class Leasing:
         return partial(next(other, self._context).compute, lease)
 
     def compute_beside(self) -> bool:
-        """Seals what threads have computed, and has each lane compute its next; returns False if nothing was
+        """Has each lane compute its next, and seals what threads have computed meanwhile; returns False if nothing was
         computed."""
-        done = [lane for lane, step in self.steps.items() if step.future.done()]
-        for step in [self.steps.pop(lane) for lane in done]:
-            held = self._replica_files.held.get(step.of.replica)
-            if held is not None and held.open:
-                self._seal_answer(held, step.future.result)
-        todo = self._list_uncomputed_replicas()
+        done = [self.steps.pop(lane) for lane, step in list(self.steps.items()) if step.future.done()]
+        computed = {step.of.replica for step in done}
+        todo = [held for held in self._list_uncomputed_replicas() if held.replica not in computed]
         self._context.lanes.retain({held.replica for held in todo})
         for held in todo:
             lane = self._choose_lane(held)
             if lane not in self.steps:
                 self.steps[lane] = Step(in_thread("compute", self._choose_computation(held.lease)), held)
+        for step in done:
+            answered = self._replica_files.held.get(step.of.replica)
+            if answered is not None and answered.open:
+                self._seal_answer(answered, step.future.result)
         return bool(done)
 
     def _list_uncomputed_replicas(self) -> list[InFlight]:
