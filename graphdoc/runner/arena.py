@@ -73,7 +73,7 @@ def end_of(placements: Placements, start: int = 0) -> int:
     return max((placement.end for placement in placements), default=start)
 
 
-class Room:
+class AnswerMemory:
     """The memory for copies of an arena's arrays, which they share: `fill` has the system give it all at once.
 
     To be given memory takes as long as to copy into it, and may be done while the arrays are computed.
@@ -121,9 +121,9 @@ class Arena:
         for placement in placements:
             self._map_placement(placement)[...] = arrays[placement.name]
 
-    def read(self, placements: Placements, room: "Room | None" = None) -> dict[str, np.ndarray]:
-        """Returns copies of the arrays at these placements, which follow one another; see Room."""
-        copied = room or Room(placements)
+    def read(self, placements: Placements, memory: "AnswerMemory | None" = None) -> dict[str, np.ndarray]:
+        """Returns copies of the arrays at these placements, which follow one another; see AnswerMemory."""
+        copied = memory or AnswerMemory(placements)
         start = copied.start
         copied.memory[:] = self._map_placement(Placement("", "uint8", copied.memory.shape, start))
         return {

@@ -15,7 +15,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.encoding import digest_of
 from graphdoc.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from graphdoc.figures import Bound, Metrics, Range
-from graphdoc.runner.arena import Described, Room, encode_placements, end_of, plan_placements
+from graphdoc.runner.arena import AnswerMemory, Described, encode_placements, end_of, plan_placements
 from graphdoc.runner.children import JobChildren, Warm
 from graphdoc.runner.confine import MEASURES
 from graphdoc.runner.documents import KnownDocument, write_inputs
@@ -191,12 +191,14 @@ class DocumentRunner:
         result = plan_placements(wanted, sent.end)
         arena.reserve(end_of(result, sent.end))
         limits = self.children.limits(document.digest, self.settings)
-        room = Room(result)
-        meanwhile = None if self.settings.device == "cpu" else room.fill  # beside a pass here it would take its memory
+        memory = AnswerMemory(result)
+        meanwhile = (
+            None if self.settings.device == "cpu" else memory.fill
+        )  # beside a pass here it would take its memory
         asked = request | sent.request | {"result": encode_placements(result), "limits": limits}
         self.ask(asked, _NOTHING, meanwhile=meanwhile)
         arena.held = sent.held
-        return arena.read(result, room)
+        return arena.read(result, memory)
 
     def _known(self, data: bytes) -> str:
         """Returns the document's digest, after the child has accepted it once."""

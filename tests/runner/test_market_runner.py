@@ -24,7 +24,7 @@ from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import derive_part_seed
-from graphdoc.runner.arena import Room
+from graphdoc.runner.arena import AnswerMemory
 from graphdoc.runner.serving import Configuration
 from tests.patience import PATIENCE_S
 
@@ -109,13 +109,13 @@ def test_where_a_card_computes_an_answers_memory_is_there_before_it(
     runner.load(mlp.document)
     task = mlp.parameters, digits, SEED, STEP
     wanted, packed = runner.compute(*task), runner.compute_payload(*task, "fp32")
-    filled, fill = list[int](), Room.fill
+    filled, fill = list[int](), AnswerMemory.fill
 
-    def fill_room(room: Room) -> None:
+    def fill_room(room: AnswerMemory) -> None:
         fill(room)
         filled.append(room.memory.size)
 
-    monkeypatch.setattr(Room, "fill", fill_room)
+    monkeypatch.setattr(AnswerMemory, "fill", fill_room)
     assert bits(runner.compute(*task)) == bits(wanted)
     assert filled == []
     monkeypatch.setattr(runner, "settings", replace(runner.settings, device="cuda"))
