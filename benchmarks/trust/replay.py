@@ -26,8 +26,9 @@ from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules import assignment, classes, identities, secrets
+from gradmarket.market.rules import assignment, classes, secrets
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
 
@@ -141,7 +142,7 @@ class Replayed(Run):
 
     def _refer(self, shared: Crew, number: int, decided: Decided) -> Decided:
         """Where an audit settles what is open, those of the last rounds come before the acceptance."""
-        if not self._plan.referred or number < self.trained.workload.rounds - identities.LAST:
+        if not self._plan.referred or number < self.trained.workload.rounds - proven.LAST:
             return decided
         self._course.audits += 1
         shared.caught |= frozenset() if decided.honest else decided.agreeing

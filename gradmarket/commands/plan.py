@@ -20,15 +20,14 @@ from gradmarket.commands.resources import describe_limits, estimate_resources
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.features.loss_change import UNSEEN
+from gradmarket.market.features.reputation import BESIDE, COMPARABLE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
-from gradmarket.market.rules import identities
 from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.price_guide import describe_guidance
-from gradmarket.market.rules.replication import BEST
-from gradmarket.market.rules.reputation import BESIDE, COMPARABLE
+from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.rules.row_privacy import RowSampling
 from gradmarket.market.rules.row_spending import RowSpending
 from gradmarket.market.stakes import Vesting
@@ -217,9 +216,9 @@ def _describe_checks(plain: Plan) -> str:
 def _describe_audits(spec: JobSpec) -> str:
     """Returns how many of the tasks that proven workers agree on are audited, and why more where the job is short."""
     votes, rate = spec.replication.replicas, spec.plan(BEST).audit
-    usual = identities.compute_audit_rate(votes)
+    usual = proven.compute_audit_rate(votes)
     raised = f"; {usual:.0%} would do in a long job" if rate > usual else ""
-    return f"{rate:.0%} of unanimous tasks, all of the last {min(identities.LAST, spec.rounds)} rounds{raised}"
+    return f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds{raised}"
 
 
 def _describe_disputes(spec: JobSpec) -> str:
@@ -256,9 +255,9 @@ def _describe_vest(spec: JobSpec, vesting: Vesting) -> str:
 
 def _describe_joining(spec: JobSpec) -> str:
     """Returns when a newcomer may expect its first pay, by its place in the queue, and when it votes."""
-    votes, turn = spec.replication.replicas, identities.SHARE / spec.tasks_per_round
+    votes, turn = spec.replication.replicas, proven.SHARE / spec.tasks_per_round
     return (
-        f"newcomers get one task in {identities.SHARE} (every second while fewer than {2 * votes} workers are proven, "
+        f"newcomers get one task in {proven.SHARE} (every second while fewer than {2 * votes} workers are proven, "
         f"all below {votes}): the k-th in the queue is first paid within {2 * turn:.3g} k rounds, and k at once vote "
         f"after about {(spec.proof or 0) * turn:.3g} k"
     )

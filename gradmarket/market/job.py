@@ -13,15 +13,7 @@ from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import AuditPanel, OnFailure, PrivateData, SecureAggregation
-from gradmarket.market.rules import (
-    growth,
-    identities,
-    private_jobs,
-    replication,
-    secrets,
-    task_windows,
-    verifiers,
-)
+from gradmarket.market.rules import growth, private_jobs, replication, secrets, task_windows, verifiers
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
@@ -276,7 +268,7 @@ class JobSpec(JobFields):
         plan = replication.load_policy(self.replication.name).plan(self.replication, lead)
         least = 0.0 if self.audit is None else self.audit.probability
         if plan.referred and plan.maximum > 1 and getattr(self.replication, "audit", None) is None:
-            least = max(least, identities.compute_audit_rate(plan.maximum, self.rounds))
+            least = max(least, proven.compute_audit_rate(plan.maximum, self.rounds))
         return replace(plan, audit=max(plan.audit, least))
 
     @property

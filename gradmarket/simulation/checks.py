@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from gradmarket.market.rules import exposure, replication, reputation
+from gradmarket.market.features import reputation
+from gradmarket.market.rules import exposure, replication
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.task_plan import Plan
 from gradmarket.simulation.simulated_market import SimulatedOperator

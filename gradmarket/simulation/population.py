@@ -3,8 +3,8 @@
 import random
 from collections import deque
 
+from gradmarket.market.features.reputation import NEWCOMER, TrustRecord
 from gradmarket.market.rules.assignment import Candidate, Party
-from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord
 from gradmarket.market.terms import Address, Units
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.simulated_market import SimulatedOperator, SimulatedWorker

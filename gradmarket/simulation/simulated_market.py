@@ -3,8 +3,8 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from gradmarket.market.features.reputation import NEWCOMER, TrustRecord
 from gradmarket.market.rules.assignment import Candidate
-from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, ReplicaId
 from gradmarket.simulation.strategies import Strategy

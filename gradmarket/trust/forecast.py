@@ -9,7 +9,7 @@ from typing import Any, Final
 from gradmarket.market.features import drift
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import exposure, identities, task_windows
+from gradmarket.market.rules import exposure, task_windows
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
@@ -156,7 +156,7 @@ class Forecast:
     others: tuple[Compared, ...] = ()
     returning: float | None = None
     """The share of tasks that colluders of any number leave wrong in a long job, if each that is caught comes back as a
-    newcomer (rules.identities). None where newcomers vote."""
+    newcomer (features.proven.seat_rules). None where newcomers vote."""
     spent: tuple[float, ...] = ()
     """For each share of colluders, the share of the job's tasks that they leave wrong if all were proven before, until
     convictions have spent them. Empty where newcomers vote."""
@@ -196,7 +196,7 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     returning: float | None = None
     spent: tuple[float, ...] = ()
     if spec.proof and plan.audit:
-        returning = identities.compute_final_wrong(plan.audit, plan.first_wave, spec.proof)
+        returning = proven.compute_final_wrong(plan.audit, plan.first_wave, spec.proof)
         spent = tuple(_compute_spent(plan, spec.rounds, float(share)) for share in assumed.shares)
     rows = build_rows(plan, seen, repeated)
     played = play_rings(spec, plan, [float(share) for share in assumed.shares], assumed.workers)
@@ -205,8 +205,8 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
 
 def _compute_spent(plan: Plan, rounds: int, share: float) -> float:
     """Nothing of the last rounds stays wrong: all of their tasks are audited."""
-    free = max(0, rounds - identities.LAST)
-    return identities.compute_stock_wrong(plan.audit, plan.first_wave, free, share) * free / rounds
+    free = max(0, rounds - proven.LAST)
+    return proven.compute_stock_wrong(plan.audit, plan.first_wave, free, share) * free / rounds
 
 
 def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:

@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.rules import identities as identity_rules
+from gradmarket.market.features.proven import seat_rules as identity_rules
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Party
-from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.replication import fixed, proven
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address
 
@@ -31,13 +31,13 @@ class Rules:
     replicas: int = 3
     rate: float = 0.2
     """The probability that a unanimous task is audited."""
-    evidence: int = identity_rules.PROOF
+    evidence: int = proven.PROOF
     """Audited right answers before an identity votes."""
-    newcomers: float = 1 / identity_rules.SHARE
+    newcomers: float = 1 / proven.SHARE
     """The share of a round's tasks that newcomers get, one task at least."""
     vested: int = 16
     """Last prices of an identity that a conviction burns."""
-    closing: int = identity_rules.LAST
+    closing: int = proven.LAST
     """Last rounds of which every task is audited."""
 
 
@@ -237,7 +237,7 @@ def _pauses(adversary: Adversary, one: _Identity, number: int) -> bool:
 
 
 def _count_newcomer_tasks(game: _Play, number: int, proven: int, fresh: int) -> int:
-    """Counted over all rounds, as rules.identities.count_newcomers_tasks does."""
+    """Counted over all rounds, as features.proven.seat_rules.count_newcomers_tasks does."""
     rules, tasks = game.rules, game.market.tasks
     if proven < rules.replicas:
         return tasks

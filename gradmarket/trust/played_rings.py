@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Final
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import identities
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.task_plan import Plan
 from gradmarket.trust.free_identities import ADVERSARIES, RingMarket, Rules, play, play_majority
 
@@ -87,7 +87,7 @@ def play_rings(spec: JobSpec, plan: Plan, shares: Sequence[float], workers: int 
     market = RingMarket(workers or WORKERS, tasks, min(spec.rounds, max(LEAST_ROUNDS, MOST_PLAYED // tasks)))
     if market.workers < 2 * plan.first_wave:
         return None
-    rules = Rules(plan.first_wave, plan.audit, spec.proof or identities.PROOF)
+    rules = Rules(plan.first_wave, plan.audit, spec.proof or proven.PROOF)
 
     def play_wrong(ring: str, share: float) -> Interval:
         how = ADVERSARIES[ring]

@@ -9,7 +9,6 @@ from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import overlap, stopping
-from gradmarket.market.rules.reputation import GradientCost
 from gradmarket.market.rules.stopping import StopAtPatience, StopAtSpent
 from gradmarket.market.terms import JobState, RoundState, Units
 from gradmarket.market.wire.poll import digest_of
@@ -84,13 +83,6 @@ def find_task_costs(job: Job) -> tuple[int, int] | None:
     if job.spec_digest is None:
         return None
     return _COSTS.get(job.spec_digest, lambda: ((job.facts or {})["flops"], (job.facts or {})["peak_bytes"]))
-
-
-def compute_cost(job: Job, price: int | None = None) -> GradientCost:
-    """Returns what a gradient of the job costs now, or one of this price: its pay, its operations and its payer."""
-    operations, _bytes = find_task_costs(job) or (0, 0)
-    paid = float((job.price if price is None else price) * int(job.unit))
-    return GradientCost(paid, float(operations), job.token)
 
 
 def find_unit(reader: RowReader, job_id: str) -> str | None:

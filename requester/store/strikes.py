@@ -1,7 +1,6 @@
 """Who gets no work: operators whose work was found wrong, and those that left what they owed.
 
-Strikes are changed in the transaction that judges what was owed. The rules are market.rules.strikes and
-market.rules.reputation.
+Strikes are changed in the transaction that judges what was owed. The rule is market.rules.strikes.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,8 +10,7 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, or_, select
 
 from gradmarket.market.rules import strikes
-from gradmarket.market.rules.reputation import BARRED_S
-from gradmarket.market.rules.strikes import NONE, Strikes
+from gradmarket.market.rules.strikes import BARRED_S, NONE, Strikes
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Reputation, Strike, Worker
 from requester.store.work import RowReader, Work

@@ -29,7 +29,7 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Party
 from gradmarket.market.rules.card_speeds import SEEN_S
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
-from gradmarket.market.rules.reputation import BARRED_S
+from gradmarket.market.rules.strikes import BARRED_S
 from gradmarket.market.terms import REPRODUCIBLE, Address, ReplicaState, Units
 from requester.store import jobs, strikes
 from requester.store.among import NOW, is_in_bound_list

@@ -11,14 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.demo.workers import JOB
+from gradmarket.market.features import reputation
 from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.reputation import NEWCOMER, UNKNOWN, GradientCost
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import identities, reputation, voting
+from gradmarket.market.rules import voting
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, lies_between, proven
-from gradmarket.market.rules.reputation import NEWCOMER, UNKNOWN, GradientCost
 from gradmarket.market.terms import Address, Hash, ReplicaId
 from gradmarket.trust.forecast import Assumed, compute_forecast
+from requester.features.audits import referrals
 
 SECRET = Hash(bytes(32))
 SETTINGS = proven.Settings()
@@ -28,9 +31,9 @@ def party(name: str, payout: str | None = None) -> Party:
     return Party(Address(name), name, Address(payout or name), None)
 
 
-def newcomer(name: str, network: str | None = None, **facts: Any) -> identities.Newcomer:
+def newcomer(name: str, network: str | None = None, **facts: Any) -> seat_rules.Newcomer:
     known = {"standing": 0.0} | facts
-    return identities.Newcomer(Party(Address(name), name, Address(name), network), **known)
+    return seat_rules.Newcomer(Party(Address(name), name, Address(name), network), **known)
 
 
 def names(count: int) -> list[str]:
@@ -50,14 +53,14 @@ def ballots(*sizes: int) -> list[frozenset[ReplicaId]]:
 
 class TestNewcomers:
     def test_sixteen_audits_prove_and_fifteen_do_not(self) -> None:
-        assert [identities.is_proven(standing(audits)) for audits in (0, 14, 16)] == [False, False, True]
+        assert [proven.is_proven(standing(audits)) for audits in (0, 14, 16)] == [False, False, True]
 
     def test_a_proven_operator_stays_so_for_some_days_without_work(self) -> None:
-        assert [identities.is_proven(standing(16, days)) for days in (4, 10)] == [True, False]
+        assert [proven.is_proven(standing(16, days)) for days in (4, 10)] == [True, False]
 
     def test_one_that_erred_alone_begins_again(self) -> None:
         record = reputation.apply_lone_error(reputation.apply_passed_audit(NEWCOMER, 0.0), 1.0)
-        assert not identities.is_proven(reputation.compute_record_standing(record, 1.0), proof=1)
+        assert not proven.is_proven(reputation.compute_record_standing(record, 1.0), proof=1)
 
     @pytest.mark.parametrize(
         ("answer", "here", "proves"),
@@ -73,10 +76,10 @@ class TestNewcomers:
         ids=["alike", "half", "dearer", "larger", "dust price", "dear and tiny", "much more"],
     )
     def test_a_proof_counts_by_what_it_cost(self, answer: GradientCost, here: GradientCost, proves: bool) -> None:
-        assert identities.is_proven(standing(16, answer=answer, here=here)) is proves
+        assert proven.is_proven(standing(16, answer=answer, here=here)) is proves
 
     def test_one_dear_answer_is_not_sixteen(self) -> None:
-        assert not identities.is_proven(standing(1, answer=GradientCost(1e6, 1e12), here=GradientCost(1.0, 1.0)))
+        assert not proven.is_proven(standing(1, answer=GradientCost(1e6, 1e12), here=GradientCost(1.0, 1.0)))
 
     @pytest.mark.parametrize(
         ("answers", "proves"),
@@ -99,9 +102,9 @@ class TestNewcomers:
             for _ in range(count):
                 record = reputation.apply_passed_audit(record, 0.0, GradientCost(1e6, 1e12, payer))
         here = GradientCost(10.0, 1e9, "here")
-        assert identities.is_proven(reputation.compute_record_standing(record, 0.0, here)) is proves
+        assert proven.is_proven(reputation.compute_record_standing(record, 0.0, here)) is proves
         cheap = replace(record, payers={})
-        assert identities.is_proven(reputation.compute_record_standing(cheap, 0.0, here)), "recorded before payers were"
+        assert proven.is_proven(reputation.compute_record_standing(cheap, 0.0, here)), "recorded before payers were"
 
     def test_what_others_paid_weighs_without_the_one_that_gave_most(self) -> None:
         record = NEWCOMER
@@ -130,54 +133,54 @@ class TestNewcomers:
     def test_they_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:
         before, given_ = 0, 0
         for tasks in sizes:
-            given_ += identities.count_newcomers_tasks(before, tasks, 6, 3)
+            given_ += seat_rules.count_newcomers_tasks(before, tasks, 6, 3)
             before += tasks
-            assert given_ == before // identities.SHARE
+            assert given_ == before // proven.SHARE
 
     def test_places_that_were_left_are_given_again_up_to_half_of_a_round(self) -> None:
-        assert [identities.count_places_again(left, 0, share=1, tasks=8) for left in (0, 1, 3, 4, 99)] == [
+        assert [seat_rules.count_places_again(left, 0, share=1, tasks=8) for left in (0, 1, 3, 4, 99)] == [
             0,
             1,
             3,
             3,
             3,
         ]
-        assert identities.count_places_again(9, extra=7, share=1, tasks=8) == 2
-        assert identities.count_places_again(9, extra=9, share=1, tasks=8) == 0, "who answers has the share alone"
-        assert identities.count_places_again(9, extra=0, share=4, tasks=8) == 0
+        assert seat_rules.count_places_again(9, extra=7, share=1, tasks=8) == 2
+        assert seat_rules.count_places_again(9, extra=9, share=1, tasks=8) == 0, "who answers has the share alone"
+        assert seat_rules.count_places_again(9, extra=0, share=4, tasks=8) == 0
 
     @pytest.mark.parametrize(("proven_ones", "most"), [(0, 40), (2, 40), (3, 20), (5, 20), (6, 5), (300, 5)])
     def test_they_have_more_while_few_are_proven(self, proven_ones: int, most: int) -> None:
-        assert identities.count_newcomers_tasks(0, 40, proven_ones, 3) == most
+        assert seat_rules.count_newcomers_tasks(0, 40, proven_ones, 3) == most
 
     def test_every_second_seat_goes_to_the_one_closest_to_its_proof(self) -> None:
         queue = [newcomer(name, standing=known) for name, known in zip("abc", (0.0, 0.2, 0.5), strict=True)]
-        assert identities.choose_newcomer(Hash(b"\x00" * 32), queue) == "a"
-        assert identities.choose_newcomer(Hash(b"\x01" * 32), queue) == "c"
+        assert seat_rules.choose_newcomer(Hash(b"\x00" * 32), queue) == "a"
+        assert seat_rules.choose_newcomer(Hash(b"\x01" * 32), queue) == "c"
 
     def test_who_was_served_longest_ago_is_first_whatever_number_of_wallets_a_network_has(self) -> None:
         flood = [newcomer(f"flood{number}", network="f", served_at=9.0) for number in range(5)]
-        queue = identities.order_newcomers([*flood, newcomer("late", joined_at=2.0), newcomer("early", joined_at=1.0)])
+        queue = seat_rules.order_newcomers([*flood, newcomer("late", joined_at=2.0), newcomer("early", joined_at=1.0)])
         assert [one.party.worker for one in queue][:3] == ["early", "late", "flood0"]
-        served = identities.order_newcomers([*flood, newcomer("honest", network="h", served_at=10.0)])
+        served = seat_rules.order_newcomers([*flood, newcomer("honest", network="h", served_at=10.0)])
         assert [one.party.worker for one in served][:2] == ["flood0", "honest"], "the second of a network waits"
 
     def test_a_deposit_waits_behind_other_deposits_alone(self) -> None:
         queue = [newcomer(f"flood{number}") for number in range(100)] + [newcomer("backed", deposit=True)]
-        chosen = [identities.choose_newcomer(Hash(bytes([0, turn] * 16)), queue) for turn in (0, 1)]
+        chosen = [seat_rules.choose_newcomer(Hash(bytes([0, turn] * 16)), queue) for turn in (0, 1)]
         assert chosen == ["flood0", "backed"]
-        rounds = [identities.count_rounds_until_seat(queue, Address(one), 8, 8) for one in ("backed", "flood99")]
+        rounds = [seat_rules.count_rounds_until_seat(queue, Address(one), 8, 8) for one in ("backed", "flood99")]
         assert rounds == [2, 200]
 
     def test_a_newcomer_has_a_seat_within_the_rounds_that_it_is_told_of(self) -> None:
         """The others stay, begun ones among them; the seeds are those of tasks."""
         queue = [newcomer(f"{number}", standing=0.5 if number == 3 else 0.0) for number in range(6)]
-        told = identities.count_rounds_until_seat(queue, Address("5"), 8, 8)
+        told = seat_rules.count_rounds_until_seat(queue, Address("5"), 8, 8)
         random, waited = Random(0), []
         for _ in range(100):
             left, seats_ = list(queue), 0
             while any(one.party.worker == "5" for one in left):
-                chosen = identities.choose_newcomer(Hash(random.randbytes(32)), left)
+                chosen = seat_rules.choose_newcomer(Hash(random.randbytes(32)), left)
                 again = [one for one in left if one.party.worker == chosen and one.standing]
                 left, seats_ = [one for one in left if one.party.worker != chosen] + again, seats_ + 1
             waited.append(seats_)
@@ -220,13 +223,13 @@ class TestReferrals:
         assert auditing.judge_referral(["a", "b"], "c", "d") is None
 
     def test_two_equal_wrong_answers_convict_and_a_lone_one_does_not(self) -> None:
-        assert identities.list_convicted({"1": "a", "2": "a", "3": "b"}) == {"1", "2"}
-        assert identities.list_convicted({"1": "a", "2": "b"}) == set()
+        assert referrals.list_convicted({"1": "a", "2": "a", "3": "b"}) == {"1", "2"}
+        assert referrals.list_convicted({"1": "a", "2": "b"}) == set()
 
 
 class TestCrew:
     def crew(self, number: int, present: list[Party], tasks: int = 2) -> frozenset[Address]:
-        return identities.choose_crew(SECRET, present, number, tasks, 3, ("payout",))
+        return seat_rules.choose_crew(SECRET, present, number, tasks, 3, ("payout",))
 
     def test_it_has_as_many_as_a_round_has_seats(self) -> None:
         assert len(self.crew(0, [party(name) for name in names(20)])) == 6
@@ -241,7 +244,7 @@ class TestCrew:
 
     def test_it_is_renewed_slowly_and_wholly(self) -> None:
         present = [party(name) for name in names(60)]
-        crews = [self.crew(number, present) for number in range(3 * identities.TERM)]
+        crews = [self.crew(number, present) for number in range(3 * seat_rules.TERM)]
         changes = [len(one ^ other) // 2 for one, other in pairwise(crews)]
         assert max(changes) <= 2
         assert len(frozenset().union(*crews)) > 12
@@ -257,7 +260,7 @@ class TestCrew:
         ]
         present = farms + [party(f"single {number}") for number in range(9)]
         shares = []
-        for number in range(0, 400 * identities.TERM, identities.TERM):
+        for number in range(0, 400 * seat_rules.TERM, seat_rules.TERM):
             crew = self.crew(number, present)
             seated = [one.operator for one in present if one.worker in crew]
             assert len(seated) == len(set(seated)) == 6
@@ -274,19 +277,19 @@ class TestCrew:
 
     def test_nobody_chooses_its_own_number(self) -> None:
         other = Hash(b"\x01" * 32)
-        one = [identities.compute_crew_number(secret, Address("0x1"), 0) for secret in (SECRET, other)]
+        one = [seat_rules.compute_crew_number(secret, Address("0x1"), 0) for secret in (SECRET, other)]
         assert one[0] != one[1]
 
 
 class TestTurns:
     def test_who_answers_at_once_waits_as_long_as_others_work(self) -> None:
-        assert identities.compute_next_turn(100.0, [9.0, 10.0, 11.0], []) == 110.0
+        assert seat_rules.compute_next_turn(100.0, [9.0, 10.0, 11.0], []) == 110.0
 
     def test_who_was_right_faster_waits_no_longer_than_it_took(self) -> None:
-        assert identities.compute_next_turn(100.0, [9.0, 10.0, 11.0], [4.0, 5.0]) == 104.0
+        assert seat_rules.compute_next_turn(100.0, [9.0, 10.0, 11.0], [4.0, 5.0]) == 104.0
 
     def test_nobody_waits_where_nothing_was_measured(self) -> None:
-        assert identities.compute_next_turn(100.0, [], []) == 100.0
+        assert seat_rules.compute_next_turn(100.0, [], []) == 100.0
 
 
 def play_returning_ring(seed: int, rounds: int, tasks: int = 8, votes: int = 3, rate: float = 0.2) -> float:
@@ -297,9 +300,9 @@ def play_returning_ring(seed: int, rounds: int, tasks: int = 8, votes: int = 3, 
     """
     random, begun, stock, wrong = Random(seed), 0, 0, 0
     for number in range(rounds):
-        alone = identities.count_newcomers_tasks(number * tasks, tasks, 100, votes)
+        alone = seat_rules.count_newcomers_tasks(number * tasks, tasks, 100, votes)
         begun += alone
-        stock, begun = stock + begun // identities.PROOF, begun % identities.PROOF
+        stock, begun = stock + begun // proven.PROOF, begun % proven.PROOF
         for _ in range(tasks - alone):
             if stock >= votes:
                 if random.random() < rate:
@@ -310,7 +313,7 @@ def play_returning_ring(seed: int, rounds: int, tasks: int = 8, votes: int = 3, 
 
 
 def test_a_ring_of_any_size_that_always_returns_leaves_about_one_percent_wrong() -> None:
-    bound = identities.compute_final_wrong(audit=0.2, replicas=3)
+    bound = proven.compute_final_wrong(audit=0.2, replicas=3)
     assert bound == pytest.approx(0.0104, abs=1e-4)
     shares = [play_returning_ring(seed, rounds=20_000) for seed in range(5)]
     assert sum(shares) / len(shares) == pytest.approx(bound, rel=0.1)
@@ -340,17 +343,17 @@ def follow_stock(rate: float, votes: int, rounds: int, share: float) -> float:
 
 @pytest.mark.parametrize(("votes", "rounds", "share"), [(3, 20, 0.3), (3, 200, 0.5), (2, 50, 0.3)])
 def test_a_proven_ring_leaves_wrong_what_following_it_in_time_gives(votes: int, rounds: int, share: float) -> None:
-    found = identities.compute_stock_wrong(0.2, votes, rounds, share)
+    found = proven.compute_stock_wrong(0.2, votes, rounds, share)
     assert found == pytest.approx(follow_stock(0.2, votes, rounds, share), rel=0.01)
 
 
 def test_shorter_jobs_are_audited_more_and_no_lie_of_a_proven_ring_is_worth_it() -> None:
-    rates = [identities.compute_audit_rate(3, rounds) for rounds in (5, 10, 20, 30, 48, 49, 200)]
+    rates = [proven.compute_audit_rate(3, rounds) for rounds in (5, 10, 20, 30, 48, 49, 200)]
     assert rates == [0.55, 0.5, 0.35, 0.3, 0.25, 0.2, 0.2]
     for rounds in range(3, 300):
-        rate = identities.compute_audit_rate(3, rounds)
-        assert identities.compute_stock_wrong(rate, 3, rounds - identities.LAST, 0.3) <= 0.01
-    assert identities.compute_audit_rate(2) == 0.3
+        rate = proven.compute_audit_rate(3, rounds)
+        assert proven.compute_stock_wrong(rate, 3, rounds - proven.LAST, 0.3) <= 0.01
+    assert proven.compute_audit_rate(2) == 0.3
 
 
 def test_a_job_s_plan_follows_its_rounds_unless_it_names_its_audits() -> None:

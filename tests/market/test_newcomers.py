@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Opening, Party
 from gradmarket.market.rules.newcomers import (
@@ -127,9 +128,9 @@ def test_a_place_that_was_left_pauses_its_owners_alone() -> None:
     def party(name: str, network: str | None) -> Party:
         return Party(Address(name), name, Address(name), network)
 
-    left = [newcomers.LeftPlace(float(number), f"payout {number}", f"network {number % 50}") for number in range(99)]
-    assert newcomers.find_pausing_place(party("fresh", "its own"), left) is None
-    assert newcomers.find_pausing_place(party("payout 0", "its own"), left) == left[0]
-    assert newcomers.find_pausing_place(party("fresh", "network 0"), left) == left[50], "the newest"
-    exempt = [newcomers.LeftPlace(0.0, "another", None)]
-    assert newcomers.find_pausing_place(party("fresh", None), exempt) is None
+    left = [seat_rules.LeftPlace(float(number), f"payout {number}", f"network {number % 50}") for number in range(99)]
+    assert seat_rules.find_pausing_place(party("fresh", "its own"), left) is None
+    assert seat_rules.find_pausing_place(party("payout 0", "its own"), left) == left[0]
+    assert seat_rules.find_pausing_place(party("fresh", "network 0"), left) == left[50], "the newest"
+    exempt = [seat_rules.LeftPlace(0.0, "another", None)]
+    assert seat_rules.find_pausing_place(party("fresh", None), exempt) is None

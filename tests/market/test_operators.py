@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.features import reputation
 from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.terms import Address
@@ -28,7 +29,7 @@ class Books:
     def moves(self, wallet: str, key: str | None) -> None:
         left, after = self.operator[wallet], operators.operator_of(wallet, key or wallet, key is not None)
         if left not in (after, wallet):
-            bar = operators.after_leaving(self.since.get(wallet), self.since.get(left))
+            bar = reputation.after_leaving(self.since.get(wallet), self.since.get(left))
             self.since |= {} if bar is None else {wallet: bar}
         self.operator[wallet] = after
 
@@ -78,8 +79,8 @@ def test_a_claim_reaches_neither_record_nor_bar() -> None:
     assert operators.list_answerable_keys([stranger]) == {"stranger"}
     assert not operators.is_barred(party("victim"), {"stranger"})
     assert not operators.is_barred(stranger, {"victim"})
-    assert operators.after_leaving(None, None) is None
-    assert operators.after_leaving(3.0, 2.0) == operators.after_leaving(None, 3.0) == 3.0
+    assert reputation.after_leaving(None, None) is None
+    assert reputation.after_leaving(3.0, 2.0) == reputation.after_leaving(None, 3.0) == 3.0
 
 
 def test_who_shares_anything_is_not_surely_apart() -> None:

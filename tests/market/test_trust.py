@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import IllegalTransition, Refused
+from gradmarket.market.features import reputation
 from gradmarket.market.features.audits import auditing
-from gradmarket.market.rules import exposure, replication, reputation
+from gradmarket.market.features.reputation import NEWCOMER, TrustRecord, compute_record_standing
+from gradmarket.market.rules import exposure, replication
 from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audited, fixed
-from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord, compute_record_standing
 from gradmarket.market.rules.secrets import compute_anchor, derive_links, leads_to
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash
@@ -42,7 +43,7 @@ def lived(history: list[tuple[str, float]]) -> tuple[TrustRecord, int, float]:
 @given(HISTORY)
 def test_a_standing_is_never_above_what_audited_work_supports(history: list[tuple[str, float]]) -> None:
     record, audits, now = lived(history)
-    assert 0.0 <= compute_record_standing(record, now) <= reputation.compute_supported_standing(audits) < 1.0
+    assert 0.0 <= compute_record_standing(record, now) <= exposure.compute_supported_standing(audits) < 1.0
 
 
 @given(HISTORY, st.floats(0, 1e7))
@@ -81,9 +82,9 @@ def test_half_of_the_evidence_is_left_after_a_half_life() -> None:
 
 
 def test_slow_to_gain_and_quick_to_lose() -> None:
-    assert reputation.compute_supported_standing(1) == pytest.approx(0.05)
-    assert reputation.compute_supported_standing(58) < 0.95 < reputation.compute_supported_standing(59)
-    assert reputation.compute_supported_standing(0) == 0.0
+    assert exposure.compute_supported_standing(1) == pytest.approx(0.05)
+    assert exposure.compute_supported_standing(58) < 0.95 < exposure.compute_supported_standing(59)
+    assert exposure.compute_supported_standing(0) == 0.0
 
 
 def unchecked(tasks: int) -> float:
@@ -91,7 +92,7 @@ def unchecked(tasks: int) -> float:
     record, total = 0.0, 0.0
     for _ in range(tasks):
         rate = adaptive.compute_worker_audit_rate(
-            reputation.compute_supported_standing(record), math.inf, 0.05, 0.02, 1.0
+            exposure.compute_supported_standing(record), math.inf, 0.05, 0.02, 1.0
         )
         record, total = record + rate, total + 1.0 - rate
     return total
@@ -225,7 +226,7 @@ def test_fixed_and_audited_look_at_nobody() -> None:
 
 def test_a_proven_worker_with_stake_is_checked_less_and_without_stake_it_is_voted_on() -> None:
     settings = adaptive.Settings()
-    newcomer, proven = Lead(0.0, 65.0), Lead(reputation.compute_supported_standing(141), 65.0)
+    newcomer, proven = Lead(0.0, 65.0), Lead(exposure.compute_supported_standing(141), 65.0)
     assert adaptive.plan(settings, newcomer) == Plan(1, 1, 1, 0.98)
     assert adaptive.plan(settings, proven) == Plan(1, 1, 1, 0.05)
     assert adaptive.plan(settings, replace(proven, cover=0.5)) == Plan(3, 2, 5, 0.05)

@@ -6,7 +6,6 @@ from typing import Any
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import JobState, TaskState
 from requester.features.reputation import reputations
-from requester.store import jobs
 from requester.store.tables import Job
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
@@ -30,7 +29,7 @@ def open_for_two(new_floor: NewFloor, **spec: Any) -> tuple[MarketFixture, list[
 
 def prove_in(market: MarketFixture, *workers: SimWorker) -> None:
     with market.context.begin() as work:
-        cost = jobs.compute_cost(work.get_one(Job, market.job))
+        cost = reputations.compute_cost(work.get_one(Job, market.job))
         for _ in range(16):
             passed = [(worker.address, worker.determinism_class, cost) for worker in workers]
             reputations.record_passed_audits(work, passed, market.clock())

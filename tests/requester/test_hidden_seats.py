@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gradmarket.market.rules import identities
+from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_tables import Audit
@@ -20,7 +20,7 @@ from tests.requester.test_without_auditor import wait_for_an_auditor
 
 NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
-LATE_S = identities.AUDITED_WITHIN_S + 10.0
+LATE_S = seat_rules.AUDITED_WITHIN_S + 10.0
 
 
 CERTAIN = 1.0 - 1e-9
@@ -122,7 +122,7 @@ def test_a_panel_of_another_job_that_nobody_completes_makes_no_auditor_late(new_
 
 @pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])
 def test_seats_are_hidden_as_often_as_audits_were_drawn(rate: float) -> None:
-    drawn = [identities.is_seat_hidden(Hash(number.to_bytes(32, "big")), rate) for number in range(2000)]
+    drawn = [seat_rules.is_seat_hidden(Hash(number.to_bytes(32, "big")), rate) for number in range(2000)]
     assert sum(drawn) / 2000 == pytest.approx(rate, abs=0.03)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect
 
+from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
@@ -13,7 +14,7 @@ from gradmarket.market.wire.poll import LeaseReturn
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from requester.features.proven import seats
 from requester.features.reputation import reputations
-from requester.store import jobs, newcomers, workers
+from requester.store import newcomers, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL, leave_to_full
@@ -65,7 +66,7 @@ def join_at_once(market: MarketFixture, like: SimWorker, count: int) -> set[str]
 
 def prove_operators(market: MarketFixture, *operators: Address) -> None:
     with market.context.begin() as work:
-        cost = jobs.compute_cost(work.get_one(Job, market.job))
+        cost = reputations.compute_cost(work.get_one(Job, market.job))
         for _ in range(16):
             passed = [(operator, CLASS, cost) for operator in operators]
             reputations.record_passed_audits(work, passed, market.clock())
@@ -179,8 +180,8 @@ def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(n
         left = seats.list_left_places(reader, reader.get_one(Job, market.job), 0.0)
         mine, its = (workers.build_party(reader.get_one(Worker, one.address)) for one in (honest, leaver))
     assert mine.payout == its.payout
-    assert rule.find_pausing_place(mine, left) is None
-    assert rule.find_pausing_place(its, left) == left[0]
+    assert seat_rules.find_pausing_place(mine, left) is None
+    assert seat_rules.find_pausing_place(its, left) == left[0]
 
 
 def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor) -> None:
@@ -272,7 +273,7 @@ def test_a_newcomer_is_told_whose_left_place_keeps_it_waiting_and_how_long(
     market.lapse(rule.FIRST_REST_S + 1.0)
     waiting = leaver if whose == "it left" else join(market, network)
     market.gather(*proven, waiting)
-    left_s = place.leased_at + rule.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
+    left_s = place.leased_at + seat_rules.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
     words = f"without a deposit it gets the next one in {left_s / 60:.0f} min, and it is at place 1 of 1 newcomers"
     assert f"{whose} a place of this job: {words}" in waiting.waiting
     assert len(market.replicas(waiting)) == (waiting is leaver)

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.rules import identities
+from gradmarket.market.features.reputation import GradientCost
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.rules.reputation import GradientCost
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.reputation import reputations
-from requester.store import jobs
 from requester.store.tables import Job, Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
@@ -38,7 +37,7 @@ def open_job(new_floor: NewFloor, proof: int = 16, **spec: Any) -> tuple[MarketF
 def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16, cost: GradientCost | None = None) -> None:
     """As so many passed audits leave their operators' records, of answers of this `cost`; of the job's where None."""
     with market.context.begin() as work:
-        each = jobs.compute_cost(work.get_one(Job, market.job)) if cost is None else cost
+        each = reputations.compute_cost(work.get_one(Job, market.job)) if cost is None else cost
         for _ in range(audits):
             passed = [(worker.address, CLASS, each) for worker in workers]
             reputations.record_passed_audits(work, passed, market.clock())
@@ -227,7 +226,7 @@ def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -
     assert audits_of(market) == []
     auditor.play()
     assert market.state() == JobState.FINISHED
-    assert len(audits_of(market)) == identities.LAST
+    assert len(audits_of(market)) == proven.LAST
     assert market.earned() == {worker.address: 4 * PRICE for worker in workers}
     check_books(market)
 

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 from sqlalchemy import inspect, select
 
-from gradmarket.market.rules import identities
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address
 from requester.features.proven import proven_records
 from requester.features.reputation import reputations
-from requester.store import jobs, workers
+from requester.store import workers
 from requester.store.tables import Job, Reputation, Worker
 from tests.requester.market_fixture import CLASS, MarketFixture
 from tests.requester.test_proven import open_job
@@ -47,7 +47,7 @@ def test_the_query_finds_the_workers_that_the_rule_calls_proven(new_floor: NewFl
     like, random, now = market.worker(), Random(seed), market.clock()
     with market.context.begin() as work:
         job, row = work.get_one(Job, market.job), work.get_one(Worker, like.address)
-        here = jobs.compute_cost(job)
+        here = reputations.compute_cost(job)
         kept = {column.key: getattr(row, column.key) for column in inspect(Worker).column_attrs}
         names = {Address(f"0x{number:040x}") for number in range(400)}
         for name in names:
@@ -60,7 +60,7 @@ def test_the_query_finds_the_workers_that_the_rule_calls_proven(new_floor: NewFl
     right = {
         operator
         for (operator, name), standing in standings.items()
-        if name == CLASS and identities.is_proven(standing, identities.PROOF)
+        if name == CLASS and proven.is_proven(standing, proven.PROOF)
     }
     assert found == right
     assert 20 < len(right) < 380

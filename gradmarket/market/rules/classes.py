@@ -18,7 +18,7 @@ would have the job wait for ever for an audit that nobody can run.
 An auditor may be there and unable: out of memory, killed, or slower than it may be. An audit that ATTEMPTS of them left
 unanswered lapses too, and the class then counts as one without auditor in that job for UNABLE_S.
 
-Where an audit settles what is accepted (rules.identities), a class without auditor has no such audit: there a plain
+Where an audit settles what is accepted (proven.seat_rules), a class without auditor has no such audit: there a plain
 majority decides, and nothing is audited, after UNAUDITED_S without any worker of a class with one that has room. A job
 in which an audit passed has seen such workers, and a gap between two of them is usual: it waits UNHEARD_S, so that
 three wallets of a made-up class need not only wait for the gap. In such a vote proven operators of the class decide

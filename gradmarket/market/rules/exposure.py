@@ -61,3 +61,8 @@ def compute_unused_stake(stake: float, pending: int, gain: float) -> float:
     Each pending task, leased or neither audited nor spared, uses up `gain` of it.
     """
     return max(0.0, stake - pending * gain)
+
+
+def compute_supported_standing(audits: float) -> float:
+    """Returns the highest standing that `audits` passed audits support."""
+    return DOUBT ** (1.0 / audits) if audits > 0 else 0.0

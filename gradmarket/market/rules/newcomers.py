@@ -75,36 +75,6 @@ def at_once(tried: Tried) -> int:
     return int(tried.since_stall_s >= pause)
 
 
-WATCHED: Final = 20
-"""Leases for which a place that was left counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftPlace:
-    """A place of a job that a worker which earned nothing there left unanswered, or gave back. `at`: when it got it."""
-
-    at: float
-    operator: str
-    network: str | None
-
-
-def compute_watched_s(lease_s: float) -> float:
-    """Returns for how many seconds a place that was left counts."""
-    return WATCHED * lease_s
-
-
-def find_pausing_place(party: Party, left: Iterable[LeftPlace]) -> LeftPlace | None:
-    """Returns the place that keeps a worker which never delivered from a seat alone, where proven ones would suffice.
-
-    `left`: the places that such workers left within compute_watched_s. Nobody of an operator or network that left one
-    gets another meanwhile; None for all others, however many networks left theirs: what each costs the job is bounded
-    by rules.identities. A payout address counts for its operator alone: whoever named another's would keep its
-    newcomers waiting.
-    """
-    own = (one for one in left if one.operator == party.operator or (one.network or "") == party.network)
-    return max(own, key=lambda one: one.at, default=None)
-
-
 def choose_filling_parties(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:
     """Returns the first of the parties that could fill the places together: separate ones, and none that tried."""
     chosen: list[Party] = []

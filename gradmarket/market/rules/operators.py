@@ -39,11 +39,6 @@ def is_barred(party: Party, keys: Set[str]) -> bool:
     return not keys.isdisjoint(list_answerable_keys([party]))
 
 
-def after_leaving(own: float | None, operators: float | None) -> float | None:
-    """Returns since when a wallet that leaves an operator is barred; None where neither of the two is."""
-    return max((since for since in (own, operators) if since is not None), default=None)
-
-
 def count_surely_separate(parties: Iterable[Party]) -> int:
     """Returns how many parties are surely separate: those linked by a wallet, operator or payout address count once."""
     groups: list[set[str]] = []

@@ -12,6 +12,8 @@ from typing import Final
 HALF_LIFE_S: Final = 7200.0
 EVERYWHERE: Final = 3
 """Number of jobs."""
+BARRED_S: Final = 30 * 86_400
+"""How long an operator gets no work after an audit of its work failed."""
 WHOLE: Final = 0.5
 """Most weight that a sum of strikes may have lost by decay and still count in full."""
 

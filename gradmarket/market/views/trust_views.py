@@ -126,7 +126,7 @@ class TrustView(BaseModel):
 
 
 class ReputationView(BaseModel):
-    """`standing`: at 95 % the least share of honest answers that so many passed audits show (rules.reputation)."""
+    """`standing`: at 95 % the least share of honest answers that so many passed audits show (features.reputation)."""
 
     determinism_class: str
     standing: float

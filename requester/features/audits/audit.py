@@ -151,7 +151,7 @@ def _pass_audit(work: Work, job: Job, task: Task, audit: Audit, paid: list[Repli
 
 
 def _record_confirmed(work: Work, job: Job, task: Task, audit: Audit, replicas: Sequence[Replica], now: float) -> None:
-    cost = jobs.compute_cost(job, task.offer.price)
+    cost = reputations.compute_cost(job, task.offer.price)
     operators_ = {replica.operator for replica in replicas if replica.root == audit.root}
     reputations.record_passed_audits(work, [(one, audit.determinism_class, cost) for one in operators_], now)
 

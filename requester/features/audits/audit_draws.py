@@ -5,7 +5,7 @@ from typing import Final
 
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.rules import classes, operators, secrets
-from gradmarket.market.rules.reputation import BARRED_S
+from gradmarket.market.rules.strikes import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
 from requester.features.audits import copies

@@ -1,12 +1,13 @@
 """Has an audit settle what ballots leave open, before anything is accepted: whoever has the auditor's root is paid.
 
-The rules are market.rules.identities and, for the auditor's runs, market.features.audits.auditing.judge_referral.
+The rules are market.features.proven.seat_rules and, for the auditor's runs, audits.auditing.judge_referral.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gradmarket.market.rules import identities, operators
+from gradmarket.market.rules import operators
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from requester.context import Context
@@ -36,7 +37,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     task, revealed = hand.task, hand.in_state(ReplicaState.REVEALED)
     right = [replica for replica in revealed if replica.root == audit.root]
     wrong = [replica for replica in revealed if replica.root != audit.root]
-    convicted = identities.list_convicted({replica.id: replica.root or "" for replica in wrong})
+    convicted = list_convicted({replica.id: replica.root or "" for replica in wrong})
     guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
     others = audit_rows.lock_spared_tasks(work, sorted(guilty))  # tasks are locked before accounts and records
     ending.rest_workers(work, wrong, now)
@@ -83,7 +84,13 @@ def record_settled_answers(work: Work, hands: Iterable[TaskInHand], now: float) 
     for hand in hands:
         audit = work.get(Audit, hand.task.id) if hand.task.plan.referred else None
         if audit is not None and audit.state == AuditState.PASSED:
-            cost = jobs.compute_cost(hand.job, hand.task.offer.price)
+            cost = reputations.compute_cost(hand.job, hand.task.offer.price)
             paid = hand.in_state(*PAID)
             passed |= {(hand.task.id, (row.operator, audit.determinism_class, cost)) for row in paid}
     reputations.record_passed_audits(work, [one for _task, one in passed], now)
+
+
+def list_convicted(wrong: Mapping[str, str]) -> set[str]:
+    """Returns which of these unpaid wrong answers convict, given each one's root: those that are not alone with it."""
+    counts = Counter(wrong.values())
+    return {replica for replica, root in wrong.items() if counts[root] > 1}

@@ -6,9 +6,10 @@ from typing import Final
 
 from sqlalchemy import select
 
-from gradmarket.market.rules import assignment, identities, newcomers
+from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.proven.seat_rules import Newcomer
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reason
-from gradmarket.market.rules.identities import Newcomer
 from gradmarket.market.rules.shortage import Idle, in_words
 from gradmarket.market.terms import Address, TaskState
 from requester.feature import choose_pool
@@ -156,7 +157,7 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixabl
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
     share = joining.load_share(reader, job, mixable, now)
     tasks_now = spec.sizes.of(row.number if row else 0)
-    rounds = identities.count_rounds_until_seat(queue, worker, tasks_now, share)
+    rounds = seat_rules.count_rounds_until_seat(queue, worker, tasks_now, share)
     took = (now - job.created_at) / row.number if row and row.number else None
     time = f", {describe_seconds(rounds * took)} as rounds go" if took else ""
     return (
@@ -172,11 +173,11 @@ def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable
     votes = spec.replication.replicas
     if not one.is_unknown or seats.count_proven(reader, job, mixable, now, votes) < votes:
         return ""
-    left = newcomers.find_pausing_place(one.party, seats.list_watched_places(reader, job, now))
+    left = seat_rules.find_pausing_place(one.party, seats.list_watched_places(reader, job, now))
     if left is None:
         return ""
     whose = "it" if left.operator == one.party.operator else "a newcomer of its network"
-    rest = left.at + newcomers.compute_watched_s(spec.deadlines.lease_s) - now
+    rest = left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now
     return f"{whose} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
 
 

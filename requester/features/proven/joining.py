@@ -1,4 +1,4 @@
-"""The queue of a job's newcomers, where it tells them from proven workers. The rule is market.rules.identities."""
+"""The queue of a job's newcomers, by market.features.proven.seat_rules."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,9 +6,10 @@ from typing import Final
 from sqlalchemy import Integer, and_, bindparam, func, select
 from sqlalchemy.orm import aliased
 
-from gradmarket.market.rules import identities
+from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules.assignment import Mixable
-from gradmarket.market.rules.identities import Newcomer
+from gradmarket.market.rules.replication import proven
 from requester.features.audits import audited_classes
 from requester.features.proven import proven_records, seats
 from requester.features.reputation import reputations
@@ -33,12 +34,12 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
     if not has_queue(reader, job, now):
         return []
     proof = jobs.load_spec(job).proof or 0
-    about = {"deposit": identities.PROOF * job.price} | proven_records.bind_proof(job, now)
+    about = {"deposit": proven.PROOF * job.price} | proven_records.bind_proof(job, now)
     rows = reader.session.execute(_ASKING, newcomers.ask_in_turn(job, mixable, now) | about).all()
     records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
     served = _load_turns(reader, job)
     standings = [records.get((row.operator, row.determinism_class), 0.0) for row in rows]
-    return identities.order_newcomers(
+    return seat_rules.order_newcomers(
         Newcomer(
             workers.build_party(row),
             standing,
@@ -48,14 +49,14 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
             bool(row.covered),
         )
         for row, standing in zip(rows, standings, strict=True)
-        if not identities.is_proven(standing, proof)
+        if not proven.is_proven(standing, proof)
     )
 
 
 def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
     """Returns the first of the queue, as many as get a seat in two rounds, and as many of those with a deposit.
 
-    Places that were left are given again (rules.identities.count_places_again).
+    Places that were left are given again (market.features.proven.seat_rules.count_places_again).
     """
     share, spec = load_share(reader, job, mixable, now), jobs.load_spec(job)
     row = jobs.latest_round(reader, job.id)
@@ -68,7 +69,7 @@ def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: M
 def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
     """Returns n where newcomers get one task in n just now."""
     votes = jobs.load_spec(job).replication.replicas
-    return identities.compute_share(seats.count_proven(reader, job, mixable, now, 2 * votes), votes)
+    return seat_rules.compute_share(seats.count_proven(reader, job, mixable, now, 2 * votes), votes)
 
 
 def _load_turns(reader: RowReader, job: Job) -> dict[str | None, float]:

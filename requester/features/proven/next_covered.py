@@ -5,9 +5,9 @@ from typing import Final
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import aliased
 
-from gradmarket.market.rules import identities
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Mixable, Party
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address
 from requester.features.proven import joining, proven_records
 from requester.features.reputation import reputations
@@ -48,7 +48,7 @@ def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: b
     return rules.in_turn(
         workers.build_party(row)
         for row in rows
-        if identities.is_proven(records.get((row.operator, workers.get_class(row, job)), 0.0), proof)
+        if proven.is_proven(records.get((row.operator, workers.get_class(row, job)), 0.0), proof)
     )
 
 

@@ -5,9 +5,9 @@ from functools import cached_property
 
 from sqlalchemy import select
 
-from gradmarket.market.rules import identities
+from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules.assignment import Candidate, Mixable
-from gradmarket.market.rules.replication import BEST
+from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
@@ -35,7 +35,7 @@ class PlainPool(CandidatePool):
 
     def choose_plan(self, task: Task) -> Plan:
         rate = jobs.load_spec(self._job).plan(BEST).audit
-        if not self._may_hide or not identities.is_seat_hidden(Hash(task.secret), rate):
+        if not self._may_hide or not seat_rules.is_seat_hidden(Hash(task.secret), rate):
             return self._plain
         return self._hidden if seats.pays_hidden_seat(self._reader, self._job, task.round) else self._plain
 
@@ -60,7 +60,7 @@ def list_plain_voters(
     ):
         return list(candidates)
     standings = seats.load_standings(reader, job, candidates, now)
-    return [one for one in candidates if identities.is_proven(standings[one.party.worker], spec.proof or 0)]
+    return [one for one in candidates if proven.is_proven(standings[one.party.worker], spec.proof or 0)]
 
 
 def list_overruled(reader: RowReader, task: Task, root: str, plans: Collection[Plan]) -> list[Replica]:

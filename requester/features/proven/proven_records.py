@@ -1,4 +1,4 @@
-"""The rule of who is proven in a job (market.rules.reputation.weigh_evidence), as a condition of a query.
+"""The rule of who is proven in a job (market.features.reputation.weigh_evidence), as a condition of a query.
 
 So no number of workers whose records say nothing in the job keeps those that are proven there out of a sample.
 """
@@ -23,7 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute
 
-from gradmarket.market.rules import identities, reputation
+from gradmarket.market.features import reputation
+from gradmarket.market.rules.replication import proven
+from requester.features.reputation import reputations
 from requester.store import jobs, workers
 from requester.store.among import NOW
 from requester.store.tables import Job, Reputation, Worker
@@ -31,7 +33,7 @@ from requester.store.tables import Job, Reputation, Worker
 
 def bind_proof(job: Job, now: float) -> dict[str, object]:
     """Returns the parameters of PROVEN: the least evidence of a proven operator of the job, and what it cost."""
-    least, here = identities.LEFT * (jobs.load_spec(job).proof or 0), jobs.compute_cost(job)
+    least, here = proven.LEFT * (jobs.load_spec(job).proof or 0), reputations.compute_cost(job)
     each = least / reputation.COMPARABLE
     spent = {"least_paid": each * here.price, "least_computed": each * here.operations}
     return {"now": now, "payer": here.payer, "least": least, **spent}

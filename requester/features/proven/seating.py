@@ -1,15 +1,16 @@
-"""Gives seats to newcomers and to proven workers, where a job tells them apart (rules.identities)."""
+"""Gives seats to newcomers and to proven workers, where a job tells them apart (market.features.proven.seat_rules)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from gradmarket.market.rules import assignment, identities, newcomers, stragglers
+from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.proven.seat_rules import LeftPlace, Newcomer
+from gradmarket.market.rules import assignment, stragglers
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
-from gradmarket.market.rules.identities import Newcomer
-from gradmarket.market.rules.newcomers import LeftPlace
 from gradmarket.market.rules.replication import BEST, STRANGER
+from gradmarket.market.rules.replication.proven import LAST, is_proven
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash
@@ -72,7 +73,7 @@ class SeatPool(CandidatePool):
             if proven >= votes:
                 queue = [one for one in queue if self._may_try(one)]
         if queue:
-            chosen = self.candidates[identities.choose_newcomer(seed, queue)]
+            chosen = self.candidates[seat_rules.choose_newcomer(seed, queue)]
             self._alone[task.round] = self._count_alone(task.round) + 1
             unknown = any(one.party == chosen.party and one.is_unknown for one in queue)
             if proven >= votes and unknown and self._left:
@@ -116,14 +117,14 @@ class SeatPool(CandidatePool):
         return seats.count_recent_newcomers_tasks(self._reader, self._job, self._now)
 
     def _may_try(self, one: Newcomer) -> bool:
-        return not one.is_unknown or newcomers.find_pausing_place(one.party, self._left) is None
+        return not one.is_unknown or seat_rules.find_pausing_place(one.party, self._left) is None
 
     def _expect_seconds(self, determinism_class: str) -> float:
         of_class = seats.list_paces(self._reader, self._job, determinism_class)
         return stragglers.expected_s((), of_class, self._spec.deadlines.lease_s)
 
     def _is_proven(self, worker: Address) -> bool:
-        return identities.is_proven(self._standings.get(worker, 0.0), self._proof)
+        return is_proven(self._standings.get(worker, 0.0), self._proof)
 
     def _order(self, alone: Sequence[Address]) -> list[Newcomer]:
         """Returns who may go on alone in the order of the job's queue; proven ones come last."""
@@ -137,11 +138,11 @@ class SeatPool(CandidatePool):
     def _plan_vote(self, task: Task, proven: int) -> Plan:
         """Where audits are late, a hidden seat takes their place, if so many are there and the deposit pays for it."""
         plan = self._spec.plan(BEST)
-        plan = replace(plan, audit=1.0) if task.round >= self._spec.rounds - identities.LAST else plan
+        plan = replace(plan, audit=1.0) if task.round >= self._spec.rounds - LAST else plan
         if not self._is_auditor_outgrown:
             return plan
         plain, hidden = self._spec.relieved_plans
-        if not identities.is_seat_hidden(Hash(task.secret), plan.audit):
+        if not seat_rules.is_seat_hidden(Hash(task.secret), plan.audit):
             return plain
         may = proven >= hidden.first_wave and seats.pays_hidden_seat(self._reader, self._job, task.round)
         return hidden if may else replace(plan, audit=1.0)
@@ -150,10 +151,8 @@ class SeatPool(CandidatePool):
     def _is_auditor_outgrown(self) -> bool:
         newest = jobs.latest_round(self._reader, self._job.id)
         number = newest.number if newest else 0
-        waited_s = review_of(self._reader).compute_longest_wait(
-            self._reader, self._job, number - identities.LAST, self._now
-        )
-        return identities.is_auditor_outgrown(waited_s, seats.compute_round_s(self._reader, self._job, number - 1))
+        waited_s = review_of(self._reader).compute_longest_wait(self._reader, self._job, number - LAST, self._now)
+        return seat_rules.is_auditor_outgrown(waited_s, seats.compute_round_s(self._reader, self._job, number - 1))
 
     def _count_alone(self, number: int) -> int:
         if number not in self._alone:
@@ -169,7 +168,7 @@ class SeatPool(CandidatePool):
 
         def count_share(number: int) -> int:
             sizes, votes = self._spec.sizes, self._spec.replication.replicas
-            return identities.count_newcomers_tasks(sizes.before(number), sizes.of(number), proven, votes)
+            return seat_rules.count_newcomers_tasks(sizes.before(number), sizes.of(number), proven, votes)
 
         share = count_share(task.round)
         if proven < self._spec.replication.replicas:
@@ -178,7 +177,7 @@ class SeatPool(CandidatePool):
             others = {number: alone for number, alone in self._recent.items() if number != task.round}
             extra = sum(max(0, alone - count_share(number)) for number, alone in others.items())
             tasks = self._spec.sizes.of(task.round)
-            share += identities.count_places_again(len(self._left), extra, share, tasks)
+            share += seat_rules.count_places_again(len(self._left), extra, share, tasks)
         return share - self._count_alone(task.round)
 
     def _choose_crew(
@@ -193,7 +192,7 @@ class SeatPool(CandidatePool):
         crew: set[Address] = set()
         for parties in self._present.values():
             present = (one for one in parties if one.worker in seated or not _has_tried(one, opening))
-            crew |= identities.choose_crew(secret, present, task.round, tasks, votes, separation)
+            crew |= seat_rules.choose_crew(secret, present, task.round, tasks, votes, separation)
         return frozenset(crew)
 
 

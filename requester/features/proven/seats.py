@@ -1,4 +1,4 @@
-"""What market.rules.identities asks about the seats of a job: who is proven and present, and who had a seat when."""
+"""The workers that are proven and present, and when each had a seat, for market.features.proven.seat_rules."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,10 +6,13 @@ from typing import Final
 
 from sqlalchemy import and_, bindparam, exists, func, or_, select
 
-from gradmarket.market.rules import assignment, identities
+from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.proven.seat_rules import LeftPlace, compute_watched_s
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.lifecycle import PAID, SILENT
-from gradmarket.market.rules.newcomers import LeftPlace, choose_filling_parties, compute_watched_s
+from gradmarket.market.rules.newcomers import choose_filling_parties
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
 from requester.features.audits.audit_tables import Audit
 from requester.features.reputation import reputations
@@ -45,9 +48,9 @@ def list_proven_parties(
     records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
     by_class: dict[str, list[Party]] = {}
     for row in rows:
-        if identities.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof):
+        if proven.is_proven(records.get((row.operator, row.determinism_class), 0.0), proof):
             by_class.setdefault(row.determinism_class, []).append(workers.build_party(row))
-    return {name: identities.list_operators(parties) for name, parties in by_class.items()}
+    return {name: seat_rules.list_operators(parties) for name, parties in by_class.items()}
 
 
 def count_proven(reader: RowReader, job: Job, mixable: Mixable, now: float, most: int) -> int:
@@ -122,7 +125,7 @@ class AuditedPaces:
 
     def compute_next_turn(self, worker: str, determinism_class: str, leased_at: float) -> float:
         of_class, own = self.by_class.get(determinism_class, []), self.by_worker.get(worker, [])
-        return identities.compute_next_turn(leased_at, of_class, own)
+        return seat_rules.compute_next_turn(leased_at, of_class, own)
 
 
 def _load_audited_paces(reader: RowReader, job: Job) -> AuditedPaces:

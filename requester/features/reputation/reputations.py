@@ -1,6 +1,6 @@
 """Records of operators and wallets, changed in the transaction that judges their work.
 
-The rules are market.rules.reputation and, for the records that an answer affects, market.rules.operators. What these
+The rules are market.features.reputation and, for the records that an answer affects, market.rules.operators. What these
 functions call operators are the keys of records: addresses of payout keys, and of wallets that are their own operators.
 """
 
@@ -11,11 +11,11 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, select
 
-from gradmarket.market.rules import operators as rule
-from gradmarket.market.rules import reputation
-from gradmarket.market.rules.reputation import GradientCost, PaidEvidence, TrustRecord
-from requester.store import jobs
+from gradmarket.market.features import reputation
+from gradmarket.market.features.reputation import GradientCost, PaidEvidence, TrustRecord
+from gradmarket.market.rules.strikes import BARRED_S
 from requester.store.among import is_in_bound_list
+from requester.store.jobs import find_task_costs
 from requester.store.tables import Job, Reputation
 from requester.store.work import RowReader, Work
 
@@ -37,7 +37,7 @@ def compute_operator_standing(row: Reputation, now: float, here: GradientCost = 
 
 def load_standings(reader: RowReader, job: Job, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
     """Returns standings in the job by operator and determinism class."""
-    here = jobs.compute_cost(job)
+    here = compute_cost(job)
     rows = reader.session.scalars(_RECORDS, {"operators": operators}).all()
     return {
         (row.operator, row.determinism_class): compute_operator_standing(row, max(now, row.at), here) for row in rows
@@ -97,12 +97,12 @@ def copy_bar_to_wallet(work: Work, wallet: str, operator: str, now: float) -> No
     if operators is None:
         return
     row = own or _lock_or_create_record(work, wallet, operators.determinism_class, now)
-    row.failed_at = rule.after_leaving(row.failed_at, operators.failed_at)
+    row.failed_at = reputation.after_leaving(row.failed_at, operators.failed_at)
 
 
 def _newest_failure(work: Work, key: str, now: float) -> Reputation | None:
     """Returns the record with the newest failure that still bars the key, or None."""
-    rows = _lock_records(work, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
+    rows = _lock_records(work, (Reputation.operator == key) & (Reputation.failed_at > now - BARRED_S))
     return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
 
 
@@ -146,3 +146,10 @@ def _lock_records(work: Work, where: ColumnElement[bool], determinism_class: str
     if determinism_class is not None:
         rows = rows.where(Reputation.determinism_class == determinism_class)
     return work.session.scalars(rows.with_for_update().execution_options(populate_existing=True)).all()
+
+
+def compute_cost(job: Job, price: int | None = None) -> GradientCost:
+    """Returns what a gradient of the job costs now, or one of this price: its pay, its operations and its payer."""
+    operations, _bytes = find_task_costs(job) or (0, 0)
+    paid = float((job.price if price is None else price) * int(job.unit))
+    return GradientCost(paid, float(operations), job.token)

@@ -28,7 +28,7 @@ class Strike(Base):
 
 
 class Reputation(Base):
-    """An operator's or a wallet's record in one determinism class, by market.rules.reputation."""
+    """An operator's or a wallet's record in one determinism class, by market.features.reputation."""
 
     __tablename__ = "reputations"
 

@@ -21,7 +21,7 @@ class Lead:
     """What a policy knows of the worker drawn first for a task."""
 
     standing: float
-    """The standing of its operator in the task's determinism class (rules.reputation), 0 to 1."""
+    """The standing of its operator in the task's determinism class (features.reputation), 0 to 1."""
     cover: float
     """The part of its stake that is at risk and covers nothing else yet, in prices of this task."""
 

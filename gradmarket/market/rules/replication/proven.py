@@ -1,18 +1,39 @@
 """`proven`: newcomers work alone, each answer audited before it is paid; proven ones vote, and only unanimity decides.
 
-Splits are settled by an audit, so the job needs an auditor of its class. The rules are those of rules.identities.
+Splits are settled by an audit, so the job needs an auditor of its class. The rules are those of
+market.features.proven.seat_rules, whose bounds are computed here.
 """
 
+import math
+from functools import cache
 from typing import Final
 
 from pydantic import Field
 
 from gradmarket.market.fields import Part
-from gradmarket.market.rules import identities
+from gradmarket.market.rules import exposure
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.task_plan import Plan
 
 ALONE: Final = False
+PROOF: Final = 16
+"""Audited right answers of an operator in a class until it votes there."""
+LEFT: Final = 0.9
+"""The share of these that may be left by decay."""
+SHARE: Final = 8
+"""Newcomers get one task of so many."""
+LAST: Final = 2
+"""The last rounds, whose tasks are all audited: what is found wrong there would cost no later work."""
+LEAST: Final = 0.2
+"""The share of unanimous tasks that is audited at least."""
+STEP: Final = 0.05
+"""Shares of audits are multiples of this."""
+RING: Final = 0.3
+WRONG: Final = 0.01
+"""What a ring of RING of those present may leave wrong at the end."""
+BOUND: Final = 1 / 96
+"""The same of a ring of any size whose members always return: p = 0.2 with three replicas."""
+LONG: Final = 1000
 
 
 class Settings(Part):
@@ -22,8 +43,8 @@ class Settings(Part):
     """The votes of a task, which have to be equal."""
     audit: float | None = Field(default=None, gt=0.0, le=1.0)
     """The share of unanimous tasks that is audited. Left out: 0.2 with three replicas and 0.3 with two, and more in a
-    job of fewer than 50 rounds (rules.identities.compute_audit_rate)."""
-    proof: int = Field(default=identities.PROOF, ge=1, le=1000)
+    job of fewer than 50 rounds (compute_audit_rate)."""
+    proof: int = Field(default=PROOF, ge=1, le=1000)
     """Audited right answers of an operator, in its determinism class, until it votes."""
 
     @property
@@ -36,10 +57,10 @@ class Settings(Part):
 
 
 def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
-    if not identities.is_proven(lead.standing, settings.proof):
+    if not is_proven(lead.standing, settings.proof):
         return Plan(first_wave=1, quorum=1, maximum=1, audit=1.0, referred=True)
     votes = settings.replicas
-    audit = identities.compute_audit_rate(votes) if settings.audit is None else settings.audit
+    audit = compute_audit_rate(votes) if settings.audit is None else settings.audit
     return Plan(first_wave=votes, quorum=votes, maximum=votes, audit=audit, referred=True)
 
 
@@ -58,3 +79,39 @@ def hide_seat(votes: int) -> Plan:
     One seat more has to agree, and a split is voted on by further ones, within the waves that the offer's secret has.
     """
     return Plan(first_wave=votes + 1, quorum=votes + 1, maximum=2 * votes)
+
+
+def is_proven(standing: float, proof: int = PROOF) -> bool:
+    """Returns whether an operator of this standing (features.reputation) in a class votes there."""
+    return standing >= exposure.compute_supported_standing(LEFT * proof)
+
+
+def compute_final_wrong(audit: float, replicas: int, proof: int = PROOF, share: int = SHARE) -> float:
+    """Returns the share of all tasks that a ring leaves wrong which always returns under fresh identities."""
+    return (1.0 - audit) / audit / (share * replicas * proof)
+
+
+def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) -> float:
+    """Returns the share of `rounds` rounds that a ring leaves wrong which was proven before, a `share` x of the crew.
+
+    It lies where it has all R seats, x^R of a round's tasks T, and each lie that an audit finds takes R of the crew's
+    R T places from it: dx/dt = -p x^R by rounds, so of p t rounds that find it (x(0) - x(t)) (1 - p) / p stay wrong.
+    """
+    if rounds <= 0 or share <= 0.0:
+        return 0.0
+    left: float = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
+    return (1.0 - audit) / (audit * rounds) * (share - left)
+
+
+@cache
+def compute_audit_rate(replicas: int, rounds: int | None = None) -> float:
+    """Returns the least p, in steps of STEP, that bounds what stays wrong in a job of so many rounds; None: a long one.
+
+    At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew.
+    """
+    for step in range(math.ceil(LEAST / STEP), round(1 / STEP)):
+        rate = step * STEP
+        stock = compute_stock_wrong(rate, replicas, (rounds or LONG) - LAST, RING)
+        if compute_final_wrong(rate, replicas) <= BOUND and stock <= WRONG:
+            return round(rate, 2)
+    return 1.0

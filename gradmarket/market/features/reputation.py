@@ -12,7 +12,7 @@ with a token and workers it would pay itself, dear answers to a job that is chea
 would cost nothing. Who owns several requesters' tokens could do it still, by answers to two of them. So `own`, what the
 requester of the job at hand paid itself, counts four times at most: whatever others paid, a quarter of the answers that
 prove an operator are given to each requester's jobs anew, alone and audited. A ring with any number of tokens has four
-times as much wrong at the end as one without: (1 - p) / p * 4 / (SHARE * R * PROOF), by rules.identities.
+times as much wrong at the end as one without: (1 - p) / p * 4 / (SHARE * R * PROOF), by features.proven.seat_rules.
 
 That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
 (Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
@@ -32,11 +32,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gradmarket.market.errors import IllegalTransition
-from gradmarket.market.terms import DOUBT
+from gradmarket.market.rules.exposure import compute_supported_standing
 
 HALF_LIFE_S: Final = 30 * 86_400
-BARRED_S: Final = HALF_LIFE_S
-"""How long an operator gets no work after an audit of its work failed."""
 OUTVOTED: Final = 0.5
 """The share of the evidence that remains after a ballot outside the quorum."""
 COMPARABLE: Final = 2.0
@@ -127,7 +125,7 @@ def apply_left_place(record: TrustRecord, at: float) -> TrustRecord:
 
 
 def apply_lone_error(record: TrustRecord, at: float) -> TrustRecord:
-    """Returns the record after an unpaid wrong answer that no other worker gave (rules.identities)."""
+    """Returns the record after an unpaid wrong answer that no other worker gave (features.proven.seat_rules)."""
     return TrustRecord(0.0, decay_record(record, at).at)
 
 
@@ -154,6 +152,6 @@ def compute_record_standing(record: TrustRecord, at: float, here: GradientCost =
     return compute_supported_standing(weigh_evidence(decay_record(record, at), here))
 
 
-def compute_supported_standing(audits: float) -> float:
-    """Returns the highest standing that `audits` passed audits support."""
-    return DOUBT ** (1.0 / audits) if audits > 0 else 0.0
+def after_leaving(own: float | None, operators: float | None) -> float | None:
+    """Returns since when a wallet that leaves an operator is barred; None where neither of the two is."""
+    return max((since for since in (own, operators) if since is not None), default=None)

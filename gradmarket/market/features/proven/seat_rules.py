@@ -8,7 +8,7 @@
    network are served as one. Of these, half are for newcomers that have a deposit at risk in the job: it comes back,
    and who puts it down waits behind other deposits alone.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
-   its own (rules.newcomers.find_pausing_place), unless it has a deposit. While any such place counts, a proven one
+   its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one
    takes over the seat of who is later than the class (rules.stragglers.expected_s), and whoever answers first is paid.
    So a flood of fresh networks that leave their seats makes a round at most as long as that time and a further answer,
    and a newcomer waits for those alone that were there before it. Places that were left are given again beyond the
@@ -36,42 +36,22 @@ R * PROOF tasks of newcomers.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from statistics import median
 from typing import Final
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.rules import newcomers, reputation
+from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Party, is_same_party
+from gradmarket.market.rules.replication.proven import SHARE
 from gradmarket.market.terms import Address, Hash
 
-PROOF: Final = 16
-"""Audited right answers of an operator in a class until it votes there."""
-LEFT: Final = 0.9
-"""The share of these that may be left by decay."""
-SHARE: Final = 8
-"""Newcomers get one task of so many."""
-LAST: Final = 2
-"""The last rounds, whose tasks are all audited: what is found wrong there would cost no later work."""
 TERM: Final = 100
 """Rounds after which a worker's number in the crew is drawn anew."""
 
 AUDITED_WITHIN_S: Final = 30.0
 """An audit that waits no longer than this is not late, however short rounds are."""
-
-LEAST: Final = 0.2
-"""The share of unanimous tasks that is audited at least."""
-STEP: Final = 0.05
-"""Shares of audits are multiples of this."""
-RING: Final = 0.3
-WRONG: Final = 0.01
-"""What a ring of RING of those present may leave wrong at the end."""
-BOUND: Final = 1 / 96
-"""The same of a ring of any size whose members always return: p = 0.2 with three replicas."""
-LONG: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +72,6 @@ class Newcomer:
     def is_unknown(self) -> bool:
         """Nothing speaks for it: it never delivered, and has no deposit."""
         return self.standing <= 0.0 and not self.deposit
-
-
-def is_proven(standing: float, proof: int = PROOF) -> bool:
-    """Returns whether an operator of this standing (rules.reputation) in a class votes there."""
-    return standing >= reputation.compute_supported_standing(LEFT * proof)
 
 
 def compute_share(proven: int, replicas: int) -> int:
@@ -207,38 +182,31 @@ def is_seat_hidden(secret: Hash, rate: float) -> bool:
     return int.from_bytes(domain_hash("hidden seat", secret), "big") < int(rate * 2**256)
 
 
-def list_convicted(wrong: Mapping[str, str]) -> set[str]:
-    """Returns which of these unpaid wrong answers convict, given each one's root: those that are not alone with it."""
-    counts = Counter(wrong.values())
-    return {replica for replica, root in wrong.items() if counts[root] > 1}
+WATCHED: Final = 20
+"""Leases for which a place that was left counts."""
 
 
-def compute_final_wrong(audit: float, replicas: int, proof: int = PROOF, share: int = SHARE) -> float:
-    """Returns the share of all tasks that a ring leaves wrong which always returns under fresh identities."""
-    return (1.0 - audit) / audit / (share * replicas * proof)
+@dataclass(frozen=True, slots=True)
+class LeftPlace:
+    """A place of a job that a worker which earned nothing there left unanswered, or gave back. `at`: when it got it."""
+
+    at: float
+    operator: str
+    network: str | None
 
 
-def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) -> float:
-    """Returns the share of `rounds` rounds that a ring leaves wrong which was proven before, a `share` x of the crew.
+def compute_watched_s(lease_s: float) -> float:
+    """Returns for how many seconds a place that was left counts."""
+    return WATCHED * lease_s
 
-    It lies where it has all R seats, x^R of a round's tasks T, and each lie that an audit finds takes R of the crew's
-    R T places from it: dx/dt = -p x^R by rounds, so of p t rounds that find it (x(0) - x(t)) (1 - p) / p stay wrong.
+
+def find_pausing_place(party: Party, left: Iterable[LeftPlace]) -> LeftPlace | None:
+    """Returns the place that keeps a worker which never delivered from a seat alone, where proven ones would suffice.
+
+    `left`: the places that such workers left within compute_watched_s. Nobody of an operator or network that left one
+    gets another meanwhile; None for all others, however many networks left theirs: what each costs the job is bounded
+    by this rule. A payout address counts for its operator alone: whoever named another's would keep its
+    newcomers waiting.
     """
-    if rounds <= 0 or share <= 0.0:
-        return 0.0
-    left: float = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
-    return (1.0 - audit) / (audit * rounds) * (share - left)
-
-
-@cache
-def compute_audit_rate(replicas: int, rounds: int | None = None) -> float:
-    """Returns the least p, in steps of STEP, that bounds what stays wrong in a job of so many rounds; None: a long one.
-
-    At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew.
-    """
-    for step in range(math.ceil(LEAST / STEP), round(1 / STEP)):
-        rate = step * STEP
-        stock = compute_stock_wrong(rate, replicas, (rounds or LONG) - LAST, RING)
-        if compute_final_wrong(rate, replicas) <= BOUND and stock <= WRONG:
-            return round(rate, 2)
-    return 1.0
+    own = (one for one in left if one.operator == party.operator or (one.network or "") == party.network)
+    return max(own, key=lambda one: one.at, default=None)
