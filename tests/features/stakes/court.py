@@ -1,8 +1,8 @@
 """A job whose failed audits accuse, on a chain of its own, with one worker and the one validator that rules."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from eth_keys.datatypes import PrivateKey
 from sqlalchemy import select
@@ -14,8 +14,10 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import AccusationState, Address, Amount, Digest, Hash
-from requester.features.stakes import accusations
+from requester.features.audits.audit_tables import Audit
+from requester.features.stakes import StakesFeature
 from requester.features.stakes.accusations import Accusation
+from requester.features.vesting import VestingFeature
 from requester.store.tables import Job, Replica, Task, Transaction
 from tests.chain.chain_fixture import ChainFixture
 from tests.onchain import NewKey, with_money
@@ -30,7 +32,6 @@ class Court:
     job: str
     worker: PrivateKey
     judge: PrivateKey
-    name_case: ClassVar[Callable[[int, Address, Hash], Hash]] = staticmethod(calls.case_id)
 
     @classmethod
     def opened(cls, ledger: Ledger, new_till: Any, new_key: NewKey, field: str, terms: Mapping[str, object]) -> Self:
@@ -72,7 +73,9 @@ class Court:
             for task in work.session.scalars(rows).all():
                 replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
                 replica.sealed, replica.root = Hash(b"\x01" * 32), WRONG
-                accusations.create_accusations(work, job, task, [replica], RIGHT, now, self.name_case)
+                audit = Audit(task_id=task.id, job_id=job.id, root=RIGHT)
+                for feature in (StakesFeature(), VestingFeature()):
+                    feature.audit_kind.accuse_workers(work, job, task, audit, [replica], now)
 
     def accusation(self) -> Accusation:
         with self.chain_fixture.chain.reading() as reader:

@@ -26,8 +26,6 @@ LOCKED = PRICES * PRICE
 class VestCourt(Court):
     """The job's last two prices vest, and the worker earned five."""
 
-    name_case = staticmethod(calls.vested_case_id)
-
     def works(self) -> None:
         """Earns five gradients, and redeems them at once."""
         worker = self.chain_fixture.joins(self.job, self.worker)
