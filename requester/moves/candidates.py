@@ -142,7 +142,8 @@ class CandidatePool:
         if not rules.may_fill_places(self._known, opening, places):
             return list(able.values())
         order = [able[worker] for worker in assignment.draw_order(seed, able)]
-        new = self._choose_new(seed, [candidate for candidate in order if not candidate.known])
+        newcomers = [] if opening.diverged else [candidate for candidate in order if not candidate.known]
+        new = self._choose_new(seed, newcomers)
         return [candidate for candidate in order if candidate.known or candidate in new]
 
     def _choose_new(self, seed: Hash, drawn: Sequence[Candidate]) -> list[Candidate]:

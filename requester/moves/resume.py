@@ -54,9 +54,10 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
     """
     job, task, spec = hand.job, hand.task, jobs.load_spec(hand.job)
     alone = spec.plan().first_wave == 1 and not spec.verifier.scored
-    if alone or not spec.repeatable or set_aside.were_others_asked(work, task):
+    if alone or not spec.repeatable or _is_divergence_confirmed(work, hand):
         return False
-    opening = progress.opening_for(job, task, hand.replicas, frozenset())
+    aside = set_aside.list_set_aside(work, job, [task.round])[task.round]
+    opening = progress.opening_for(job, task, hand.replicas, frozenset(), aside)
     classes = None if task.determinism_class is None else (task.determinism_class,)
     present = map(workers.build_party, workers.list_present_workers(work, job, now, classes))
     if not may_fill_places(present, opening, spec.plan().first_wave):
@@ -65,6 +66,17 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
     record_event(work, job.id, "asked_others", now, task=task.id, round=task.round, reason=task.reason)
     task_attempts.reissue_task(context, work, hand, now)
     return True
+
+
+def _is_divergence_confirmed(work: Work, hand: TaskInHand) -> bool:
+    """Returns whether others diverged in the task before; where a review clears operators, one of these has to.
+
+    Else two free identities pause a job whose verifier scores. MAX_ATTEMPTS bounds how many are asked.
+    """
+    before = set_aside.list_diverged_operators(work, hand.task)
+    clearance = review_of(work).find_clearance(work, hand.job) if before else None
+    diverged = before.union(replica.operator for replica in hand.replicas)
+    return bool(before) and (clearance is None or not diverged.isdisjoint(clearance.operators))
 
 
 def after_a_lie(context: Context, work: Work, job: Job) -> None:

@@ -34,6 +34,13 @@ def were_others_asked(reader: RowReader, task: Task) -> bool:
     return reader.session.scalar(select(Task.id).where(*same, *_OTHERS_ASKED).limit(1)) is not None
 
 
+def list_diverged_operators(reader: RowReader, task: Task) -> frozenset[str]:
+    """Returns the operators that diverged in earlier attempts at the task, after which others were asked."""
+    same = (Task.job_id == task.job_id, Task.round == task.round, Task.index == task.index)
+    found = select(Replica.operator).join(Task, Task.id == Replica.task_id).where(*same, *_OTHERS_ASKED)
+    return frozenset(reader.session.scalars(found.where(Replica.state == ReplicaState.DIVERGED)))
+
+
 def forget_set_aside(work: Work, job_id: str) -> None:
     """Lets everybody be asked again, as a requester that resumes the job wants it."""
     work.session.execute(update(Task).where(Task.job_id == job_id, *_OTHERS_ASKED).values(reason=ASKED.strip()))

@@ -10,7 +10,7 @@ from tests.attacks.scene import PRICE, UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.seats import replicas
 from tests.kit.behaviour import HONEST, TRIPLED
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 PROVEN = {"name": "proven"}
 GREEDY = 20
@@ -50,6 +50,28 @@ def a_class_of_which_no_auditor_is(scene: Scene) -> str:
     finish(job, auditor, *made_up, honest)
     leases, paid = sum(len(one.held) for one in made_up), sum(job.paid(one) for one in made_up)
     return f"leases of a made-up class {leases}, paid {paid}; {job.seen(honest=honest)}"
+
+
+@attack(
+    "free identities",
+    "leases of a made-up class 0; cancelled; free units that stay locked 0; books balanced",
+    alone=True,
+)
+def a_made_up_class_whose_job_is_cancelled(scene: Scene) -> str:
+    """Its audits would be of a class that nobody has: nothing of what is free waits for them."""
+    job = scene.post(tasks_per_round=2, replication=PROVEN)
+    auditor, made_up = Auditor(job), job.team(*[TRIPLED] * 3)
+    for stranger in made_up:
+        stranger.determinism_class = "made up"
+    job.each(made_up, lambda stranger: stranger.poll(wait_s=0.1))
+    assert auditor.claim() is None
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    wait_until(lambda: scene.ledger.free(job.chain_job) == 0, "what is free goes back")
+    leases, locked = sum(len(one.held) for one in made_up), scene.ledger.free(job.chain_job) // UNIT
+    return (
+        f"leases of a made-up class {leases}; {job.told()['state']}; free units that stay locked {locked}; "
+        f"{job.balanced()}"
+    )
 
 
 @attack(

@@ -109,6 +109,8 @@ class Opening:
     mixable: Mixable = frozenset()
     again: frozenset[Address] = frozenset()
     """Those that tried and may try once more (rules.faults)."""
+    diverged: bool = False
+    """An earlier attempt at the task diverged: no newcomer is asked where the known suffice."""
 
 
 def may_mix_classes(one: str, other: str, mixable: Mixable) -> bool:

@@ -1,13 +1,14 @@
 """Newcomers' pay waits for their test, in jobs whose answers nobody can compute again."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from gradmarket.market.features.loss_change import RUNS
 from gradmarket.market.rules.classes import UNHEARD_S
-from gradmarket.market.terms import JobState, ReplicaState
-from requester.store.tables import Account, Earned
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from requester.store.tables import Account, Earned, Task
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
@@ -175,3 +176,54 @@ def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_floor:
     assert [promised(market, worker) for worker in market.workers] == [PRICE, PRICE]
     assert account_of(market, first).voucher_signature
     check_books(market)
+
+
+def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_floor: NewFloor) -> None:
+    """Each diverges alone, so neither speaks for the other; the third answer counts, and they are paid nothing."""
+    market, first = pause_by_divergence(new_floor, INFINITE, HONEST)
+    market.play()
+    liars, honest = market.workers[:2], market.workers[2]
+    assert liars[0] is first
+    Scorer(market, passing=1.0).play()
+    assert market.state() == JobState.FINISHED
+    assert [market.replicas(liar)[0].state for liar in liars] == [ReplicaState.DIVERGED] * 2
+    assert [promised(market, liar) for liar in liars] == [0, 0]
+    assert promised(market, honest) == PRICE
+    check_books(market)
+
+
+def open_with_a_cleared_worker(new_floor: NewFloor) -> tuple[MarketFixture, SimWorker, Scorer]:
+    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+    (worker,) = hired(market, HONEST)
+    auditor = Scorer(market, passing=1.0)
+    for _ in range(30):
+        if promised(market, worker):
+            return market, worker, auditor
+        auditor.play(passes=1)
+    raise AssertionError("it is never cleared")
+
+
+def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_wait(new_floor: NewFloor) -> None:
+    market, honest, auditor = open_with_a_cleared_worker(new_floor)
+    liars = [market.worker(INFINITE) for _ in range(12)]
+    auditor.play(passes=100)
+    assert market.state() == JobState.FINISHED
+    assert any(market.replicas(liar) for liar in liars)
+    assert [promised(market, liar) for liar in liars] == [0] * len(liars)
+    assert promised(market, honest) == 3 * (RUNS + 10) * PRICE
+    check_books(market)
+
+
+def test_where_one_of_the_cleared_diverges_too_the_job_waits_for_its_requester(new_floor: NewFloor) -> None:
+    """The twin: here the model diverges, and nobody further is asked."""
+    market, honest, auditor = open_with_a_cleared_worker(new_floor)
+    honest.behaviour = INFINITE
+    honest.capacity = 1
+    for _ in range(12):
+        market.worker(INFINITE)
+    auditor.play(passes=100)
+    assert market.state() == JobState.PAUSED
+    attempts = Counter(
+        (task.round, task.index) for task in market.all(Task, Task.state.in_([TaskState.DIVERGED, TaskState.FINAL]))
+    )
+    assert max(attempts.values()) <= 3

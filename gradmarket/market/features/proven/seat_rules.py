@@ -12,7 +12,8 @@
    takes over the seat of who is later than the class (rules.stragglers.expected_s), and whoever answers first is paid.
    So a flood of fresh networks that leave their seats makes a round at most as long as that time and a further answer,
    and a newcomer waits for those alone that were there before it. Places that were left are given again beyond the
-   share, up to half of a round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds.
+   share, up to half of a round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds, or
+   2 k / tasks where that is more. To be tried costs a seat for a while, so no order of the queue is quicker.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (audits.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
