@@ -72,6 +72,7 @@ class Runner(DocumentRunner):
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         super().__init__(settings)
         self._publishes = False
+        self._info: DocumentInfo | None = None
         self.children.turn("", COMPUTING)
 
     def turn(self, job: str, publishes: bool = False) -> None:
@@ -136,7 +137,10 @@ class Runner(DocumentRunner):
         By `name`, which no other values have, the state stays there until the next request.
         """
         with self.lock:
-            size = payload_bytes(build_layout(self.current_document()), load_codec(codec))
+            document = self.current_document()
+            if self._info is None or self._info.document is not document:
+                self._info = DocumentInfo.of(document)  # its layout knows where the shards of each codec lie
+            size = payload_bytes(self._info.layout, load_codec(codec))
             answer = self._ask_step(state, batch, seed, step, {PAYLOAD: ((size,), "uint8")}, codec, name)
             return answer[PAYLOAD].data.toreadonly()
 

@@ -192,9 +192,7 @@ class DocumentRunner:
         arena.reserve(end_of(result, sent.end))
         limits = self.children.limits(document.digest, self.settings)
         memory = AnswerMemory(result)
-        meanwhile = (
-            None if self.settings.device == "cpu" else memory.fill
-        )  # beside a pass here it would take its memory
+        meanwhile = None if self.settings.device == "cpu" else memory.fill  # a pass on this host wants it first
         asked = request | sent.request | {"result": encode_placements(result), "limits": limits}
         self.ask(asked, _NOTHING, meanwhile=meanwhile)
         arena.held = sent.held
