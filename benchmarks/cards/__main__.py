@@ -37,7 +37,9 @@ def main() -> int:
         return subprocess.run([_make_environment(), "-m", "benchmarks.cards", *sys.argv[1:]], check=False).returncode
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic kernels need it before CUDA starts
     from benchmarks.cards.checks import run_checks  # noqa: PLC0415 - what it imports may be missing
+    from benchmarks.cards.lines import Line  # noqa: PLC0415
     from benchmarks.cards.speed import measure_card  # noqa: PLC0415
+    from benchmarks.cuda import PREFIX, build_figure  # noqa: PLC0415
     from graphdoc.runner.cards import list_cards  # noqa: PLC0415
 
     cards = list_cards()
@@ -45,12 +47,18 @@ def main() -> int:
         print(f"{name}: skipped, no card: {cards.fault}")
         return 0
     deadline, found = time.monotonic() + ALLOWED_S, []
-    figures = measure_card(options.device, deadline) if options.bench else ()
-    for line in itertools.chain(run_checks(options.device, deadline), figures):
+    measured = measure_card(options.device, deadline) if options.bench else ()
+    for line in itertools.chain(run_checks(options.device, deadline), measured):
         found.append(asdict(line))
         print(json.dumps(found[-1]), flush=True)
     if options.json:
-        whole = {"cards": asdict(cards), "device": options.device, "found": found}
+        name = options.device if cards.fault else cards.cards[0].name
+        figures = [
+            build_figure(Line(**line), name).line()
+            for line in found
+            if line["name"].startswith(PREFIX) and line["value"]
+        ]
+        whole = {"cards": asdict(cards), "device": options.device, "found": found, "figures": figures}
         options.json.write_text(json.dumps(whole, indent=2) + "\n")
     failed = [line["name"] for line in found if line["ok"] is False]
     told = f"; FAILED: {', '.join(failed)}" if failed else ""

@@ -53,7 +53,7 @@ def test_a_card_s_machine_needs_no_library_but_those_it_is_asked_for() -> None:
     assert {"coincurve", "numba", "httpx"} <= modules
     code = """
 import sys
-import benchmarks.cards.checks, benchmarks.cards.speed, benchmarks.cards.probes, gradmarket.runner.step_child
+import benchmarks.cards.checks, benchmarks.cards.probes, benchmarks.cuda, gradmarket.runner.step_child
 print(*{name.partition(".")[0] for name in sys.modules})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
