@@ -36,7 +36,7 @@ DOLLARS_AN_HOUR: Final = 2.5
 
 
 @dataclass(frozen=True)
-class Size:
+class GptSize:
     """A GPT and its batch: rows of `length` tokens, one of `words` each."""
 
     name: str
@@ -55,11 +55,11 @@ class Size:
         return make_gpt(self.name, self.rows, self.length, self.words, precision, **sizes)
 
 
-SMALL: Final = Size("gpt", 4, 16, 97, depth=1, width=32, heads=2)
+SMALL: Final = GptSize("gpt", 4, 16, 97, depth=1, width=32, heads=2)
 """What the processor's twin computes."""
-GPT10M: Final = Size("gpt10m", 64, 256, 256, depth=6, width=384, heads=6)
-GPT2: Final = Size("gpt2", 8, 1024, 50257, depth=12, width=768, heads=12)
-MEASURED: Final[tuple[tuple[Size, Precision, int], ...]] = (
+GPT10M: Final = GptSize("gpt10m", 64, 256, 256, depth=6, width=384, heads=6)
+GPT2: Final = GptSize("gpt2", 8, 1024, 50257, depth=12, width=768, heads=12)
+MEASURED: Final[tuple[tuple[GptSize, Precision, int], ...]] = (
     (GPT10M, "fp32", 60), (GPT10M, "tf32", 60), (GPT10M, "bf16", 60), (GPT2, "bf16", 180)
 )  # fmt: skip
 """What is measured, and the seconds that must be left for it."""
@@ -78,7 +78,7 @@ def measure_card(device: str, deadline: float) -> Iterator[Line]:
             yield Line(f"cuda.{name}", False, f"{type(error).__name__}: {error}"[:500])
 
 
-def _measure_workload(device: str, size: Size, precision: Precision, name: str) -> Iterator[Line]:
+def _measure_workload(device: str, size: GptSize, precision: Precision, name: str) -> Iterator[Line]:
     begun = time.perf_counter()
     workload = size.make_workload(precision)
     yield Line(f"cuda.publish.{name}", None, "a module of torch becomes a document", time.perf_counter() - begun, "s")
@@ -102,7 +102,7 @@ def _measure_workload(device: str, size: Size, precision: Precision, name: str) 
         yield from _compare_with_torch(device, size, workload, name, alone)
 
 
-def _compare_with_torch(device: str, size: Size, workload: Workload, name: str, alone: float) -> Iterator[Line]:
+def _compare_with_torch(device: str, size: GptSize, workload: Workload, name: str, alone: float) -> Iterator[Line]:
     """Yields how the document and served local steps compare with torch's own autocast in this run."""
     tokens = workload.batch["x"].size
     eager = _measure_eager(device, size, workload, steps=False)
@@ -143,7 +143,7 @@ def _measure_document(device: str, workload: Workload) -> float:
     return taken
 
 
-def _measure_eager(device: str, size: Size, workload: Workload, steps: bool) -> float:
+def _measure_eager(device: str, size: GptSize, workload: Workload, steps: bool) -> float:
     """Returns the seconds of a pass of torch's own module under autocast, with fused AdamW and clip where it steps."""
     module = size.build_module().to(device)
     x, y = (torch.from_numpy(workload.batch[key]).to(device) for key in "xy")
