@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+import pytest
 from sqlalchemy import event
 
 from gradmarket.market.terms import JobState
@@ -60,7 +61,10 @@ def test_a_stage_gets_a_limited_number_of_rows_and_in_time_each_of_them() -> Non
         found.update(part)
 
 
-def test_every_job_whose_date_has_come_ends_though_more_than_one_sweep_takes(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_every_job_whose_date_has_come_ends_though_more_than_one_sweep_takes(  # type: ignore[no-untyped-def]
+    new_floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_rows, "MOST", 16)
     market: MarketFixture = new_floor(rounds=3, stop=[{"date": "2100-01-01T00:00:00Z"}])
     clone_job(market, ready_rows.MOST + 20)
     market.clock.now = datetime(2100, 1, 2, tzinfo=UTC).timestamp()
