@@ -8,7 +8,7 @@ Where no answers can be compared, it measures on which rows a small step along a
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
@@ -326,8 +326,14 @@ class Rota:
         return None
 
 
+Beside = Callable[[RequesterClient, SealingKey, OpenMachine, Fetcher, Path], AbstractContextManager[object]]
+"""Opens what an auditor does beside its audits, with the same key, machine and downloads, and a folder of its own."""
+
+
 @contextmanager
-def open_auditor(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
+def open_auditor(
+    name: str, market: RequesterClient, token: str | None, machine: Machine, beside: Beside | None = None
+) -> Iterator[Auditor]:
     """Yields an auditor with its runner and cache until the `with` block ends."""
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
     with open_machine(machine) as mine, ExitStack() as stack:
@@ -344,6 +350,8 @@ def open_auditor(name: str, market: RequesterClient, token: str | None, machine:
         sealing = load_or_create_sealing_key(machine.folder, name)
         auditor = Auditor(name, market, mine.runner, fetcher, mine.limits, sealing)
         auditor.warning = mine.warning
+        if beside is not None:
+            stack.enter_context(beside(market, sealing, mine, fetcher, machine.folder / "hearings"))
         yield auditor
 
 

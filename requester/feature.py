@@ -29,6 +29,7 @@ from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
 from requester.moves.beginning import Beginning
 from requester.moves.candidates import CandidatePool
+from requester.moves.hearing_party import HearingParty
 from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
@@ -224,8 +225,12 @@ class Feature:
         """Called once for all features; returns the condition under which no worker reads the blob."""
         return None
 
-    def hear_task(self, work: Work, task: Task, now: float) -> None:
-        """Called in the judging transaction of a task whose answers a referee is to hear, once it is REFERRED."""
+    hearing_party: ClassVar[HearingParty | None] = None
+    """Others than a task's workers that answer it, and whom a referee may hear: a panel of its auditors."""
+
+    def hear_task(self, work: Work, task: Task, now: float, run: int | None = None) -> None:
+        """Called in the judging transaction of a task whose answers a referee is to hear: of its workers, once it is
+        REFERRED, or of the party that answered in that run of its audit."""
 
     def describe_wait(self, reader: RowReader, job: Job) -> str:
         """Called for a running job none of whose tasks is open; returns what its tasks wait for, or nothing."""

@@ -28,7 +28,7 @@ from gradmarket.client.transport import (
 from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
-from gradmarket.market.terms import Amount, Role
+from gradmarket.market.terms import Address, Amount, Role
 from gradmarket.market.views.calibration_views import CalibrationView
 from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
 from gradmarket.market.views.ledger_views import LedgerView
@@ -54,6 +54,7 @@ from gradmarket.market.wire.audit_messages import (
     SketchAnswer,
 )
 from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.clocked import ClockedTransport
@@ -181,6 +182,19 @@ class RequesterClient:
     def seal_audit(self, task: str, said: PanelSeal) -> None:
         """Sends an auditor's sealed answer to a panel."""
         self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
+
+    def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:
+        """Returns what a referee asks the auditor that signs with this key; waits so long for a question."""
+        asked = {"signer": signer, "wait_s": wait_s}
+        return self._transport.ask(AuditorQuestions, "GET", "/v1/audits/hearings", params=asked, waits=wait_s)
+
+    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> None:
+        """Answers a referee's question about what an auditor opened to its panel."""
+        headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
+        headers["content-length"] = str(len(body))
+        self._transport.ask(
+            HearingReceipt, "POST", "/v1/audits/hearings", headers=headers, content=lambda: nullcontext(body)
+        )
 
     def open_audit(self, task: str, said: PanelOpening) -> None:
         """Sends what opens the auditor's seal, once all of the panel have sealed their answers."""

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from gradmarket.auditor import Done, Machine, Rota, open_auditor, run_due_tasks
+from gradmarket.commands.auditor_hearings import attend_hearings
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.compute.own_machine import AUTO, CPU, device_name
 from gradmarket.endpoint import data_folder, find_endpoint
@@ -75,10 +76,10 @@ def run(
         if other := find_release_difference(client.chain().protocol, endpoint.url, "this auditor"):
             raise Refused(*other)
     with endpoint.market() as client, ExitStack() as stack:
-        auditors = [stack.enter_context(open_auditor(name, client, endpoint.token, machine))]
+        auditors = [stack.enter_context(open_auditor(name, client, endpoint.token, machine, attend_hearings))]
         if with_parent and threads is None and auditors[0].determinism_class.startswith(f"{CPU}/"):
             single = replace(machine, folder=folder / SINGLE, threads=1)  # as workers that share a machine have it
-            auditors.append(stack.enter_context(open_auditor(name, client, endpoint.token, single)))
+            auditors.append(stack.enter_context(open_auditor(name, client, endpoint.token, single, attend_hearings)))
         by_class = {one.determinism_class: one for one in reversed(auditors)}
         for one in by_class.values():
             one.beside = tuple(name for name in by_class if name != one.determinism_class)

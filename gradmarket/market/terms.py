@@ -100,12 +100,14 @@ class AuditState(StrEnum):
 class PanelSeatState(StrEnum):
     """taken: its auditor computes; sealed: it signed a sealed answer, and opened: told it.
 
-    left: it gave none in time; withheld: it did not open it in time; wrong: it opened another answer than decided.
+    heard: others opened another answer, and a referee hears them; left: it gave none in time; withheld: it did not open
+    it in time; wrong: it opened another answer than decided.
     """
 
     TAKEN = "taken"
     SEALED = "sealed"
     OPENED = "opened"
+    HEARD = "heard"
     LEFT = "left"
     WITHHELD = "withheld"
     WRONG = "wrong"

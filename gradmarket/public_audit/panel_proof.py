@@ -5,13 +5,16 @@ that all had sealed before any was told another's answer is the word of the serv
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from gradmarket.market.features.auditors import find_proven_answer
+from gradmarket.market.features.disputes import refereed
+from gradmarket.market.features.disputes.refereed import Heard
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.evidence import PublishedAudit
+from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 
 ORDER = "that each panel had sealed all its answers before one was opened, as the service says"
@@ -29,14 +32,18 @@ def prove_panels(record: JobRecord) -> list[ClauseResult]:
             continue
         hidden += audit.panel is None
         count += audit.panel is not None
-        said = () if audit.panel is None else find_panel_faults(record.domain, shown.offer_digest, audit, panel)
+        heard = shown.hearings or ()
+        said = () if audit.panel is None else find_panel_faults(record.domain, shown.offer_digest, audit, panel, heard)
         faults += (ClauseFinding(Clause.PANELS, f"the audit of task {task}", why) for why in said)
     unseen = [f"the panels of {hidden} audits, which are not shown"] if hidden else []
     return [ClauseResult(Clause.PANELS, count, "audits", tuple(faults), (*unseen, *([ORDER] if count else [])))]
 
 
-def find_panel_faults(domain: Domain, offer: Hash, audit: PublishedAudit, panel: AuditPanel) -> Iterator[str]:
-    """Finds answers that open no signed seal, auditors that sat twice, and a result that too few found."""
+def find_panel_faults(
+    domain: Domain, offer: Hash, audit: PublishedAudit, panel: AuditPanel, hearings: Iterable[PublishedHearing] = ()
+) -> Iterator[str]:
+    """Finds answers that open no signed seal, auditors that sat twice, hearings of others, and a result that too few
+    found, where no referee heard it to be the one that stands."""
     by_run = defaultdict[int, list[tuple[Address, Digest]]](list)
     for seat in audit.panel or ():
         if seat.root is None:
@@ -51,5 +58,25 @@ def find_panel_faults(domain: Domain, offer: Hash, audit: PublishedAudit, panel:
             if times > 1:
                 yield f"{signer} answered {times} times in run {run}"
     agreed = max((len({who for who, root in each if root == audit.root}) for each in by_run.values()), default=0)
-    if agreed < panel.agree:
+    yield from _find_result_faults(audit, panel, by_run, agreed, hearings)
+
+
+def _find_result_faults(
+    audit: PublishedAudit,
+    panel: AuditPanel,
+    by_run: Mapping[int, list[tuple[Address, Digest]]],
+    agreed: int,
+    hearings: Iterable[PublishedHearing],
+) -> Iterator[str]:
+    heard = defaultdict[int, list[Heard]](list)
+    for one in hearings:
+        if one.run is not None and one.ruling is not None:
+            heard[one.run].append(Heard(one.sides, one.ruling.wrong, one.roots))
+    for run, each in heard.items():
+        yield from refereed.find_heard_faults(dict(by_run.get(run, ())), each)
+    last = max(by_run, default=-1)
+    standing = refereed.find_standing_root(dict(by_run[last]), heard[last]) if heard[last] else None
+    if standing is not None and standing != audit.root:
+        yield f"it found {audit.root}, and {standing} stands alone before its referee"
+    elif agreed < panel.agree and standing is None:
         yield f"it found {audit.root}, which {agreed} auditors answered, and the job asks for {panel.agree}"

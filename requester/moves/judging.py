@@ -91,7 +91,7 @@ def _carry_out(
         for feature in features_of(work):
             feature.hear_task(work, task, now)
         record_event(work, task.job_id, "disputed", now, task=task.id, round=task.round, committed=len(replicas))
-        work.notify("hearings", *(worker_topic(replica.worker) for replica in replicas.values()))
+        work.notify(*(worker_topic(replica.worker) for replica in replicas.values()))
     elif isinstance(judgement, voting.Referral):
         review_of(work).refer_task(work, task, now)
         if task.state != TaskState.REFERRED:

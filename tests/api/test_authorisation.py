@@ -85,6 +85,8 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("PUT", "/v1/audits/{task_id}/seal"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/opening"): (401, 404, 403, 403),
     ("PUT", "/v1/audits/payloads/{task_id}"): (401, 404, 403, 403),  # none is owed
+    ("GET", "/v1/audits/hearings"): (401, 200, 403, 403),
+    ("POST", "/v1/audits/hearings"): (401, 422, 403, 403),  # an answer without its headers
     ("GET", "/v1/jobs/{job_id}/parameters"): (401, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
@@ -166,6 +168,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
         "json": {"auditor": "me", "run": 0, "root": DIGEST, "salt": "0x" + "11" * 32}
     },
     ("PUT", "/v1/audits/payloads/{task_id}"): {"content": DATA},
+    ("GET", "/v1/audits/hearings"): {"params": {"signer": "0x" + "11" * 20}},
     ("POST", "/v1/workers/{address}/withdrawal"): {
         "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
     },

@@ -5,11 +5,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.commands.auditor_hearings import AuditorHearings
 from gradmarket.market.errors import RunnerFailed
 from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import Reply
@@ -18,13 +19,21 @@ from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.traced.course import PlanCourse
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
-from gradmarket.market.terms import ReplicaId
-from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, HearingQuestions
-from gradmarket.market.wire.poll import digest_of
+from gradmarket.market.terms import Address, ReplicaId
+from gradmarket.market.wire.hearing_messages import (
+    AuditorQuestion,
+    AuditorQuestions,
+    AuditorStatement,
+    HearingAnswer,
+    HearingQuestion,
+    HearingQuestions,
+)
+from gradmarket.market.wire.poll import OfferFields, digest_of
+from gradmarket.sealing import SealingKey
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
 from tests.offers import offer as make_offer
 from tests.worker.test_dispute_hearing import REFEREE, lie_about, redo, task
-from worker.features.disputes import own_hearings
+from worker.features.disputes import hearing_attendance, own_hearings
 from worker.features.disputes.own_hearings import OwnHearings
 from worker.journal import Journal
 
@@ -152,7 +161,7 @@ def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_hearings, "open_course", open_course)
-    monkeypatch.setattr(own_hearings, "REST_S", 0.0)
+    monkeypatch.setattr(hearing_attendance, "REST_S", 0.0)
 
 
 def offers(count: int) -> dict[ReplicaId, Offer]:
@@ -196,3 +205,44 @@ def test_a_service_that_was_restored_may_ask_from_an_earlier_question_on(tmp_pat
         own.turn(0.0)
     market.begin()
     play(market, own)
+
+
+class AuditorMarket(HearingMarket):
+    """The same, of a panel's auditor."""
+
+    def chain(self) -> SimpleNamespace:
+        return SimpleNamespace(domain=DOMAIN)
+
+    def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:  # at once
+        asked = []
+        for each in self.hearings().questions if signer == address_of(HONEST) else ():
+            put = each.model_dump(exclude={"replica"})
+            offer = OfferFields.of(self.offers[each.replica])
+            named = {"job": "j", "task": each.replica, "offer": offer, "referee": address_of(REFEREE)}
+            asked.append(AuditorQuestion.model_validate(put | named))
+        return AuditorQuestions(questions=tuple(asked))
+
+    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> None:
+        self._take(HearingAnswer(**said.model_dump(exclude={"task"}), replica=ReplicaId(said.task)), body)
+
+
+def attend_as_auditor(market: AuditorMarket, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AuditorHearings:
+    own = AuditorHearings(cast(Any, market), SealingKey("me", HONEST), cast(Any, None), cast(Any, None), folder)
+    monkeypatch.setattr(own, "open_task", open_course)
+    return own
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_auditor_of_a_panel_stands_by_its_answer_also_started_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    market = AuditorMarket(offers(2), loses=3)
+    own = attend_as_auditor(market, tmp_path, monkeypatch)
+    for _ in range(100):
+        if not market.hearings().questions:
+            break
+        with suppress(ServiceUnreachable):
+            own.turn(0.0)
+        own = attend_as_auditor(market, tmp_path, monkeypatch) if restarts else own
+    verdicts = [referee.verdict for referee in market.referees.values()]
+    assert [verdict.wrong for verdict in verdicts if verdict is not None] == [{address_of(LIAR)}] * 2

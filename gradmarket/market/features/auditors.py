@@ -2,9 +2,10 @@
 
 Each first signs a sealed answer; none is asked to open its own before all of the panel have sealed theirs, so nobody
 can wait for another's. An answer that `agree` auditors found decides the audit, and fewer that act as one decide
-nothing: where no answer has so many, further auditors are asked. Whoever opened another answer than the deciding one,
-or sealed one and did not open it, audits nothing more in the job. Whoever left its seat before it sealed may take one
-again where nobody else has come: a panel of the only auditors there are outlasts the restart of one.
+nothing: where no answer has so many, further auditors are asked. Where the job has a referee it hears auditors that
+differ first, and the answer that stands alone decides. Whoever opened another answer than the deciding
+one, or sealed one and did not open it, audits nothing more in the job. Whoever left its seat before it sealed may take
+one again where nobody else has come: a panel of the only auditors there are outlasts the restart of one.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
-GONE: Final = (PanelSeatState.LEFT, PanelSeatState.WITHHELD)
+GONE: Final = (PanelSeatState.LEFT, PanelSeatState.WITHHELD, PanelSeatState.WRONG)
 BARRED: Final = (PanelSeatState.WRONG, PanelSeatState.WITHHELD)
 Turn = Literal["join", "seal", "open", "wait"]
 
@@ -83,6 +84,7 @@ def choose_turn(members: Sequence[PanelMember], panel: AuditPanel, operator: str
         return "open" if _is_to_open(own) else "wait"
     live = sum(member.state not in GONE for member in members)
     is_full = live >= count_wanted(members, panel) or count_taken(members) >= panel.most_seats
+    is_full = is_full or any(member.state == PanelSeatState.HEARD for member in members)
     return "wait" if is_full else "join"
 
 
@@ -90,9 +92,16 @@ def _is_to_open(member: PanelMember) -> bool:
     return member.state == PanelSeatState.SEALED and member.asked
 
 
+def is_disputed(members: Iterable[PanelMember]) -> bool:
+    """Returns whether all have opened their answers, and two of them differ."""
+    live = [member for member in members if member.state not in GONE]
+    return all(one.state == PanelSeatState.OPENED for one in live) and len({one.root for one in live}) > 1
+
+
 def is_at_end(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
     """Returns whether nobody else can be asked, and what was opened decides nothing."""
-    awaited = any(one.state == PanelSeatState.TAKEN or _is_to_open(one) for one in members)
+    busy = (PanelSeatState.TAKEN, PanelSeatState.HEARD)
+    awaited = any(one.state in busy or _is_to_open(one) for one in members)
     return (
         not awaited
         and not is_complete(members, panel)

@@ -72,7 +72,7 @@ class VerdictCase:
 
     @cached_property
     def heard(self) -> list[refereed.Heard]:
-        ended = ((one, one.ruling) for one in self.evidence.hearings or ())
+        ended = ((one, one.ruling) for one in self.evidence.hearings or () if one.run is None)
         return [refereed.Heard(one.sides, ruling.wrong, one.roots) for one, ruling in ended if ruling is not None]
 
     @cached_property

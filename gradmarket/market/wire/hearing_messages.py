@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
-from gradmarket.market.terms import Address, Hash, ReplicaId
+from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.base import ReplicaField, Wire
+from gradmarket.market.wire.poll import OfferFields
 
 Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]
 NO_LEAF: Final = 2**64 - 1
@@ -48,7 +49,7 @@ def digest_why(why: str) -> Hash:
 
 
 class PutInHearing(Wire):
-    """Question `number` of a hearing, signed by its referee; `until` is the Unix time at which its time is over."""
+    """Question `number` of a hearing, signed by its referee, to be answered `until` that Unix time."""
 
     sides: tuple[AddressField, AddressField]
     roots: tuple[HashField, HashField]
@@ -72,6 +73,21 @@ class HearingQuestions(Wire):
     questions: tuple[HearingQuestion, ...]
 
 
+class AuditorQuestion(PutInHearing):
+    """The open question of a hearing to an auditor of a panel, about what it opened of the task; `referee` asks it."""
+
+    job: JobId
+    task: TaskId
+    offer: OfferFields
+    referee: AddressField
+
+
+class AuditorQuestions(Wire):
+    """What referees ask an auditor now."""
+
+    questions: tuple[AuditorQuestion, ...]
+
+
 class SaidHeaders(Wire):
     """An answer beside its bytes: they are read once these are signed."""
 
@@ -85,6 +101,12 @@ class HearingAnswer(SaidHeaders):
     """What a worker says of a replica's answer, beside the bytes."""
 
     replica: ReplicaField
+
+
+class AuditorStatement(SaidHeaders):
+    """What an auditor of a panel says of its answer to the task, beside the bytes."""
+
+    task: TaskId = Field(max_length=64)
 
 
 class HearingReceipt(Wire):
@@ -128,5 +150,7 @@ class PublishedHearing(BaseModel):
     """Bytes of an operation's inputs that the referee holds at most."""
     across: bool
     """Whether rounding was judged, since the referee's machine or the sides' are of several classes."""
+    run: Number | None = None
+    """The run of the task's audit whose panel the sides are of; none where they are its workers."""
     questions: tuple[AskedInHearing, ...] = Field(max_length=1000)
     ruling: SignedRuling | None = None

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from gradmarket.market.terms import AuditState
 from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
 from requester.features.auditors import panel_routes, panel_rows, panels
+from requester.features.auditors.auditors_heard import AuditorsHeard
 from requester.features.auditors.panel_exchange import PanelAudits
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits.audit_kind import AuditingFeature
@@ -20,6 +21,7 @@ class AuditorsFeature(AuditingFeature):
     stages = (panels,)
     routers = (panel_routes.router,)
     audit_kind = PanelAudits()
+    hearing_party = AuditorsHeard()
     claimed_tables = (PanelSeat,)
 
     def bound_times(self, work: Work, now: float) -> int:

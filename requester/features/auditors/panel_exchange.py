@@ -13,6 +13,7 @@ from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, Digest, PanelSeatState
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.context import Context
+from requester.feature import features_of
 from requester.features.auditors import panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import audit_rows
@@ -28,6 +29,7 @@ SEAT_LEASES: Final = 4
 """Times of a task's lease for which a seat is held at most."""
 MOST_DOUBLED: Final = 6
 WRONG: Final = "it opened another answer than the panel's"
+LOST: Final = "a referee found another answer than the one it opened to be right"
 WITHHELD: Final = "it sealed an answer, and did not open it in time"
 
 
@@ -196,12 +198,12 @@ def end_overdue_seats(work: Work, task: Task, audit: Audit, now: float) -> None:
             seat.state = PanelSeatState.LEFT
         elif seat.state == PanelSeatState.SEALED:
             seat.claimed_until = None
-            _bar(work, seat, PanelSeatState.WITHHELD, WITHHELD, now)
+            bar_auditor(work, seat, PanelSeatState.WITHHELD, WITHHELD, now)
     work.flush()
     _go_on(work, task, audit, now)
 
 
-def _bar(work: Work, seat: PanelSeat, state: PanelSeatState, why: str, now: float) -> None:
+def bar_auditor(work: Work, seat: PanelSeat, state: PanelSeatState, why: str, now: float) -> None:
     seat.state = state
     record_event(work, seat.job_id, "auditor_barred", now, task=seat.task_id, auditor=seat.signer, reason=why)
 
@@ -210,8 +212,28 @@ def _go_on(work: Work, task: Task, audit: Audit, now: float) -> None:
     """Has a complete panel open its seals, or ends the audit as its panel decides; it lapses where nobody is left."""
     if audit.state != AuditState.DUE:
         return
-    panel, seats = _panel_of(work, audit), panel_rows.list_seats(work, task.id, audit.runs)
-    members = [seat.member for seat in seats]
+    seats, refereed = panel_rows.list_seats(work, task.id, audit.runs), jobs.spec_of(work, task).refereed
+    if refereed and auditors.is_disputed(seat.member for seat in seats):
+        for seat in seats:
+            seat.state = PanelSeatState.HEARD if seat.state == PanelSeatState.OPENED else seat.state
+        work.flush()
+        for feature in features_of(work):
+            feature.hear_task(work, task, now, audit.runs)
+    else:
+        _count_answers(work, task, audit, seats, now)
+
+
+def go_on_heard(work: Work, task: Task, audit: Audit, standing: Digest | None, now: float) -> None:
+    """Ends the audit with the answer that stands alone before a referee; else its panel's answers are counted."""
+    seats = panel_rows.list_seats(work, task.id, audit.runs)
+    if standing is not None:
+        _decide(work, audit, seats, standing, now)
+    else:
+        _count_answers(work, task, audit, seats, now)
+
+
+def _count_answers(work: Work, task: Task, audit: Audit, seats: Sequence[PanelSeat], now: float) -> None:
+    panel, members = _panel_of(work, audit), [seat.member for seat in seats]
     decided = auditors.find_decided_root(members, panel.agree)
     if decided is not None:
         _decide(work, audit, seats, decided, now)
@@ -231,7 +253,7 @@ def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Diges
     right = [seat for seat in seats if seat.state == PanelSeatState.OPENED and seat.operator not in wrong]
     for seat in seats:
         if seat.operator in wrong:
-            _bar(work, seat, PanelSeatState.WRONG, WRONG, now)
+            bar_auditor(work, seat, PanelSeatState.WRONG, WRONG, now)
     audit.root, audit.seconds = decided, max((seat.seconds or 0.0 for seat in right), default=None)
     audit.runs += len(right) + len(wrong)
     work.flush()

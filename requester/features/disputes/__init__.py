@@ -25,13 +25,14 @@ class HearingsFeature(Feature):
     def bound_times(self, work: Work, now: float) -> int:
         return hearing_rows.bound_times(work, now)
 
-    def hear_task(self, work: Work, task: Task, now: float) -> None:
-        hearing_rows.begin_dispute(work, task, now)
+    def hear_task(self, work: Work, task: Task, now: float, run: int | None = None) -> None:
+        hearing_rows.begin_dispute(work, task, now, run)
+        work.notify(hearings.TOPIC)
 
     def describe_wait(self, reader: RowReader, job: Job) -> str:
-        count = hearing_rows.count_open_hearings(reader, job)
-        what = "a task" if count == 1 else f"{count} tasks"
-        return f"a referee hears workers whose answers to {what} differ" if count else ""
+        counts = zip(hearing_rows.count_open_hearings(reader, job), ("workers", "auditors"), strict=True)
+        heard = [(who, "a task" if count == 1 else f"{count} tasks") for count, who in counts if count]
+        return "; ".join(f"a referee hears {who} whose answers to {what} differ" for who, what in heard)
 
     def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
         heard = hearing_rows.list_hearings(reader, row.id)

@@ -1,7 +1,8 @@
-"""Tells workers what a referee asks them, and takes what they say: signed before a byte of it is read, and once."""
+"""Tells workers and auditors what a referee asks them, and takes what they say: once, and signed before it is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from sqlalchemy import select
 
@@ -10,25 +11,29 @@ from gradmarket.market.features.disputes.questions import Question, digest_said,
 from gradmarket.market.features.disputes.referee import SHOWN
 from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import check_struct_signature
-from gradmarket.market.terms import Address, ReplicaId, TaskState
+from gradmarket.market.terms import Address, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.hearing_messages import (
     MOST_SAID,
+    AuditorQuestion,
+    AuditorQuestions,
+    AuditorStatement,
     HearingAnswer,
     HearingQuestion,
     HearingQuestions,
     SaidInHearing,
 )
-from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.poll import OfferFields, hash_of
 from requester.context import Context
 from requester.features.disputes import hearing_rows
 from requester.features.disputes.hearing_rows import HearingValue, TaskHearing
-from requester.features.disputes.hearings import TOPIC
+from requester.features.disputes.hearings import TOPIC, find_party
 from requester.store.locks import lock_row
 from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
-LATE = "the answer is late"
-NOT_ASKED = "no referee asks you that: ask for the open question"
+Statement = HearingAnswer | AuditorStatement
+LATE: Final = "the answer is late"
+NOT_ASKED: Final = "no referee asks you that: ask for the open question"
 
 
 @dataclass(frozen=True)
@@ -43,47 +48,70 @@ class HearingDoor:
 
 def list_asked_questions(context: Context, worker: Address) -> HearingQuestions:
     with context.reading() as reader:
-        rows = hearing_rows.list_open_hearings(reader, worker)
-        return HearingQuestions(questions=tuple(_build_question(reader, row, worker) for row in rows))
+        rows = _list_asked(reader, worker, worker, of_auditors=False)
+        named = ((_list_replicas(reader, row, worker)[0], row) for row in rows)
+        return HearingQuestions(
+            questions=tuple(HearingQuestion(replica=ReplicaId(name), **_put(row)) for name, row in named)
+        )
 
 
-def _build_question(reader: RowReader, row: TaskHearing, worker: Address) -> HearingQuestion:
-    asked = row.open
-    own = _list_replicas(reader, row, worker)[0]
-    return HearingQuestion(
-        replica=ReplicaId(own),
-        sides=row.sides,
-        roots=(hash_of(row.one_root), hash_of(row.other_root)),
-        number=len(row.questions) - 1,
-        asked=asked.asked,
-        level=asked.level,
-        place=asked.place,
-        until=asked.until,
-        signature=asked.signature,
+def list_auditor_questions(context: Context, operator: str, signer: Address) -> AuditorQuestions:
+    with context.reading() as reader:
+        rows = _list_asked(reader, signer, operator, of_auditors=True)
+        return AuditorQuestions(questions=tuple(_build_auditor_question(context, reader, row) for row in rows))
+
+
+def _build_auditor_question(context: Context, reader: RowReader, row: TaskHearing) -> AuditorQuestion:
+    return AuditorQuestion(
+        job=JobId(row.job_id),
+        task=TaskId(row.task_id),
+        offer=OfferFields.of(reader.get_one(Task, row.task_id).offer),
+        referee=context.signer_address,
+        **_put(row),
     )
 
 
-def admit_answer(context: Context, worker: Address, said: HearingAnswer) -> HearingDoor:
-    """Raises Refused or NotFound unless this worker signed an answer to the question that it is asked now."""
+def _put(row: TaskHearing) -> dict[str, Any]:
+    asked = row.open
+    put = asked.model_dump(include={"asked", "level", "place", "until", "signature"})
+    roots = hash_of(row.one_root), hash_of(row.other_root)
+    return {"sides": row.sides, "roots": roots, "number": len(row.questions) - 1, **put}
+
+
+def _list_asked(reader: RowReader, side: Address, caller: str, of_auditors: bool) -> list[TaskHearing]:
+    """Returns the open hearings of this side, which the caller is, as a worker or an operator of auditors."""
+    rows = hearing_rows.list_open_hearings(reader, side)
+    own = (row for row in rows if (row.run is not None) == of_auditors)
+    return [row for row in own if find_party(reader, row.run).may_speak(reader, row.task_id, row.run, side, caller)]
+
+
+def admit_answer(context: Context, caller: str, said: Statement) -> HearingDoor:
+    """Raises Refused or NotFound unless this worker, or an auditor of this operator, signed an answer to the question
+    that it is asked now."""
     with context.reading() as reader:
-        row = _find_asked(context, reader, worker, said)
+        row = _find_asked(context, reader, caller, said)
         return HearingDoor(row.task_id, row.most_bytes, row.open.until, row.open.asked in SHOWN)
 
 
-def _find_asked(context: Context, reader: RowReader, worker: Address, said: HearingAnswer) -> TaskHearing:
-    rows = hearing_rows.list_open_hearings(reader, worker)
-    own = (row for row in rows if said.replica in _list_replicas(reader, row, worker))
-    row = next(own, None)
-    if row is None or said.side != worker or said.number != len(row.questions) - 1:
+def _find_asked(context: Context, reader: RowReader, caller: str, said: Statement) -> TaskHearing:
+    rows = _list_asked(reader, said.side, caller, isinstance(said, AuditorStatement))
+    row = next((row for row in rows if _is_about(reader, row, said)), None)
+    if row is None or said.number != len(row.questions) - 1:
         raise NotFound(NOT_ASKED)
     if context.clock() > row.open.until:
         raise NotFound(LATE)
     task, asked = reader.get_one(Task, row.task_id), row.open
     dispute = name_dispute(task.offer_digest, row.sides, (hash_of(row.one_root), hash_of(row.other_root)))
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, said.number)
-    struct = DisputeAnswer(dispute, worker, said.number, question, said.said)
-    check_struct_signature(context.domain, struct, said.signature, worker)
+    struct = DisputeAnswer(dispute, said.side, said.number, question, said.said)
+    check_struct_signature(context.domain, struct, said.signature, said.side)
     return row
+
+
+def _is_about(reader: RowReader, row: TaskHearing, said: Statement) -> bool:
+    if isinstance(said, AuditorStatement):
+        return row.task_id == said.task
+    return said.replica in _list_replicas(reader, row, said.side)
 
 
 def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequence[str]:
@@ -92,7 +120,7 @@ def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequ
 
 
 def store_answer(
-    context: Context, worker: Address, door: HearingDoor, said: HearingAnswer, body: bytes | None, size: int
+    context: Context, caller: str, door: HearingDoor, said: Statement, body: bytes | None, size: int
 ) -> None:
     """Writes an answer down; `body` is none of one that is longer than the referee holds.
 
@@ -104,16 +132,17 @@ def store_answer(
         raise Refused(f"the answer has another length than the {size} bytes of its content-length")
     with context.begin() as work:
         task = lock_row(work, Task, door.task)
-        row = _find_asked(context, work, worker, said)
+        row = _find_asked(context, work, caller, said)
         work.refresh(row)
-        if task.state != TaskState.REFERRED or worker in row.answered:
+        wanted = find_party(work, row.run).load_answers(work, task, row.run)
+        if not wanted or said.side in row.answered:
             raise Conflict("it was answered already")
         _write_answer(work, row, said, body, size, int(context.clock()))
         if len(row.answered) == 2:
             work.notify(TOPIC)
 
 
-def _write_answer(work: Work, row: TaskHearing, said: HearingAnswer, body: bytes | None, size: int, at: int) -> None:
+def _write_answer(work: Work, row: TaskHearing, said: Statement, body: bytes | None, size: int, at: int) -> None:
     inline = body is not None and size <= MOST_SAID
     shown = SaidInHearing(
         side=said.side,

@@ -31,6 +31,8 @@ class DisputeUnderWay(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     at: Mapped[float]
     over: Mapped[bool]
+    run: Mapped[int | None] = mapped_column(default=None)
+    """Of the task's audit, whose panel's answers differ; none where they are its workers'."""
 
     __table_args__ = (Index("disputed_tasks_under_way", "over", "at"),)
 
@@ -57,6 +59,8 @@ class TaskHearing(Base):
     due_at: Mapped[float | None]
     """Until when that is to be answered; none once there is a ruling."""
     ruling: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    run: Mapped[int | None] = mapped_column(default=None)
+    """As its dispute's."""
 
     __table_args__ = (
         Index("hearings_due", "due_at"),
@@ -84,6 +88,7 @@ class TaskHearing(Base):
             answer_s=self.answer_s,
             most_values=self.most_values,
             across=self.across,
+            run=self.run,
             questions=tuple(map(AskedInHearing.model_validate, self.questions)),
             ruling=None if self.ruling is None else SignedRuling.model_validate(self.ruling),
         )
@@ -106,9 +111,10 @@ def list_hearings(reader: RowReader, task_id: str) -> Sequence[TaskHearing]:
     return reader.session.scalars(rows, execution_options={"populate_existing": True}).all()
 
 
-def list_heard(rows: Sequence[TaskHearing]) -> list[Heard]:
-    """Returns those that are over, as the rules know them."""
-    return [Heard(row.sides, SignedRuling.model_validate(row.ruling).wrong) for row in rows if row.ruling is not None]
+def list_heard(rows: Sequence[TaskHearing], run: int | None) -> list[Heard]:
+    """Returns those of the run's party that are over, as the rules know them."""
+    over = [(row.sides, row.ruling) for row in rows if row.ruling is not None and row.run == run]
+    return [Heard(sides, SignedRuling.model_validate(ruling).wrong) for sides, ruling in over]
 
 
 def load_value(reader: RowReader, task_id: str, number: int, question: int, said: SaidInHearing) -> bytes | None:
@@ -124,12 +130,18 @@ def drop_values(work: Work, row: TaskHearing) -> None:
     work.session.execute(delete(HearingValue).where(*mine))
 
 
-def begin_dispute(work: Work, task: Task, now: float) -> None:
+def begin_dispute(work: Work, task: Task, now: float, run: int | None) -> None:
     row = work.get(DisputeUnderWay, task.id)
     if row is None:
-        work.add(DisputeUnderWay(task_id=task.id, job_id=task.job_id, at=now, over=False))
+        work.add(DisputeUnderWay(task_id=task.id, job_id=task.job_id, at=now, over=False, run=run))
     else:
-        row.over = False
+        row.over, row.run = False, run
+
+
+def find_run(reader: RowReader, task_id: str) -> int | None:
+    """Returns in which run of its audit the task's answers differ; None where they are its workers'."""
+    row = reader.get(DisputeUnderWay, task_id)
+    return None if row is None else row.run
 
 
 def end_dispute(work: Work, task_id: str) -> None:
@@ -150,16 +162,20 @@ def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
 _OPEN: Final = select(TaskHearing).where(TaskHearing.due_at.is_not(None)).order_by(TaskHearing.due_at)
 
 
-def count_open_hearings(reader: RowReader, job: Job) -> int:
-    open_now = select(func.count()).where(TaskHearing.job_id == job.id, TaskHearing.due_at.is_not(None))
-    return reader.session.scalar(open_now) or 0
+def count_open_hearings(reader: RowReader, job: Job) -> tuple[int, int]:
+    """Returns how many tasks have workers, and auditors, that a referee hears now."""
+    open_now = select(func.count(), func.count(TaskHearing.run)).where(
+        TaskHearing.job_id == job.id, TaskHearing.due_at.is_not(None)
+    )
+    both, auditors = reader.session.execute(open_now).one()
+    return both - auditors, auditors
 
 
-def list_open_hearings(reader: RowReader, worker: Address) -> Sequence[TaskHearing]:
-    """Returns the open hearings of which this worker is a side and has the last question to answer."""
-    own = or_(TaskHearing.one == worker, TaskHearing.other == worker)
+def list_open_hearings(reader: RowReader, side: Address) -> Sequence[TaskHearing]:
+    """Returns the open hearings of which this is a side and has the last question to answer."""
+    own = or_(TaskHearing.one == side, TaskHearing.other == side)
     rows = reader.session.scalars(_OPEN.where(own)).all()
-    return [row for row in rows if worker not in row.answered][:AT_ONCE]
+    return [row for row in rows if side not in row.answered][:AT_ONCE]
 
 
 def bound_times(work: Work, now: float) -> int:

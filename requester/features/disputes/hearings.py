@@ -13,7 +13,7 @@ from gradmarket.market.features.disputes.transcript import Body, play_hearing, t
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import DisputeQuestion, Offer
 from gradmarket.market.rules.shortage import find_thread_count
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
+from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import (
     HEARING_S,
     AskedInHearing,
@@ -23,10 +23,12 @@ from gradmarket.market.wire.hearing_messages import (
     build_ruling,
 )
 from requester.context import Context
+from requester.feature import features_of
 from requester.features.disputes import hearing_rows
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.disputes.referee_child import RefereeCourse, open_referee_course
-from requester.moves import ending, judging
+from requester.features.disputes.workers_heard import WorkersHeard
+from requester.moves.hearing_party import AnswersLeft, HearingParty
 from requester.notifier import worker_topic
 from requester.store import in_hand, jobs
 from requester.store.event_log import record_event
@@ -39,8 +41,8 @@ from requester.store.work import RowReader, Work
 TOPIC: Final = "hearings"
 MOST_VALUES: Final = 32 * 2**20
 """Bytes of an operation's inputs that are taken of a side."""
-REASON: Final = "a referee found another answer to be right"
-NOBODY_STANDS: Final = "none of its answers stood before a referee"
+WORKERS: Final = WorkersHeard()
+OVER: Final = "nobody waits for a ruling any more"
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class _Scene:
     """A task whose answers differ, `classes` those in which they were computed, and what was heard of it so far."""
 
     task: str
+    run: int | None
+    party: HearingParty
     offer: Offer
     offer_digest: Hash
     publication: Publication
@@ -74,18 +78,42 @@ def run(context: Context, task_id: str) -> float | None:
     with context.reading() as reader:
         scene = _load_scene(context, reader, task_id)
     if scene is None:
-        return None
+        return _abandon(context, task_id)
     if scene.open is not None:
         return _go_on(context, scene, scene.open)
     sides = refereed.choose_sides(scene.answers, scene.heard)
     return _settle(context, scene) if sides is None else _begin(context, scene, sides)
 
 
+def _abandon(context: Context, task_id: str) -> float | None:
+    """Ends a dispute on whose ruling nobody waits any more, with nobody wrong."""
+    with context.begin() as work:
+        hand = in_hand.lock_task_if_free(work, task_id)
+        if hand is None:
+            return context.settings.sweep_s
+        run = hearing_rows.find_run(work, task_id)
+        if find_party(work, run).load_answers(work, hand.task, run):
+            return None
+        hearing_rows.end_dispute(work, task_id)
+        for row in hearing_rows.list_hearings(work, task_id):
+            if row.ruling is None:
+                ruling = _sign_ruling(context, hand.task.offer_digest, row.publish(), frozenset(), None, OVER)
+                _write_ruling(context, work, hand, row, ruling)
+    return None
+
+
+def find_party(reader: RowReader, run: int | None) -> HearingParty:
+    """Returns whose answers differ: the task's workers', or those of a run of its audit."""
+    parties = (feature.hearing_party for feature in features_of(reader) if feature.hearing_party is not None)
+    return WORKERS if run is None else next(parties)
+
+
 def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | None:
-    task = reader.get_one(Task, task_id)
-    if task.state != TaskState.REFERRED:
+    task, run = reader.get_one(Task, task_id), hearing_rows.find_run(reader, task_id)
+    party = find_party(reader, run)
+    answers = party.load_answers(reader, task, run)
+    if not answers:
         return None
-    hand = in_hand.of_task(reader, task, reader.get_one(Job, task.job_id))
     rows = hearing_rows.list_hearings(reader, task_id)
     row = next((row for row in rows if row.ruling is None), None)
     number = len(rows) if row is None else row.number
@@ -96,28 +124,31 @@ def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | N
 
     return _Scene(
         task=task_id,
+        run=run,
+        party=party,
         offer=task.offer,
         offer_digest=task.offer_digest,
-        publication=jobs.load_publication(hand.job),
-        answers=_list_answers(hand),
-        classes={replica.worker: replica.determinism_class for replica in hand.in_state(ReplicaState.REVEALED)},
-        heard=hearing_rows.list_heard(rows),
+        publication=jobs.load_publication(reader.get_one(Job, task.job_id)),
+        answers={side: answer.root for side, answer in answers.items()},
+        classes={side: answer.determinism_class for side, answer in answers.items()},
+        heard=hearing_rows.list_heard(rows, run),
         number=number,
         open=None if row is None else row.publish(),
         body=load_body,
     )
 
 
-def _list_answers(hand: TaskInHand) -> dict[Address, Digest]:
-    revealed = hand.in_state(ReplicaState.REVEALED)
-    return {replica.worker: Digest(replica.root) for replica in revealed if replica.root is not None}
-
-
 def _begin(context: Context, scene: _Scene, sides: tuple[Address, Address]) -> float | None:
     roots = scene.answers[sides[0]], scene.answers[sides[1]]
     answer_s = max(HEARING_S, scene.offer.lease_seconds + scene.offer.upload_seconds)
     hearing = PublishedHearing(
-        sides=sides, roots=roots, answer_s=answer_s, most_values=MOST_VALUES, across=False, questions=()
+        sides=sides,
+        roots=roots,
+        answer_s=answer_s,
+        most_values=MOST_VALUES,
+        across=False,
+        run=scene.run,
+        questions=(),
     )
     try:
         with open_referee_course(context, scene.publication, scene.offer, scene.threads) as here:
@@ -127,7 +158,9 @@ def _begin(context: Context, scene: _Scene, sides: tuple[Address, Address]) -> f
             referee = Referee(terms, here.course, int(context.clock()))
             asked, most = _put_question(context, referee), referee.most_bytes
     except (MarketError, RunnerFailed) as error:
-        ruling = _sign_ruling(context, scene, hearing, frozenset(), None, f"the referee cannot trace it: {error}")
+        ruling = _sign_ruling(
+            context, scene.offer_digest, hearing, frozenset(), None, f"the referee cannot trace it: {error}"
+        )
         return _store_hearing(context, scene, hearing, ruling=ruling)
     return _store_hearing(context, scene, hearing, asked, most)
 
@@ -144,9 +177,9 @@ def _put_question(context: Context, referee: Referee) -> AskedInHearing:
 
 
 def _sign_ruling(
-    context: Context, scene: _Scene, hearing: PublishedHearing, wrong: frozenset[Address], leaf: int | None, why: str
+    context: Context, offer: Hash, hearing: PublishedHearing, wrong: frozenset[Address], leaf: int | None, why: str
 ) -> SignedRuling:
-    dispute = terms_of(context.domain, scene.offer_digest, hearing).dispute
+    dispute = terms_of(context.domain, offer, hearing).dispute
     signed = build_ruling(dispute, hearing.sides, wrong, leaf, why := why[:2000])
     return SignedRuling(wrong=tuple(sorted(wrong)), leaf=leaf, why=why, signature=context.sign(signed))
 
@@ -164,7 +197,8 @@ def _store_hearing(
         hand = in_hand.lock_task_if_free(work, scene.task)
         if hand is None:
             return context.settings.sweep_s
-        if hand.task.state != TaskState.REFERRED or work.get(TaskHearing, (scene.task, scene.number)) is not None:
+        over = not scene.party.load_answers(work, hand.task, scene.run)
+        if over or work.get(TaskHearing, (scene.task, scene.number)) is not None:
             return None
         row = TaskHearing(
             task_id=scene.task,
@@ -177,6 +211,7 @@ def _store_hearing(
             answer_s=hearing.answer_s,
             most_values=hearing.most_values,
             across=hearing.across,
+            run=scene.run,
             questions=[],
             most_bytes=most,
         )
@@ -198,10 +233,14 @@ def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float 
             _move_referee(referee, here, len(hearing.questions), context.clock())
             asked, most = _put_question(context, referee), referee.most_bytes
     except (MarketError, RunnerFailed) as error:
-        ruling = _sign_ruling(context, scene, hearing, frozenset(), None, f"the referee cannot go on: {error}")
+        ruling = _sign_ruling(
+            context, scene.offer_digest, hearing, frozenset(), None, f"the referee cannot go on: {error}"
+        )
     else:
         found = referee.verdict
-        ruling = _sign_ruling(context, scene, hearing, found.wrong, found.leaf, found.why) if found else None
+        ruling = (
+            _sign_ruling(context, scene.offer_digest, hearing, found.wrong, found.leaf, found.why) if found else None
+        )
     with context.begin() as work:
         hand = in_hand.lock_task_if_free(work, scene.task)
         if hand is None:
@@ -285,27 +324,17 @@ def hearing_topic(worker: str) -> str:
 
 
 def _settle(context: Context, scene: _Scene) -> float | None:
-    """Accepts the answer that stands alone: whoever gave it is paid, and any other answer is unpaid. Where none stands
-    the attempt fails, and where more do the ballots decide."""
-    now = context.clock()
+    """Ends the dispute: no two answers that stand are left to be heard."""
     with context.begin() as work:
         hand = in_hand.lock_task_if_free(work, scene.task)
         if hand is None:
             return context.settings.sweep_s
-        heard, answers = hearing_rows.list_heard(hearing_rows.list_hearings(work, scene.task)), _list_answers(hand)
-        if hand.task.state != TaskState.REFERRED or refereed.choose_sides(answers, heard) is not None:
+        heard = hearing_rows.list_heard(hearing_rows.list_hearings(work, scene.task), scene.run)
+        found = scene.party.load_answers(work, hand.task, scene.run)
+        answers = {side: answer.root for side, answer in found.items()}
+        if not answers or refereed.choose_sides(answers, heard) is not None:
             return None
         hearing_rows.end_dispute(work, scene.task)
-        standing, root = refereed.list_standing(answers, heard), refereed.find_standing_root(answers, heard)
-        right = [replica for replica in hand.in_state(ReplicaState.REVEALED) if replica.root == root]
-        wrong = [replica for replica in hand.in_state(ReplicaState.REVEALED) if replica not in right]
-        if root is None and standing:
-            judging.judge_unheard(context, work, hand)
-            return None
-        ending.rest_workers(work, wrong, now)
-        judging.record_outvoted(work, wrong, now)
-        if right:
-            judging.accept_answer(context, work, hand, right, wrong, REASON, now)
-        else:
-            judging.fail_task(context, work, hand, NOBODY_STANDS, now)
+        left = AnswersLeft(refereed.list_standing(answers, heard), refereed.find_standing_root(answers, heard))
+        scene.party.settle(context, work, hand, scene.run, left)
     return None

@@ -26,8 +26,17 @@ from graphdoc.tracing.packed import digest_plain_bytes
 from requester.api.payload_pieces import PieceReaders
 from requester.dataset import OURS
 from requester.exchange import outbox
-from requester.features.disputes import HearingsFeature, hearing_exchange, hearing_routes, hearing_rows, hearings
+from requester.features.disputes import (
+    HearingsFeature,
+    hearing_exchange,
+    hearing_routes,
+    hearing_rows,
+    hearings,
+    workers_heard,
+)
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
+from requester.moves import judging
+from requester.store import in_hand
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.patience import PATIENCE_S
@@ -82,8 +91,24 @@ def test_whose_answer_stands_is_paid_and_the_other_gets_what_a_wrong_answer_gets
     assert market.state() == JobState.FINISHED
     assert set(market.earned()) == {honest.address}
     lost = market.replica(liar)
-    assert (lost.state, lost.outcome, lost.reason) == (ReplicaState.REJECTED, Outcome.REJECTED, hearings.REASON)
+    assert (lost.state, lost.outcome, lost.reason) == (ReplicaState.REJECTED, Outcome.REJECTED, workers_heard.REASON)
     assert market.account(liar).rests_until > market.account(honest).rests_until
+    check_books(market)
+
+
+def test_a_task_that_ended_otherwise_leaves_no_hearing_open_and_nobody_wrong(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, _ = split(market)
+    say(market, honest, root_of(honest, 3))
+    with market.context.begin() as work:
+        hand = in_hand.lock_task_if_free(work, market.task().id)
+        assert hand is not None
+        judging.fail_task(market.context, work, hand, "so", market.clock.now)
+    market.lapse(HEARING_S + 1.0)
+    market.drive()
+    (told,) = market.events("heard")
+    assert (told["wrong"], told["reason"]) == ([], hearings.OVER)
+    assert [row.due_at for row in market.all(TaskHearing)] == [None]
     check_books(market)
 
 
@@ -135,7 +160,7 @@ def test_a_job_without_a_referee_asks_another_worker(new_floor: NewFloor) -> Non
     assert market.all(TaskHearing) == []
 
 
-def traced(new_floor: NewFloor) -> MarketFixture:
+def traced(new_floor: NewFloor, **more: Any) -> MarketFixture:
     """A job whose document, rows and hearing are real; its answers are not."""
     rows = tensors.pack_tensors(table())
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
@@ -144,7 +169,7 @@ def traced(new_floor: NewFloor) -> MarketFixture:
     )
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     named = {"document": blob_digest(document()), "manifest": blob_digest(manifest)}
-    market = new_floor(**VOTES, published=named)
+    market = new_floor(**VOTES, published=named, **more)
     for blob in (rows, manifest, document()):
         market.context.blobs.put(blob)
     return market

@@ -1,4 +1,4 @@
-"""An answer of this worker that referees ask about: how far its hearings are, whichever task's child is open now."""
+"""An answer of this machine that referees ask about: how far its hearings are, whichever task's child is open now."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from gradmarket.market.wire.hearing_messages import MOST_SAID
 from worker import durable
 
 MOST_HEARINGS: Final = 16
-"""Hearings of one answer in which this worker takes part: a market may not have it computed again for ever."""
+"""Hearings of one answer in which this machine takes part: a market may not have it computed again for ever."""
 
 
 class OpenedCourse(Course, Protocol):
@@ -65,7 +65,7 @@ class LentCourse:
 
 @dataclass
 class AttendedAnswer:
-    """`parts_file` has which part each hearing is about, and by which question: a restarted worker goes on there.
+    """`parts_file` has which part each hearing is about, and by which question: what was restarted goes on there.
 
     A question may come again, since its answer was lost, or its service was restored: what was said is said again.
     """

@@ -102,6 +102,8 @@ def _play(
     terms = terms_of(record.domain, shown.offer_digest, hearing)
     own = list_checked_classes(course.runner.determinism_class())
     classes = {ballot.worker: ballot.determinism_class for ballot in shown.committed}
+    if hearing.run is not None and shown.audit is not None:  # whose panel's auditors are all of its class
+        classes = dict.fromkeys(hearing.sides, shown.audit.determinism_class)
     alike = all(classes.get(side) in own for side in hearing.sides)
     fault, whole = find_ruling_fault(terms, course, hearing, course.redo if alike else None)
     if fault:

@@ -1,0 +1,148 @@
+"""A job's referee hears auditors of a panel that differ: who loses is barred, and silence loses in time."""
+
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
+from gradmarket.market.features.disputes.transcript import find_transcript_faults
+from gradmarket.market.features.log.merkle import MerkleTree
+from gradmarket.market.job import JobSpec
+from gradmarket.market.messages import DisputeAnswer
+from gradmarket.market.signing import digest_struct, sign_digest
+from gradmarket.market.terms import AuditState, PanelSeatState
+from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.hearing_messages import HEARING_S, AuditorStatement, PublishedHearing
+from gradmarket.public_audit.panel_proof import find_panel_faults
+from graphdoc.tracing.packed import digest_plain_bytes
+from requester.features.auditors import panel_exchange
+from requester.features.audits.audit_tables import Audit
+from requester.features.disputes import hearing_exchange, hearings
+from requester.features.disputes.hearing_rows import TaskHearing
+from requester.features.records.evidence_routes import evidence_of
+from requester.store.tables import Task
+from tests.features.auditors.test_panels import LIE, TWO, NewFloor, panel, seats, sit
+from tests.features.disputes.test_hearings import ALONE, VOTES, traced
+from tests.kit.behaviour import HONEST
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import MarketFixture
+
+
+def differ(market: MarketFixture) -> list[SimAuditor]:
+    """The only task is accepted, and two auditors have opened different answers to it."""
+    for _ in range(2):
+        market.worker(HONEST)
+    market.until(lambda: audits_of(market))
+    auditors = panel(market, None, LIE)
+    sit(*auditors)
+    return auditors
+
+
+def say(market: MarketFixture, auditor: SimAuditor, operator: str | None = None, key: PrivateKey | None = None) -> None:
+    """Answers the first question, with checkpoints that are nonsense but for the last."""
+    signer, caller = auditor.sealing.signer, operator or auditor.operator
+    (asked,) = hearing_exchange.list_auditor_questions(market.context, auditor.operator, signer).questions
+    own = dict(zip(asked.sides, asked.roots, strict=True))[signer]
+    leaves = [ALONE, ALONE, digest_plain_bytes(own)]
+    tree = MerkleTree(leaves)
+    body = join_parts([tree.root, leaves[-1], b"".join(tree.path(2))])
+    dispute = name_dispute(market.task().offer_digest, asked.sides, asked.roots)
+    question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
+    struct = DisputeAnswer(dispute, signer, asked.number, question, digest_said(body))
+    signature = sign_digest(key or auditor.sealing.key, digest_struct(market.context.domain, struct))
+    fields: dict[str, Any] = {"side": signer, "number": asked.number, "said": digest_said(body)}
+    said = AuditorStatement(**fields, signature=signature, task=asked.task)
+    door = hearing_exchange.admit_answer(market.context, caller, said)
+    hearing_exchange.store_answer(market.context, caller, door, said, body, len(body))
+
+
+def test_a_silent_auditor_loses_its_standing_and_the_answer_that_stands_decides(new_floor: NewFloor) -> None:
+    market = traced(new_floor, audit=TWO)
+    ann, bea = differ(market)
+    assert set(seats(market).values()) == {PanelSeatState.HEARD}
+    assert hearing_exchange.list_auditor_questions(market.context, "bea", ann.sealing.signer).questions == ()
+    with pytest.raises(NotFound):
+        say(market, ann, operator="bea")
+    with pytest.raises(Refused):
+        say(market, ann, key=bea.sealing.key)
+    say(market, ann)
+    market.lapse(HEARING_S + 1.0)
+    market.drive()
+    (told,) = market.events("heard")
+    assert told["wrong"] == [bea.sealing.signer]
+    assert seats(market) == {"ann": PanelSeatState.OPENED, "bea": PanelSeatState.WRONG}
+    assert [one["reason"] for one in market.events("auditor_barred")] == [panel_exchange.LOST]
+    (audit,) = audits_of(market)
+    assert audit.state == AuditState.PASSED
+    assert audit.root is not None
+    assert audit.root == market.task().root
+
+
+def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(new_floor: NewFloor) -> None:
+    """As between workers: silence loses, so an auditor that opened an answer stays there to stand by it."""
+    market = traced(new_floor, audit=TWO)
+    ann, bea = differ(market)
+    say(market, bea)
+    market.lapse(HEARING_S + 1.0)
+    market.drive()
+    (told,) = market.events("heard")
+    assert told["wrong"] == [ann.sealing.signer]
+
+
+def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_asked(new_floor: NewFloor) -> None:
+    market = new_floor(**VOTES, audit=TWO)
+    differ(market)
+    (told,) = market.events("heard")
+    assert told["wrong"] == []
+    assert not market.events("auditor_barred")
+    assert set(seats(market).values()) == {PanelSeatState.OPENED}
+    (third,) = panel(market, None, None, None)[2:]
+    sit(third)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert seats(market)["bea"] == PanelSeatState.WRONG
+
+
+def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong(new_floor: NewFloor) -> None:
+    market = traced(new_floor, audit=TWO)
+    ann, _ = differ(market)
+    say(market, ann)
+    with market.context.begin() as work:
+        work.get_one(Audit, market.task().id).state = AuditState.LAPSED
+    market.lapse(HEARING_S + 1.0)
+    market.drive()
+    (told,) = market.events("heard")
+    assert (told["wrong"], told["reason"]) == ([], hearings.OVER)
+    assert [row.due_at for row in market.all(TaskHearing)] == [None]
+    assert not market.events("auditor_barred")
+
+
+def test_the_evidence_proves_what_was_heard_of_a_panel_and_each_lie_about_it_is_found(new_floor: NewFloor) -> None:
+    market = traced(new_floor, audit=TWO)
+    ann, bea = differ(market)
+    say(market, ann)
+    market.lapse(HEARING_S + 1.0)
+    market.drive()
+    with market.context.reading() as reader:
+        shown = PublishedEvidence.model_validate(
+            evidence_of(reader, reader.get_one(Task, market.task().id)).model_dump(mode="json")
+        )
+    (heard,), audit, asked = shown.hearings or (), shown.audit, JobSpec.model_validate(market.the_job().spec).panel
+    assert audit is not None
+    assert asked is not None
+    assert heard.ruling is not None
+    domain, offer, signer = market.context.domain, shown.offer_digest, market.context.signer_address
+
+    def faults(hearing: PublishedHearing) -> list[str]:
+        panel_faults = find_panel_faults(domain, offer, audit, asked, [hearing])
+        return [*panel_faults, *find_transcript_faults(domain, signer, offer, hearing)]
+
+    assert faults(heard) == []
+    assert list(find_panel_faults(domain, offer, audit, asked)) != []
+    turned = heard.ruling.model_copy(update={"wrong": (ann.sealing.signer,)})
+    unsigned = heard.questions[0].model_copy(
+        update={"answers": [one.model_copy(update={"side": bea.sealing.signer}) for one in heard.questions[0].answers]}
+    )
+    for change in ({"ruling": turned}, {"questions": (unsigned,)}, {"roots": heard.roots[::-1]}, {"run": None}):
+        assert faults(heard.model_copy(update=change)), change
