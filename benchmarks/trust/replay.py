@@ -23,10 +23,10 @@ from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
 from gradmarket.market.digests import blob_digest, domain_hash
-from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.audits import auditing, class_checks
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules import assignment, classes, secrets
+from gradmarket.market.rules import assignment, secrets
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address, Digest, Hash
@@ -178,7 +178,7 @@ class Replayed(Run):
         found = blob_digest(answer.data)
         right = blob_digest(self._answer(index, honest, None).data)
         link = secrets.of_task(secret, self._plan.maximum)[-1]
-        rate = classes.choose_audit_rate(self._plan, proven=False)
+        rate = class_checks.choose_audit_rate(self._plan, proven=False)
         diverged = not self._is_usable(answer)
         self._course.accepted += not diverged
         drawn = auditing.is_audit_drawn(link, domain_hash("offer", secret), hash_of(found), rate)

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 
-from gradmarket.market.rules import classes
+from gradmarket.market.features.audits import class_checks
 from tests.attacks.audits import Auditor, finish
 from tests.attacks.registry import attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene
@@ -108,5 +108,5 @@ def age_job_and_prove(scene: Scene, job: Posted, team: list[ScriptedWorker]) -> 
             " VALUES (?, ?, 16.0, 1e30, 1e30, ?, 16, 0)",
             [(one.address, one.determinism_class, time.time()) for one in team],
         )
-        waited = (2 * classes.UNAUDITED_S, job.id)
+        waited = (2 * class_checks.UNAUDITED_S, job.id)
         database.execute("UPDATE tasks SET created_at = created_at - ? WHERE job_id = ?", waited)

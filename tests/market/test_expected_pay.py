@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.payment import PaidAnswer, estimate_hourly_pay
+from gradmarket.market.features.records import PaidAnswer, estimate_hourly_pay
 
 PRICE = 10
 

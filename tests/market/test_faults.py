@@ -7,19 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gradmarket.market.rules.assignment import Party
-from gradmarket.market.rules.faults import (
+from gradmarket.market.features.fault_reports import (
     LEAST,
     MANY,
     NOBODY,
     FaultClaim,
     Left,
     count_separate_parties,
-    describe_fault,
     describe_pause,
     find_shared_claims,
-    shorten_printable,
 )
+from gradmarket.market.rules.assignment import Party
+from gradmarket.market.rules.faults import describe_fault, shorten_printable
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from gradmarket.market.features.explanations import describe_shortage, in_words
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
-from gradmarket.market.rules.shortage import describe_shortage, in_words
 from gradmarket.market.terms import JobId, Units
 from tests.market.test_assignment import HONEST, OPENING, address, candidate
 

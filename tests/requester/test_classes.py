@@ -6,7 +6,7 @@ Three operators' own tasks prove it; until then all that one replica decides is 
 from collections.abc import Callable
 from dataclasses import replace
 
-from gradmarket.market.rules import classes
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
@@ -22,13 +22,15 @@ ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 
 
 def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
-    assert classes.choose_audit_rate(Plan(1, 1, 1, 0.1), False) == 1.0
-    assert classes.choose_audit_rate(Plan(1, 1, 1, 0.1), True) == 0.1
-    assert classes.choose_audit_rate(Plan(3, 2, 5, 0.1), False) == 0.1
+    assert class_checks.choose_audit_rate(Plan(1, 1, 1, 0.1), False) == 1.0
+    assert class_checks.choose_audit_rate(Plan(1, 1, 1, 0.1), True) == 0.1
+    assert class_checks.choose_audit_rate(Plan(3, 2, 5, 0.1), False) == 0.1
     ann, bea, cem = (Party(Address(name), name, Address(f"{name}'s"), None) for name in ("ann", "bea", "cem"))
-    assert classes.is_class_proven([ann, bea, cem])
-    assert not classes.is_class_proven([ann, bea, ann])
-    assert not classes.is_class_proven([ann, bea, replace(ann, operator="another key")]), "one wallet, under two keys"
+    assert class_checks.is_class_proven([ann, bea, cem])
+    assert not class_checks.is_class_proven([ann, bea, ann])
+    assert not class_checks.is_class_proven([ann, bea, replace(ann, operator="another key")]), (
+        "one wallet, under two keys"
+    )
 
 
 def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:

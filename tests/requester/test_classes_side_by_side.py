@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gradmarket.market.rules import classes
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.terms import JobState, TaskState
 from requester.features.reputation import reputations
 from requester.store.tables import Job
@@ -96,7 +96,7 @@ def test_a_class_whose_auditor_leaves_accepts_nothing_and_the_other_goes_on(new_
     market, (first, second) = open_for_two(new_floor, rounds=2)
     gone = market.worker(determinism_class=OTHER)
     here = market.worker()
-    for _ in range(int(classes.UNHEARD_S / 100.0) + 1):
+    for _ in range(int(class_checks.UNHEARD_S / 100.0) + 1):
         market.lapse(100.0)
         first.claim()
     for _ in range(30):

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from gradmarket.market.rules.faults import LEAST, MANY
+from gradmarket.market.features.fault_reports import LEAST, MANY
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import FaultKind, StepFault

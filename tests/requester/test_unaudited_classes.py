@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.rules import classes
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits.audit_tables import AuditedClass
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled, scaled
@@ -65,7 +65,7 @@ def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor,
     assert auditor.work() == 0
     honest = [market.worker() for _ in range(3)]
     auditor.play(passes=5)
-    market.lapse(classes.UNHEARD_S + 1.0)
+    market.lapse(class_checks.UNHEARD_S + 1.0)
     honest[0].ask()
     assert {audit.state for audit in audits_of(market) if audit.determinism_class == MADE_UP} == {AuditState.LAPSED}
     auditor.play()
@@ -82,7 +82,7 @@ def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(ne
     puppets = come(market, MADE_UP, 3, SAME)
     market.until(lambda: audits_of(market))
     market.play(passes=10)
-    market.lapse(classes.UNHEARD_S + 1.0)
+    market.lapse(class_checks.UNHEARD_S + 1.0)
     puppets[0].ask()
     paid = market.earned()
     market.play(passes=20)
@@ -99,7 +99,7 @@ def test_an_audit_waits_for_an_auditor_that_was_there(new_floor: NewFloor) -> No
     for _ in range(3):
         market.worker()
     market.play(passes=20)
-    market.lapse(20 * classes.UNHEARD_S)
+    market.lapse(20 * class_checks.UNHEARD_S)
     assert {audit.state for audit in audits_of(market)} == {AuditState.DUE}
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
@@ -113,6 +113,6 @@ def test_an_auditor_is_written_down_once_in_a_while(new_floor: NewFloor) -> None
     market.lapse(1.0)
     auditor.claim()
     assert [row.asked_at for row in market.all(AuditedClass)] == [first]
-    market.lapse(classes.UNHEARD_S)
+    market.lapse(class_checks.UNHEARD_S)
     auditor.claim()
     assert market.all(AuditedClass)[0].asked_at > first

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.features.audits import audited_classes
 from requester.features.audits.audit_tables import AuditedClass
@@ -46,7 +46,7 @@ def wait_for_an_auditor(market: MarketFixture) -> None:
     """As long as the first task waits for a worker of a class with an auditor; those that are there go on asking."""
     for _ in range(5):
         market.gather()
-        market.lapse(classes.UNAUDITED_S / 4)
+        market.lapse(class_checks.UNAUDITED_S / 4)
 
 
 def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFloor) -> None:
@@ -134,11 +134,11 @@ def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_floor: 
     work_until_an_audit_passed(market)
     ring = [market.worker(determinism_class="made up") for _ in range(3)]
     market.lapse(workers.LIVE_S)
-    poll_for(market, 2 * classes.UNAUDITED_S, *ring)
+    poll_for(market, 2 * class_checks.UNAUDITED_S, *ring)
     assert not any(market.replicas(one) for one in ring)
     assert market.the_job().determinism_class == "cpu"
     SimAuditor(market).claim()
-    market.lapse(classes.UNHEARD_S - 60.0)
+    market.lapse(class_checks.UNHEARD_S - 60.0)
     SimAuditor(market).claim()
     poll_for(market, 60.0, *ring)
     assert all(market.replicas(one) for one in ring), "nobody else came"
@@ -149,7 +149,7 @@ def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: N
     honest = work_until_an_audit_passed(market)
     with market.context.begin() as work:
         for task in work.session.scalars(select(Task)):
-            task.created_at -= 2 * classes.UNHEARD_S
+            task.created_at -= 2 * class_checks.UNHEARD_S
     ring = [market.worker(determinism_class="made up") for _ in range(3)]
     market.lapse(workers.LIVE_S)
     poll_for(market, 60.0, *ring)
@@ -189,7 +189,7 @@ def test_an_idle_class_gives_a_running_job_up(new_floor: NewFloor) -> None:
     others = [market.worker(determinism_class="gpu") for _ in range(3)]
     for _ in range(4):
         SimAuditor(market).claim()
-        market.lapse(classes.UNHEARD_S / 3)
+        market.lapse(class_checks.UNHEARD_S / 3)
     poll_for(market, 10.0, *idle, *others)
     assert market.the_job().determinism_class == "gpu"
     assert all(market.replicas(one) for one in others)
@@ -200,13 +200,13 @@ def test_after_an_outage_auditors_have_a_while_to_come_back(new_floor: NewFloor)
     ring = [market.worker(LIE) for _ in range(3)]
     for one in ring:
         one.say()
-    market.clock.now += 20 * classes.UNHEARD_S
+    market.clock.now += 20 * class_checks.UNHEARD_S
     with market.context.begin() as work:
         audited_classes.renew_classes(work, market.clock())
-    poll_for(market, 2 * classes.UNAUDITED_S, *ring)
+    poll_for(market, 2 * class_checks.UNAUDITED_S, *ring)
     assert {task.plan.first_wave for task in market.tasks() if task.determinism_class} == {1}
     assert market.earned() == {}
-    market.lapse(classes.GRACE_S)
+    market.lapse(class_checks.GRACE_S)
     market.until(lambda: market.tasks()[-1].plan.first_wave == 3)
 
 
@@ -214,9 +214,9 @@ def test_a_start_renews_no_class_whose_auditor_was_gone_before(new_floor: NewFlo
     market = new_floor(**PROVEN)
     worker = market.worker()
     asked = market.all(AuditedClass)[0].asked_at
-    market.clock.now += classes.UNHEARD_S + 1.0
+    market.clock.now += class_checks.UNHEARD_S + 1.0
     worker.say()
-    market.clock.now += classes.UNHEARD_S
+    market.clock.now += class_checks.UNHEARD_S
     with market.context.begin() as work:
         audited_classes.renew_classes(work, market.clock())
     assert [row.asked_at for row in market.all(AuditedClass)] == [asked]
@@ -235,7 +235,7 @@ def test_a_newcomers_answer_that_nobody_audits_is_voted_again(new_floor: NewFloo
     SimAuditor(market).claim()
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
-    market.lapse(classes.UNHEARD_S - 60.0)
+    market.lapse(class_checks.UNHEARD_S - 60.0)
     assert market.task().state == TaskState.REFERRED
     market.lapse(120.0)
     worker.ask()
@@ -259,12 +259,12 @@ def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_wai
     liar, honest = market.worker(LIE), [market.worker() for _ in range(2)]
     prove(market, liar, *honest)
     market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
-    market.lapse(classes.UNHEARD_S - 60.0)
+    market.lapse(class_checks.UNHEARD_S - 60.0)
     claimed = auditor.claim()
     assert claimed is not None
     market.lapse(10.0)
     assert market.tasks()[0].state == TaskState.REFERRED
-    market.lapse(2 * classes.UNHEARD_S)
+    market.lapse(2 * class_checks.UNHEARD_S)
     honest[0].ask()
     assert market.tasks()[0].state == TaskState.FAILED
     assert market.state() == JobState.RUNNING

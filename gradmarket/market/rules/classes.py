@@ -1,65 +1,18 @@
-"""Tells whether the machines of one determinism class give equal answers in a job, by what was observed.
+"""Names the determinism class whose machines vote together in a job, and check each other.
 
-A worker names its class itself, and a name does not show whether its kernels give the auditor's bits for this document
-and these shapes. Equality with the auditor does: no Sybil answers for the auditor, and nobody can choose the tasks. A
-class is proven in a job once the auditor found the same root as each of OPERATORS operators, each on its own task.
-
-Until then a task that one replica decides is audited for certain. This stops false class claims, which an audit
-probability of 5 % would find only in the twentieth task on average. It also stops one answer shared by Sybils, since
-each is checked on its own task. Where several replicas vote, the vote checks their equality, and the policy's
-probability applies.
-
-A class that no auditor asks for cannot be checked, and its name costs nothing. So where one replica decides, a job
-settles only on classes that an auditor asked for. Where separate operators vote, their equality admits any class; but
-an audit in a class without auditor lapses after UNHEARD_S: its task is done again, nobody is blamed, and from then on
-the job settles on classes with an auditor alone. This stops the *made-up class* of one wallet, or of a quorum, which
-would have the job wait for ever for an audit that nobody can run.
-
-An auditor may be there and unable: out of memory, killed, or slower than it may be. An audit that ATTEMPTS of them left
-unanswered lapses too, and the class then counts as one without auditor in that job for UNABLE_S.
-
-Where an audit settles what is accepted (proven.seat_rules), a class without auditor has no such audit: there a plain
-majority decides, and nothing is audited, after UNAUDITED_S without any worker of a class with one that has room. A job
-in which an audit passed has seen such workers, and a gap between two of them is usual: it waits UNHEARD_S, so that
-three wallets of a made-up class need not only wait for the gap. In such a vote proven operators of the class decide
-alone where they are enough. Where they are not, others vote too, but not while auditors leave audits unanswered of a
-job that they were able to check: a flood of fresh identities would gain an hour of votes by whatever stops an auditor.
+A worker names its class itself (market.features.audits.class_checks).
 
 Where a job's arithmetic is reproducible (graphdoc.reproducible), its answers have one sequence of bits on every
 x86 processor. There such a processor of any class is of the class REPRODUCIBLE: all vote together, and any auditor
 checks them. Others keep their own class; a card takes no task, for it has no such kernels.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
-from gradmarket.market.rules import operators
-from gradmarket.market.rules.assignment import Party
-from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import REPRODUCIBLE
 
 PROCESSORS: Final = "cpu/x86_64"
 """How the class of a processor on which the bits were compared begins (graphdoc.runner.child)."""
-OPERATORS: Final = 3
-UNHEARD_S: Final = 600.0
-"""After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
-UNAUDITED_S: Final = 30.0
-"""So long a task waits for a worker of a class with an auditor before a plain vote decides in a class without one."""
-GRACE_S: Final = 120.0
-"""So long an auditor counts as there after a service's start if it was there when the service stopped.
-
-Its computing child imports torch and its loop tries again with growing pauses; workers come back with their next polls.
-"""
-ATTEMPTS: Final = 3
-"""So many auditors, or starts of one, take an audit and leave it unanswered until it lapses: nobody can compute it."""
-UNABLE_S: Final = 3600.0
-"""So long a class counts as one without auditor in a job after that, unless an auditor answers meanwhile."""
-HELD_S: Final = 7200.0
-"""So long an auditor that goes on computing keeps an audit to itself: two runs of the hour that a step has."""
-RECORDED_EVERY_S: Final = 15.0
-"""How often it is written down that an auditor asks for work."""
-
-
 ONE_CLASS: Final = (
     "reproducible: x86 processors of any vendor, width and threads vote and audit together; cards take no task; "
     "a step takes about three times as long"
@@ -77,16 +30,3 @@ def find_class_in_job(announced: str, reproducible: bool) -> str:
 def list_checked_classes(announced: str) -> tuple[str, ...]:
     """Returns the classes whose answers a machine that announces this one can compute again, bit by bit."""
     return tuple(dict.fromkeys((announced, find_class_in_job(announced, True))))
-
-
-def is_class_proven(confirmed: Iterable[Party]) -> bool:
-    """Returns whether the class is proven.
-
-    `confirmed` are the parties whose answers the auditor confirmed in the job, each by another task.
-    """
-    return operators.count_surely_separate(confirmed) >= OPERATORS
-
-
-def choose_audit_rate(plan: Plan, proven: bool) -> float:
-    """Returns the probability that an accepted task is audited, in a class that is `proven` or not."""
-    return plan.audit if proven or plan.first_wave > 1 else 1.0

@@ -7,9 +7,9 @@ from sqlalchemy import ColumnElement
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.features import auditors
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.job_parts import AuditPanel
-from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, Digest, PanelSeatState
 from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from requester.context import Context
@@ -71,7 +71,7 @@ class PanelAudits(AuditKind):
             seat.claimed_until = now + task.offer.lease_seconds
 
     def renew_waits(self, work: Work, now: float) -> None:
-        panel_rows.renew_seats(work, now + classes.GRACE_S)
+        panel_rows.renew_seats(work, now + class_checks.GRACE_S)
 
 
 def _list_joinable_panels(reader: RowReader, asker: Asker, now: float) -> Iterator[Audit]:
@@ -105,7 +105,7 @@ def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> aud
 
 def _held_s(task: Task) -> float:
     """Returns for how long an auditor that goes on computing may hold its seat: others of the panel wait for it."""
-    return min(classes.HELD_S, SEAT_LEASES * task.offer.lease_seconds)
+    return min(class_checks.HELD_S, SEAT_LEASES * task.offer.lease_seconds)
 
 
 def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -> None:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.features.auditors import BARRED, PanelMember
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
@@ -125,7 +126,7 @@ def _is_to_open(
 
 def renew_openings(work: Work, operator: str, auditor: str, until: float, now: float) -> None:
     """Gives a machine that computes another task until then to open what it sealed, HELD_S at most."""
-    held = PanelSeat.claimed_at > now - classes.HELD_S, PanelSeat.claimed_until.between(now, until)
+    held = PanelSeat.claimed_at > now - class_checks.HELD_S, PanelSeat.claimed_until.between(now, until)
     theirs = update(PanelSeat).where(*_is_to_open(operator, auditor), *held)
     work.session.execute(theirs.values(claimed_until=until).execution_options(synchronize_session=False))
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import classes, operators, overlap
+from gradmarket.market.rules import operators, overlap
 from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import hash_of
@@ -162,7 +163,7 @@ def _prove_class(work: Work, job: Job, audit: Audit, now: float) -> None:
     confirmed = (
         audit_rows.list_confirmed_parties(work, audit) if own and job.proven_class != job.determinism_class else ()
     )
-    if classes.is_class_proven(confirmed):
+    if class_checks.is_class_proven(confirmed):
         job.proven_class = audit.determinism_class
         proof = {"determinism_class": job.proven_class, "operators": sorted({party.operator for party in confirmed})}
         record_event(work, job.id, "class_proven", now, **proof)

@@ -1,10 +1,10 @@
-"""Decides which accepted tasks are audited, and why. The rules are audits.auditing and market.rules.classes."""
+"""Decides which accepted tasks are audited, and why. The rules are audits.auditing and audits.class_checks."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from gradmarket.market.features.audits import auditing
-from gradmarket.market.rules import classes, operators, secrets
+from gradmarket.market.features.audits import auditing, class_checks
+from gradmarket.market.rules import operators, secrets
 from gradmarket.market.rules.strikes import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
@@ -51,7 +51,7 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
     kinds = audit_kinds_of(work)
     chosen = next(filter(None, (kind.choose_rate(work, hand, plan.audit) for kind in kinds)), None)
     proven = task.determinism_class == job.proven_class
-    rate, certain = chosen or (classes.choose_audit_rate(plan, proven), UNPROVEN)
+    rate, certain = chosen or (class_checks.choose_audit_rate(plan, proven), UNPROVEN)
     if auditing.is_audit_drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), rate):
         audit = create_audit(work, task, rate, DRAWN if rate == plan.audit else certain, now)
         if leaves and (plan.first_wave > 1 or proven):

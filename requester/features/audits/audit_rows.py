@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import aliased
 
-from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.audits import auditing, class_checks
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes
@@ -106,10 +106,10 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
     heard_until = audited_classes.find_last_sign(reader, now)
     gone = and_(
         exists().where(Task.id == Audit.task_id, Task.state == TaskState.REFERRED),
-        Audit.created_at < heard_until - classes.UNHEARD_S,
+        Audit.created_at < heard_until - class_checks.UNHEARD_S,
         Audit.determinism_class.not_in(audited_classes.select_classes_there(heard_until)),
     )
-    since = Job.created_at - classes.UNHEARD_S
+    since = Job.created_at - class_checks.UNHEARD_S
     heard = exists().where(AuditedClass.determinism_class == Audit.determinism_class, AuditedClass.asked_at >= since)
     other = aliased(Audit)
     alike = exists().where(
@@ -117,16 +117,16 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
         other.determinism_class == Audit.determinism_class,
         other.state == AuditState.LAPSED,
     )
-    waited = or_(Audit.created_at < heard_until - classes.UNHEARD_S, alike)
+    waited = or_(Audit.created_at < heard_until - class_checks.UNHEARD_S, alike)
     unable = and_(
         _is_free(heard_until),
         or_(
-            Audit.claims >= classes.ATTEMPTS,
+            Audit.claims >= class_checks.ATTEMPTS,
             Audit.determinism_class.in_(audited_classes.select_unable_classes(Audit.job_id, now)),
         ),
     )
     left = and_(
-        Job.ended_at < heard_until - classes.UNHEARD_S,
+        Job.ended_at < heard_until - class_checks.UNHEARD_S,
         ~audited_classes.select_classes_there(heard_until).exists(),
     )
     due = select(Audit.task_id).join(Job, Job.id == Audit.job_id).where(Audit.state == AuditState.DUE)
@@ -136,7 +136,7 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
 
 
 def describe_lapse(audit: Audit) -> str:
-    if audit.claims >= classes.ATTEMPTS:
+    if audit.claims >= class_checks.ATTEMPTS:
         return f"{audit.claims} runs of auditors of its class {audit.determinism_class} gave no answer"
     return f"no auditor of its class {audit.determinism_class} came to check it"
 
@@ -157,7 +157,7 @@ def describe_disagreement(reader: RowReader, job: Job) -> str:
         return ""
     passed = exists().where(Audit.job_id == job.id, Audit.state == AuditState.PASSED)
     determinism_class, answers, parties = row
-    if reader.session.scalar(select(passed)) or parties < classes.OPERATORS:
+    if reader.session.scalar(select(passed)) or parties < class_checks.OPERATORS:
         return ""
     return NO_AGREEMENT.format(determinism_class, answers, parties)
 
@@ -195,7 +195,7 @@ def next_due(work: Work, determinism_class: str, now: float, rivals: Sequence[Tu
     """
     ready = [~condition for _, condition in _list_awaited(work, now)]
     able = or_(Audit.determinism_class.in_(classes.list_checked_classes(determinism_class)), Audit.scored)
-    due = (Audit.state == AuditState.DUE, able, _is_free(now), Audit.claims < classes.ATTEMPTS, *ready)
+    due = (Audit.state == AuditState.DUE, able, _is_free(now), Audit.claims < class_checks.ATTEMPTS, *ready)
     of_jobs = select(Audit.job_id, Job.token, func.min(Audit.created_at)).join(Job, Job.id == Audit.job_id)
     waiting = [Turn(*row) for row in work.session.execute(of_jobs.where(*due).group_by(Audit.job_id, Job.token))]
     for job in order_jobs(work, [*waiting, *rivals], now):
@@ -266,7 +266,7 @@ def renew_claim(work: Work, task_id: str, auditor: str, now: float) -> None:
     """Keeps others from an audit that its auditor goes on computing, HELD_S at most from when it took it."""
     task = work.get(Task, task_id)
     mine = (Audit.task_id == task_id, Audit.state == AuditState.DUE, Audit.auditor == auditor)
-    held = (Audit.claimed_until.is_not(None), Audit.claimed_at > now - classes.HELD_S)
+    held = (Audit.claimed_until.is_not(None), Audit.claimed_at > now - class_checks.HELD_S)
     if task is not None:
         renewed = update(Audit).where(*mine, *held).values(claimed_until=now + task.offer.lease_seconds)
         work.session.execute(renewed.execution_options(synchronize_session=False))

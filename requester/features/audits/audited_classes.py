@@ -1,4 +1,4 @@
-"""The determinism classes that auditors ask for, and those that a job may settle on. The rule is rules.classes."""
+"""The determinism classes that auditors ask for, and those that a job may settle on. The rule is class_checks."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import BindParameter, Select, bindparam, exists, func, select, update
 from sqlalchemy.orm import aliased
 
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, TaskState
@@ -25,7 +26,7 @@ def record_asking_auditor(work: Work, determinism_class: str, now: float) -> Non
         row = work.get(AuditedClass, name)
         if row is None:
             work.add(AuditedClass(determinism_class=name, asked_at=now))
-        elif now - row.asked_at > classes.RECORDED_EVERY_S:
+        elif now - row.asked_at > class_checks.RECORDED_EVERY_S:
             row.asked_at = now
 
 
@@ -44,14 +45,14 @@ def renew_classes(work: Work, now: float) -> None:
     signs = (select(func.max(Worker.seen_at)), select(func.max(Job.created_at)))
     stopped = max(work.session.scalar(sign) or 0.0 for sign in signs)
     there = list(work.session.scalars(_THERE, {"now": stopped}))
-    renewed = now - classes.UNHEARD_S + classes.GRACE_S
+    renewed = now - class_checks.UNHEARD_S + class_checks.GRACE_S
     late = update(AuditedClass).where(AuditedClass.determinism_class.in_(there), AuditedClass.asked_at < renewed)
     work.session.execute(late.values(asked_at=renewed))
 
 
 def select_classes_there(now: float | BindParameter[float]) -> Select[tuple[str]]:
     """Selects the classes of which an auditor asked for work within UNHEARD_S, or has an audit in hand."""
-    lately = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= now - classes.UNHEARD_S)
+    lately = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= now - class_checks.UNHEARD_S)
     at_work = select(Audit.determinism_class).where(Audit.state == AuditState.DUE, Audit.claimed_until >= now)
     return select(lately.union(at_work).subquery().c.determinism_class)
 
@@ -157,8 +158,8 @@ def select_unable_classes(job: Any, now: float | BindParameter[float]) -> Select
     return select(_UNABLE.determinism_class).where(
         _UNABLE.job_id == job,
         _UNABLE.state == AuditState.LAPSED,
-        _UNABLE.claims >= classes.ATTEMPTS,
-        _UNABLE.ended_at > now - classes.UNABLE_S,
+        _UNABLE.claims >= class_checks.ATTEMPTS,
+        _UNABLE.ended_at > now - class_checks.UNABLE_S,
         ~since,
     )
 
@@ -170,7 +171,7 @@ _UNABLE_OF_JOB: Final = select_unable_classes(bindparam("job"), NOW)
 def compute_wait_for_audited(reader: RowReader, job: Job, servable: frozenset[str]) -> float:
     """Returns the seconds that a task waits for a worker of the servable classes before a plain vote decides."""
     passed = servable and reader.session.scalar(_HAS_AUDIT_IN, {"job": job.id, "state": AuditState.PASSED})
-    return classes.UNHEARD_S if passed else classes.UNAUDITED_S
+    return class_checks.UNHEARD_S if passed else class_checks.UNAUDITED_S
 
 
 _HAS_AUDIT_IN: Final = select(exists().where(Audit.job_id == bindparam("job"), Audit.state == bindparam("state")))
@@ -212,7 +213,7 @@ def is_lately_unable(reader: RowReader, job: Job, now: float) -> bool:
 
 def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
     """Returns the classes that auditors asked for since the job was made, or shortly before, and were able to check."""
-    since = job.created_at - classes.UNHEARD_S
+    since = job.created_at - class_checks.UNHEARD_S
     known = _select_of_job(job, reader.session.scalars(_HEARD, {"since": since}))
     return known - _load_unable_classes(reader, job, now)
 

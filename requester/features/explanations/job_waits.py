@@ -8,12 +8,14 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, select
 
 from contracts.gas_price import WAITS
+from gradmarket.market.features.audits import class_checks
+from gradmarket.market.features.explanations import describe_shortage, in_words
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, classes, newcomers
+from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.rules.shortage import Idle, describe_shortage, in_words
+from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from requester.feature import features_of
 from requester.features.audits import audited_classes
@@ -154,7 +156,7 @@ def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
         return ""
     votes = plain.first_wave
     have = seats.count_proven(reader, job, ballots.list_mixable_classes(reader, job, now), now, votes)
-    return "" if have >= votes else FAILING.format(job.determinism_class, classes.ATTEMPTS, have, votes)
+    return "" if have >= votes else FAILING.format(job.determinism_class, class_checks.ATTEMPTS, have, votes)
 
 
 def _count_least_workers(spec: JobSpec, unserved: bool, settled: bool) -> int:

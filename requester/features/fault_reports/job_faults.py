@@ -1,13 +1,14 @@
-"""Finds a job at fault where separate workers report the same fault, and pauses it. The rule is market.rules.faults."""
+"""Finds a job at fault where separate workers report one fault, and pauses it, by market.features.fault_reports."""
 
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import aliased
 
+from gradmarket.market.features import fault_reports
+from gradmarket.market.features.fault_reports import NOBODY, FaultClaim, Left
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import SOON
-from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
@@ -30,18 +31,17 @@ def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bo
         return False
     quorum, separation = hand.task.plan.quorum, jobs.load_spec(hand.job).separation
     reported = [claim for _replica, claim in claims]
-    if not faults.find_shared_claims(reported, quorum, separation, NOBODY):
+    if not fault_reports.find_shared_claims(reported, quorum, separation, NOBODY):
         return False
     left = NOBODY if in_vain else _count_possible_reporters(context, work, hand)
-    shared = faults.find_shared_claims(reported, quorum, separation, left)
+    shared = fault_reports.find_shared_claims(reported, quorum, separation, left)
     if not shared:
         return False
     hand.task.wave_size = len(hand.in_state(ReplicaState.LEASED))
     if hand.task.wave_size == 0:
         accused = [replica for replica, claim in claims if claim in shared]
-        _declare_job_faulty(
-            context, work, hand, accused, faults.count_separate_parties([claim.party for claim in shared], separation)
-        )
+        parties = fault_reports.count_separate_parties([claim.party for claim in shared], separation)
+        _declare_job_faulty(context, work, hand, accused, parties)
     return True
 
 
@@ -78,7 +78,7 @@ def _declare_job_faulty(
 ) -> None:
     """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
     now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
-    reason = faults.describe_pause(fault, parties, task.index, task.round)
+    reason = fault_reports.describe_pause(fault, parties, task.index, task.round)
     work_off(context, work, task, accused)
     if job.state == JobState.RUNNING:
         details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}

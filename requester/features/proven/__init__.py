@@ -1,6 +1,6 @@
 """Proven replication: newcomers work alone, in turn, each answer audited before it is paid; proven workers vote.
 
-The rules are market.features.proven.seat_rules and, in a class without auditor, market.rules.classes.
+The rules are market.features.proven.seat_rules and, in a class without auditor, audits.class_checks.
 """
 
 from collections.abc import Sequence

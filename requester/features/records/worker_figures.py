@@ -7,9 +7,9 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.orm import aliased
 
-from gradmarket.market.rules import payment
+from gradmarket.market.features import records
+from gradmarket.market.features.records import PaidAnswer
 from gradmarket.market.rules.lifecycle import ONCE_ACCEPTED
-from gradmarket.market.rules.payment import PaidAnswer
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.store.tables import Earned, Replica, Round, Task
 from requester.store.work import RowReader
@@ -54,19 +54,19 @@ _COPIES: Final = (
 
 def estimate_hourly(reader: RowReader, job_id: str, now: float) -> float | None:
     """Returns the units an hour that one more worker of the job would earn, by its newest rounds; None if not known."""
-    closed = reader.session.execute(_CLOSED, {"job": job_id, "since": now - payment.WINDOW_S}).all()
+    closed = reader.session.execute(_CLOSED, {"job": job_id, "since": now - records.WINDOW_S}).all()
     if not closed:
         return None
     paid = reader.session.execute(_PAID_LATELY, {"job": job_id, "first": closed[-1].number, "last": closed[0].number})
     lasted = [row.closed_at - row.opened_at for row in closed]
-    return payment.estimate_hourly_pay(lasted, [PaidAnswer(*row) for row in paid])
+    return records.estimate_hourly_pay(lasted, [PaidAnswer(*row) for row in paid])
 
 
 _CLOSED: Final = (
     select(Round.number, Round.opened_at, Round.closed_at)
     .where(Round.job_id == bindparam("job"), Round.closed_at >= bindparam("since"))
     .order_by(Round.number.desc())
-    .limit(payment.ROUNDS)
+    .limit(records.ROUNDS)
 )
 _PAID_LATELY: Final = (
     select(Earned.worker, Earned.units, Earned.at - Replica.leased_at)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradmarket.market.rules import classes
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.terms import AuditState, PanelSeatState
 from requester.features.auditors import panel_exchange, panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
@@ -72,19 +72,19 @@ def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_open
 def test_who_says_for_ever_that_it_computes_is_barred_at_last(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(classes, "HELD_S", 20 * LEASE_S)
+    monkeypatch.setattr(class_checks, "HELD_S", 20 * LEASE_S)
     market = due(new_floor)
     ann, bea = panel(market, None, None)
     for one in (ann, bea):
         one.sit(claimed(one))
     sit(bea)
     began = market.clock.now
-    while seats(market)["ann"] == PanelSeatState.SEALED and market.clock.now < began + 2 * classes.HELD_S:
+    while seats(market)["ann"] == PanelSeatState.SEALED and market.clock.now < began + 2 * class_checks.HELD_S:
         market.clock.now += LEASE_S * 0.9
         auditor_claims.renew_held_audit(market.context, ann.asker, market.task().id)
         market.drive()
     assert seats(market)["ann"] == PanelSeatState.WITHHELD
-    assert market.clock.now <= began + classes.HELD_S + 2 * LEASE_S
+    assert market.clock.now <= began + class_checks.HELD_S + 2 * LEASE_S
 
 
 def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_floor: NewFloor) -> None:
@@ -145,7 +145,7 @@ def test_a_seat_is_held_for_a_few_leases_however_often_it_is_renewed(new_floor: 
     market = due(new_floor)
     (ann,) = panel(market, HONEST)
     work, began = claimed(ann), market.clock.now
-    while seats(market)["ann"] == PanelSeatState.TAKEN and market.clock.now < began + classes.HELD_S:
+    while seats(market)["ann"] == PanelSeatState.TAKEN and market.clock.now < began + class_checks.HELD_S:
         auditor_claims.renew_held_audit(market.context, ann.asker, work.task)
         market.lapse(LEASE_S - 1.0)
     assert market.clock.now <= began + (panel_exchange.SEAT_LEASES + 2) * LEASE_S

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.audits import auditing, class_checks
 from gradmarket.market.features.audits.auditing import Turn
-from gradmarket.market.rules import classes
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits import audited_classes, auditor_claims
 from tests.features.audits.test_audits import clean_parameters
@@ -24,7 +23,7 @@ LEASE_S = float(DEADLINES["lease_s"])
 
 def take_in_vain(market: MarketFixture, auditor: SimAuditor) -> None:
     """Each start of the auditor takes the audit and dies of it, as one whose memory the task exceeds."""
-    for _ in range(classes.ATTEMPTS):
+    for _ in range(class_checks.ATTEMPTS):
         assert auditor.claim() is not None
         market.lapse(LEASE_S + 1.0)
     market.workers[0].ask()
@@ -56,7 +55,7 @@ def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_
         market.lapse(2.0)
     assert not any(market.replicas(liar) for liar in ring)
     assert "0 of 3 proven workers are here to vote" in market.why_waiting()
-    market.lapse(classes.UNABLE_S)
+    market.lapse(class_checks.UNABLE_S)
     auditor.play()
     assert market.state() == JobState.FINISHED
     assert set(market.earned()) == {honest.address}
@@ -96,7 +95,7 @@ def test_where_one_replica_decides_the_job_says_what_it_waits_for(new_floor: New
     market.play(passes=3)
     assert market.task().state == TaskState.OPEN
     assert "gradmarket auditor run" in market.why_waiting()
-    market.lapse(classes.UNABLE_S)
+    market.lapse(class_checks.UNABLE_S)
     auditor.play()
     assert market.state() == JobState.FINISHED
     check_books(market)
@@ -108,7 +107,7 @@ def test_an_auditor_that_goes_on_computing_is_there_and_keeps_its_audit(new_floo
     market.until(lambda: market.task().state == TaskState.REFERRED)
     claimed = auditor.claim()
     assert claimed is not None
-    for _ in range(int(classes.UNHEARD_S / 15.0) + 2):
+    for _ in range(int(class_checks.UNHEARD_S / 15.0) + 2):
         market.lapse(15.0)
         worker.ask()
         auditor_claims.renew_held_audit(market.context, auditor.asker, claimed.task)
@@ -130,7 +129,7 @@ def test_an_audit_is_held_for_two_hours_at_most_and_by_nobody_else(new_floor: Ne
     auditor_claims.renew_held_audit(market.context, replace(auditor.asker, auditor="a thief"), claimed.task)
     (audit,) = audits_of(market)
     assert audit.claimed_until == market.clock() + LEASE_S
-    market.clock.now += classes.HELD_S + 1.0
+    market.clock.now += class_checks.HELD_S + 1.0
     auditor_claims.renew_held_audit(market.context, auditor.asker, claimed.task)
     assert SimAuditor(market, name="another").claim() is not None
 
@@ -150,7 +149,7 @@ def test_while_the_service_is_away_no_audit_lapses(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
-    market.lapse(20 * classes.UNHEARD_S)
+    market.lapse(20 * class_checks.UNHEARD_S)
     with market.context.begin() as work:
         audited_classes.renew_classes(work, market.clock())
     worker.say()

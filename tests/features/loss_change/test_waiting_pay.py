@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gradmarket.market.features.audits.class_checks import UNHEARD_S
 from gradmarket.market.features.loss_change import RUNS
-from gradmarket.market.rules.classes import UNHEARD_S
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.store.tables import Account, Earned, Task
 from tests.features.loss_change.market_scorer import Scorer
