@@ -13,9 +13,9 @@ MANY: Final = 30
 EXTREMES: Final = ("memory.least", "memory.most", "worst_ms")
 HEAD: Final = f"""# Measured figures
 
-`make bench ONLY=prefix` measures a benchmark again. `make figures` makes this page from `benchmarks/results/`: every
-committed figure whose target no other page quotes; of a benchmark with more than {MANY} of them only the extremes.
-Brackets hold the target. It ran on two shared cores, `cuda` on an H100.
+`make figures` makes this page from `benchmarks/results/`: every committed figure whose target no other page quotes; of
+a benchmark with more than {MANY} only the extremes. Brackets hold the target. It ran on two shared cores, `cuda` on an
+H100.
 """
 
 Figure = dict[str, Any]
