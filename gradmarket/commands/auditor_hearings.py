@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from gradmarket.auditor import OpenMachine
 from gradmarket.client import RequesterClient
@@ -21,6 +22,9 @@ from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.sealing import SealingKey
 from gradmarket.terminal import echo_text
 from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
+
+STOP_S: Final = 1.0
+"""What an auditor that stops waits for an answer under way; what it asks for may take longer, and is left."""
 
 
 class AuditorHearings(HearingAttendance[str]):
@@ -103,4 +107,4 @@ def attend_hearings(
     try:
         yield hearings
     finally:
-        hearings.stop()
+        hearings.stop(STOP_S)

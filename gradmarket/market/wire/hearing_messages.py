@@ -18,6 +18,8 @@ Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"
 NO_LEAF: Final = 2**64 - 1
 MOST_SAID: Final = 2**17
 """The longest answer that is published as it was said: a longer one, of a tensor, by its digest."""
+OVER: Final = "nobody waits for a ruling any more"
+"""Why a hearing ended of which nothing depends any longer: with nobody wrong, whatever was answered."""
 HEARING_S: Final = 60
 """Seconds for an answer at least: the first one has the task traced, which takes longer than its step."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]

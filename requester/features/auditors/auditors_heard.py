@@ -35,11 +35,12 @@ class AuditorsHeard(HearingParty):
         audit, now = lock_row(work, Audit, hand.task.id), context.clock()
         if run is None or audit.state != AuditState.DUE:
             return
+        why = panel_exchange.NONE_STANDS if left.root is None else panel_exchange.LOST
         for seat in _list_heard_seats(work, hand.task.id, run):
             if seat.signer in left.sides or seat.root == left.root:
                 seat.state = PanelSeatState.OPENED
             else:
-                panel_exchange.bar_auditor(work, seat, PanelSeatState.WRONG, panel_exchange.LOST, now)
+                panel_exchange.bar_auditor(work, seat, PanelSeatState.WRONG, why, now)
         work.flush()
         panel_exchange.go_on_heard(work, hand.task, audit, left.root, now)
 

@@ -30,6 +30,7 @@ SEAT_LEASES: Final = 4
 MOST_DOUBLED: Final = 6
 WRONG: Final = "it opened another answer than the panel's"
 LOST: Final = "a referee found another answer than the one it opened to be right"
+NONE_STANDS: Final = "its answer did not stand before a referee"
 WITHHELD: Final = "it sealed an answer, and did not open it in time"
 
 
@@ -213,7 +214,9 @@ def _go_on(work: Work, task: Task, audit: Audit, now: float) -> None:
     if audit.state != AuditState.DUE:
         return
     seats, refereed = panel_rows.list_seats(work, task.id, audit.runs), jobs.spec_of(work, task).refereed
-    if refereed and auditors.is_disputed(seat.member for seat in seats):
+    members = [seat.member for seat in seats]
+    decided = auditors.find_decided_root(members, _panel_of(work, audit).agree)
+    if refereed and decided is None and auditors.is_disputed(members):
         for seat in seats:
             seat.state = PanelSeatState.HEARD if seat.state == PanelSeatState.OPENED else seat.state
         work.flush()

@@ -16,6 +16,7 @@ from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import (
     HEARING_S,
+    OVER,
     AskedInHearing,
     PublishedHearing,
     SaidInHearing,
@@ -42,7 +43,6 @@ TOPIC: Final = "hearings"
 MOST_VALUES: Final = 32 * 2**20
 """Bytes of an operation's inputs that are taken of a side."""
 WORKERS: Final = WorkersHeard()
-OVER: Final = "nobody waits for a ruling any more"
 
 
 @dataclass(frozen=True)

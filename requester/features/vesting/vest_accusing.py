@@ -15,6 +15,7 @@ from contracts import calls, stakes
 from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.features.vesting.pay_lock import PayLock
 from gradmarket.market.terms import AccusationState, Address, Units
+from requester.chain import sender
 from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
@@ -53,6 +54,9 @@ def _post_vest_accusation(chain: ChainContext, job: Job, row: Accusation, accuse
     chain_job, now = job.chain_job or 0, chain.ledger.next_time()
     with chain.reading() as reader:
         failed = accusations.was_acquitted(reader, job.id, row.worker)
+        posted = failed and sender.under_way(reader, TransactionKind.ACCUSE, job.id)
+    if posted:  # its case may be this one's: once it is mined, the bond is looked after
+        return False
     if failed:
         return store_case_state(chain, row, AccusationState.VOID, None)
     lock, claim_until = _fetch_lock(chain, chain_job, row.worker)

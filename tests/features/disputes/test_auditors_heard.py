@@ -91,6 +91,23 @@ def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(n
     assert told["wrong"] == [ann.sealing.signer]
 
 
+def test_auditors_enough_of_whom_agree_are_heard_by_nobody(new_floor: NewFloor) -> None:
+    """A liar would have them answer a referee, or lose by silence."""
+    market = traced(new_floor, audit={"probability": 1.0, "auditors": {"count": 3, "agree": 2}})
+    for _ in range(2):
+        market.worker(HONEST)
+    market.until(lambda: audits_of(market))
+    sit(*panel(market, None, None, LIE))
+    assert not market.events("heard")
+    assert seats(market) == {
+        "ann": PanelSeatState.OPENED,
+        "bea": PanelSeatState.OPENED,
+        "cem": PanelSeatState.WRONG,
+    }
+    assert [one["reason"] for one in market.events("auditor_barred")] == [panel_exchange.WRONG]
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+
+
 def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_asked(new_floor: NewFloor) -> None:
     market = new_floor(**VOTES, audit=TWO)
     differ(market)

@@ -11,7 +11,7 @@ from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing
+from gradmarket.market.wire.hearing_messages import OVER, AskedInHearing, PublishedHearing, SaidInHearing
 from gradmarket.market.wire.poll import hash_of
 
 Body = Callable[[int, SaidInHearing], bytes | None]
@@ -133,7 +133,7 @@ def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, r
             return "", False
         with suppress(Refused):
             referee.decide(redo(leaf, referee.inputs))
-    if referee.verdict is None:
+    if referee.verdict is None or (not wrong and ruling.why == OVER):  # over before the verdict that answers give
         return "", False
     found = referee.verdict
     if found.wrong != wrong:

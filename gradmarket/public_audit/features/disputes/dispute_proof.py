@@ -80,6 +80,8 @@ def prove_disputes(record: JobRecord, trace: Trace | None) -> list[ClauseResult]
 def _find_faults(
     record: JobRecord, shown: PublishedEvidence, hearing: PublishedHearing, trace: Trace | None, seen: _Seen
 ) -> Iterator[str]:
+    if hearing.run is not None and record.publication.spec.panel is None:
+        yield "it is of a panel's auditors, and the job has no panel"
     signed = list(find_transcript_faults(record.domain, record.opened.signer, shown.offer_digest, hearing))
     yield from signed
     ruling = hearing.ruling
