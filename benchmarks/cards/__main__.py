@@ -52,12 +52,9 @@ def main() -> int:
         found.append(asdict(line))
         print(json.dumps(found[-1]), flush=True)
     if options.json:
-        name = options.device if cards.fault else cards.cards[0].name
-        figures = [
-            build_figure(Line(**line), name).line()
-            for line in found
-            if line["name"].startswith(PREFIX) and line["value"]
-        ]
+        card = options.device if cards.fault else cards.cards[0].name
+        lines = [Line(**line) for line in found if line["name"].startswith(PREFIX) and line["value"] is not None]
+        figures = [build_figure(line, card).line() for line in lines]
         whole = {"cards": asdict(cards), "device": options.device, "found": found, "figures": figures}
         options.json.write_text(json.dumps(whole, indent=2) + "\n")
     failed = [line["name"] for line in found if line["ok"] is False]

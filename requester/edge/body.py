@@ -11,6 +11,7 @@ QUERY = 2048
 STREAMED = (
     *("/v1/blobs/", "/v1/work/answers", "/v1/work/states/", "/v1/work/aggregations/", "/v1/work/hearings"),
     "/v1/audits/payloads/",
+    "/v1/audits/hearings",
 )
 SHORT = {"/v1/session": 1 << 14, "/chain": 1 << 17}
 """Bytes of a body that is parsed without a token, at most: enough to sign in with, and for a batch of calls."""

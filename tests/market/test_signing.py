@@ -10,6 +10,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market import messages, signing
 from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.features.secure_sums import signed
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash
 
@@ -23,7 +24,8 @@ DOMAIN = Domain(
 )
 
 
-KINDS = {kind.TYPE.partition("(")[0]: kind for kind in vars(messages).values() if hasattr(kind, "TYPE")}
+STRUCTS = vars(messages) | vars(signed)
+KINDS = {kind.TYPE.partition("(")[0]: kind for kind in STRUCTS.values() if hasattr(kind, "TYPE")}
 """By the name of its EIP-712 type."""
 
 

@@ -89,6 +89,7 @@ class Reader:
     async def _answer(self, client: httpx.AsyncClient, place: str, caller: dict[str, str]) -> bytes:
         proof = {"about": place, "old": "0", "size": "1000"}
         parameters = {"follow": "false"} if place.endswith("events") else proof if "/log/" in place else None
+        parameters = {"signer": "0x" + "11" * 20} if place.endswith("/audits/hearings") else parameters
         answer = await client.get(place, params=parameters, headers=caller)
         early = 409 if place.endswith("/claims") else 404  # rounds are claimed once their job has ended
         short = 422 if place.endswith("/log/consistency") else early  # no log is as long as what is asked for

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from gradmarket import Market
-from gradmarket.auditor import Done, Machine, Rota, TokenRefused, open_auditor, repeat_meanwhile, run_due_tasks
+from gradmarket.auditor import Beside, Done, Machine, Rota, TokenRefused, open_auditor, repeat_meanwhile, run_due_tasks
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
 from gradmarket.client.client_errors import ServiceUnreachable
@@ -129,7 +129,7 @@ def test_what_an_auditor_may_take_is_its_owner_s_to_say(
 ) -> None:
     given: list[Machine] = []
 
-    def refuse(_name: str, _market: Requester, _token: str | None, machine: Machine) -> None:
+    def refuse(_name: str, _market: Requester, _token: str | None, machine: Machine, _beside: Beside) -> None:
         given.append(machine)
         raise Refused("enough is known")
 
