@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.norm import clip_gradient, compute_norm
@@ -82,6 +83,19 @@ def test_the_norm_and_what_it_clips_have_the_bits_of_the_host_s(
     assert compute_device_norm(there) == compute_norm(gradient.values())
     for limit in (0.5, 1e6):
         assert get_bits(download_arrays(clip_on_device(there, limit))) == get_bits(clip_gradient(gradient, limit))
+
+
+def test_joined_parameters_refuse_what_has_another_shape_and_keep_each_decay() -> None:
+    rule = load_optimizer("sgd")
+    settings = rule.Settings(momentum=0.9, groups=({"pattern": "b", "weight_decay": -0.0},))
+    parameters = {name: torch.full((3,), -0.0) for name in "ab"}
+    joined = device_arrays.JoinedParameters(parameters, rule, settings)
+    with pytest.raises(PayloadRefused, match="a has the shape"):
+        joined.join_memory({"momentum/a": np.zeros(5, np.float32), "momentum/b": np.zeros(1, np.float32)}, "cpu")
+    there, host = joined.join(parameters), {name: tensor.numpy() for name, tensor in parameters.items()}
+    stepped = joined.cut(rule.step(there, joined.join(parameters), joined.start_memory(there), 0.1, settings)[0])
+    wanted = rule.step(host, host, rule.start(host, settings), 0.1, settings)[0]
+    assert {name: tensor.numpy().tobytes() for name, tensor in stepped.items()} == get_bits(wanted)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.norm import compute_clip_factor
 from gradmarket.market.gradient.optimizers import OptimizerRule
@@ -119,10 +120,10 @@ class JoinedParameters:
     def __init__(self, parameters: Mapping[str, Tensor], rule: OptimizerRule, settings: Any) -> None:
         self._rule, self._settings = rule, settings
         self._joined: dict[str, list[_Place]] = {}
-        open_ones: dict[float, str] = {}
+        open_ones: dict[str, str] = {}  # by repr: -0.0 is another decay than 0.0
         ends: dict[str, int] = {}
         for name, tensor in parameters.items():
-            decay, room = settings.choose_weight_decay(name), tensor.numel() + -tensor.numel() % CHUNK
+            decay, room = repr(settings.choose_weight_decay(name)), tensor.numel() + -tensor.numel() % CHUNK
             key = open_ones.get(decay)
             if key is None or ends[key] + room > JOINED:
                 key = open_ones[decay] = name
@@ -133,7 +134,7 @@ class JoinedParameters:
     def join(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """Returns one float32 tensor for each parameter as an optimizer takes them: flat, by the first one's name."""
         return {
-            key: DeviceArray(torch.cat([part for place in places for part in _fill_chunks(tensors[place.name])]))
+            key: DeviceArray(torch.cat([part for place in places for part in _fill_place(place, tensors[place.name])]))
             for key, places in self._joined.items()
         }
 
@@ -177,8 +178,10 @@ class JoinedParameters:
         return [place.name for places in self._joined.values() for place in places]
 
 
-def _fill_chunks(tensor: Tensor) -> list[Tensor]:
-    """Returns a flat tensor, and the zeros after which the next CHUNK begins."""
+def _fill_place(place: _Place, tensor: Tensor) -> list[Tensor]:
+    """Returns a flat tensor, and the zeros after which the next CHUNK begins. Raises PayloadRefused for a shape."""
+    if tuple(tensor.shape) != place.shape:
+        raise PayloadRefused(f"{place.name} has the shape {tuple(tensor.shape)}, and its parameter {place.shape}")
     return [tensor.reshape(-1), tensor.new_zeros(-tensor.numel() % CHUNK)]
 
 
