@@ -199,21 +199,28 @@ class Leasing:
         return partial(next(other, self._context).compute, lease)
 
     def compute_beside(self) -> bool:
-        """Has each lane compute its next, and seals what threads have computed meanwhile; returns False if nothing was
-        computed."""
+        """Has each lane compute its next, and meanwhile seals what threads had computed; returns whether any had.
+
+        What failed is sealed before: its cause is looked for by the executor, which another step would have.
+        """
         done = [self.steps.pop(lane) for lane, step in list(self.steps.items()) if step.future.done()]
         computed = {step.of.replica for step in done}
+        failed = [step for step in done if step.future.exception() is not None]
+        self._seal_steps(failed)
         todo = [held for held in self._list_uncomputed_replicas() if held.replica not in computed]
         self._context.lanes.retain({held.replica for held in todo})
         for held in todo:
             lane = self._choose_lane(held)
             if lane not in self.steps:
                 self.steps[lane] = Step(in_thread("compute", self._choose_computation(held.lease)), held)
+        self._seal_steps([step for step in done if step not in failed])
+        return bool(done)
+
+    def _seal_steps(self, done: Sequence[Step]) -> None:
         for step in done:
             answered = self._replica_files.held.get(step.of.replica)
             if answered is not None and answered.open:
                 self._seal_answer(answered, step.future.result)
-        return bool(done)
 
     def _list_uncomputed_replicas(self) -> list[InFlight]:
         return [held for held in self._replica_files.open() if held.prepared is None]
