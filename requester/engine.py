@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -25,9 +25,23 @@ from requester.stages import (
     publish,
     settle,
 )
-from requester.stages.stage import Stage
 from requester.store.retries import retry_on_conflict
+from requester.store.work import RowReader
 from requester.tracing import record_span
+
+
+class Stage(Protocol):
+    """A module of requester/stages."""
+
+    TOPIC: str
+    """The notification topic that says that rows may be ready."""
+
+    def ready(self, reader: RowReader, now: float, /) -> Sequence[str]:
+        """Returns a limited number of ids of rows that `run` can move, the oldest first."""
+
+    def run(self, context: Context, row_id: str, /) -> float | None:
+        """Moves one row on if that is still possible; returns in how many seconds to try again, or None."""
+
 
 STAGES: Final[dict[str, ModuleType]] = {
     stage.TOPIC: stage

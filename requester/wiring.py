@@ -36,9 +36,9 @@ from requester.settings import RequesterSettings
 from requester.steady_clock import SteadyClock
 from requester.store import schema, tokens
 from requester.store.retries import retry_on_conflict
+from requester.store.schema import check_unfinished
 from requester.store.session import Sessions, sessions_of
 from requester.store.session import open_engine as connect_database
-from requester.store.unfinished import check_unfinished
 from requester.store.work import begin_work, open_reader
 from requester.tracing import start_tracing
 

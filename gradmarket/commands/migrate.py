@@ -12,8 +12,8 @@ from gradmarket.market.fields import settings_from
 from gradmarket.terminal import echo_text
 from requester.settings import RequesterSettings
 from requester.store import schema
+from requester.store.schema import check_unfinished
 from requester.store.session import open_engine
-from requester.store.unfinished import check_unfinished
 
 PAUSE_S: Final = 0.5
 

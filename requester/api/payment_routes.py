@@ -12,7 +12,7 @@ from requester.api import auth_routes
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.state import Here
 from requester.api.views.formats import format_amount
-from requester.exchange import receipts
+from requester.exchange import outbox
 from requester.store import (
     listings,
 )
@@ -71,7 +71,7 @@ def vouchers(
         rows = listings.select_vouchers(caller)
 
         def line(account: Account) -> SignedVoucher:
-            voucher = receipts.build_signed_voucher(account, reader.get_one(Job, account.job_id).chain_job)
+            voucher = outbox.build_signed_voucher(account, reader.get_one(Job, account.job_id).chain_job)
             if voucher is None:
                 raise NotFound("the voucher does not exist any more")
             return voucher

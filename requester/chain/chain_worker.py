@@ -14,10 +14,10 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
 from requester import part_troubles
-from requester.chain import funding, leader_lease, mirror, reconcile, reservations, sender, settlement_batches
+from requester.chain import funding, mirror, reconcile, reservations, sender, settlement_batches
 from requester.chain.chain_context import UNDER_WAY, ChainContext, ToSign
 from requester.chain.chain_jobs import UNBATCHED
-from requester.store import tasks
+from requester.store import leader_leases, tasks
 from requester.store.event_log import record_event
 from requester.store.progress import CHAIN
 from requester.store.tables import Earned, Job, Task, Transaction, Trouble
@@ -83,7 +83,7 @@ class ChainWorker:
         return moved
 
     def _advance_as_leader(self) -> bool:
-        if not leader_lease.renew_leader_lease(self._chain):
+        if not renew_leader_lease(self._chain):
             return False
         moved = self._try_parts()
         self._store_trouble()
@@ -150,7 +150,7 @@ class ChainWorker:
 
     def leave(self) -> None:
         """Gives up the lease at an orderly shutdown, so that the next process takes over at once."""
-        leader_lease.release_leader_lease(self._chain)
+        release_leader_lease(self._chain)
 
     def _verify_chain(self) -> None:
         """Verifies that this is the database's chain: completely after a disconnect, by its instance at every step."""
@@ -219,3 +219,18 @@ def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
             require_receipt(execute_call(ledger.web3, local.development_key(), call))
 
     return grant
+
+
+# A lease on sending: of all processes that share the database, one at a time does the chain work. Safety does not
+# depend on it, since the tables' unique keys let a nonce and a batch number be used once: it spares work in vain.
+
+
+def renew_leader_lease(chain: ChainContext) -> bool:
+    """Takes or renews the lease for the chain's sender; returns False while another process has it."""
+    name = f"chain:{chain.sender}"
+    return leader_leases.renew_lease(chain.begin, chain.reading, name, chain.holder, chain.clock(), chain.policy.duty_s)
+
+
+def release_leader_lease(chain: ChainContext) -> None:
+    """Releases the lease, so that the next process need not wait."""
+    leader_leases.release_lease(chain.begin, f"chain:{chain.sender}", chain.holder)

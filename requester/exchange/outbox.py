@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
 from gradmarket.market.wire.poll import (
@@ -17,16 +18,17 @@ from gradmarket.market.wire.poll import (
     PollRequest,
     RefusedItem,
     Reveal,
+    SignedVerdict,
     SignedVoucher,
     UploadRequest,
     WaveOpened,
 )
 from requester.context import Context
-from requester.exchange import direct_upload, receipts
+from requester.exchange import direct_upload
 from requester.exchange.payload_upload import Delivery
 from requester.store import jobs, unheard
 from requester.store.explanation import explanation_of
-from requester.store.tables import Job, Replica, Task, Wave
+from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.unheard import Held
 from requester.store.work import RowReader
 
@@ -121,9 +123,7 @@ def _build_poll_answer(
         leases=tuple(_build_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
         waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
         uploads=tuple(_build_upload_request(context, reader, replica, task, now) for replica, task in uploads),
-        verdicts=tuple(
-            receipts.build_signed_verdict(replica, task) for replica, task in new if _is_judged(replica, task)
-        ),
+        verdicts=tuple(build_signed_verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
         vouchers=tuple(voucher for voucher in paid if voucher is not None),
         hearings=tuple(ReplicaId(replica.id) for replica, task in held if _is_referred(reader, poll, replica, task)),
     )
@@ -164,7 +164,7 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
 def _load_vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
     """Returns the newest vouchers of these jobs and workers, as far as they earned there, by one query."""
     rows = unheard.list_voucher_accounts(reader, keys)
-    return {(JobId(row.job_id), row.worker): receipts.build_signed_voucher(row, number) for row, number in rows}
+    return {(JobId(row.job_id), row.worker): build_signed_voucher(row, number) for row, number in rows}
 
 
 def _build_lease(replica: Replica, task: Task, now: float) -> Lease:
@@ -208,4 +208,33 @@ def _build_opened_wave(replica: Replica, wave: Wave, members: Iterable[tuple[Add
         secret=wave.secret,
         commitments=tuple(sorted(members)),
         signature=wave.signature,
+    )
+
+
+PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
+"""Outcomes whose verdict names the price, whatever the replica's state is afterwards."""
+
+
+def build_signed_verdict(replica: Replica, task: Task) -> SignedVerdict:
+    promised = replica.outcome in PROMISES
+    return SignedVerdict(
+        replica=ReplicaId(replica.id),
+        state=replica.state,
+        outcome=replica.outcome,
+        root=replica.verdict_root,
+        price=task.offer.price if promised else 0,
+        reason=replica.reason,
+        signature=replica.verdict_signature,
+    )
+
+
+def build_signed_voucher(account: Account | None, chain_job: int | None) -> SignedVoucher | None:
+    """Returns the worker's newest voucher in the job, by the contract's number of it; None if it has earned nothing."""
+    if account is None or account.voucher_signature is None:
+        return None
+    return SignedVoucher(
+        job=JobId(account.job_id),
+        chain_job=chain_job or 0,
+        cumulative=account.promised,
+        signature=account.voucher_signature,
     )

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from contracts import deployment as deployments
 from requester.api.callers import SITE, compute_subnet, find_site_network, network_of, resolve_caller
 from requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate
-from requester.features.rate_limits.rate_limit import refusal_delay
-from requester.features.slow_clients.connections import ConnectionLimits, Connections
+from requester.features.rate_limits import refusal_delay
+from requester.features.slow_clients import ConnectionLimits, Connections
 from requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.kit.clock import Clock

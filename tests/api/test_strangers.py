@@ -14,9 +14,9 @@ from contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
 from requester.api.auth_routes import WORKER
 from requester.edge.token_first import OPEN, WRITING
-from requester.features.api_tokens import token_routes
+from requester.features import api_tokens
 from requester.features.chain_door import node_door
-from requester.features.slow_clients.connections import HEADER_LINES
+from requester.features.slow_clients import HEADER_LINES
 from requester.settings import RequesterSettings
 from requester.store import identities
 from requester.store.tables import ApiToken, Replica
@@ -104,7 +104,7 @@ def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_p
         client = service.client(named["token"])
         assert statuses(client, 30) == [200] * 30
         with service.context.begin() as work:  # as another process does
-            assert token_routes.revoke_token(work, "ci", time.time())
+            assert api_tokens.revoke_token(work, "ci", time.time())
         assert statuses(client, 21) == [200] * 20 + [429]
 
 

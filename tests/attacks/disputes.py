@@ -44,8 +44,7 @@ from tests.patience import PATIENCE_S
 from worker import durable, wallet
 from worker.features.disputes.disputed_task import fetch_disputed_task
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
-from worker.features.disputes.own_hearings import answer_hearing, ask_hearings
-from worker.features.disputes.task_tracing import open_course
+from worker.features.disputes.own_hearings import answer_hearing, ask_hearings, open_course
 from worker.protocol.client import MarketClient
 from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings

@@ -18,7 +18,7 @@ from contracts.transactions import execute_call, fetch_fees, require_receipt, si
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from gradmarket.network.chain_errors import ContractRefused
-from requester.chain import leader_lease, outcomes, sender, settlement_batches
+from requester.chain import chain_worker, outcomes, sender, settlement_batches
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.chain.chain_worker import ChainWorker
 from requester.features.explanations.job_waits import chain_trouble
@@ -341,17 +341,17 @@ def test_no_gas_money_is_told_and_ends(
 
 def test_one_process_at_a_time_has_the_duty(chain_fixture: ChainFixture) -> None:
     mate = replace(chain_fixture.chain, holder="a mate")
-    assert leader_lease.renew_leader_lease(chain_fixture.chain)
-    assert not leader_lease.renew_leader_lease(mate)
+    assert chain_worker.renew_leader_lease(chain_fixture.chain)
+    assert not chain_worker.renew_leader_lease(mate)
     assert not ChainWorker(mate).step()
     chain_fixture.clock.now += chain_fixture.policy.duty_s / 2 + 1
-    assert leader_lease.renew_leader_lease(chain_fixture.chain)
-    assert not leader_lease.renew_leader_lease(mate)
+    assert chain_worker.renew_leader_lease(chain_fixture.chain)
+    assert not chain_worker.renew_leader_lease(mate)
     chain_fixture.clock.now += chain_fixture.policy.duty_s + 1
-    assert leader_lease.renew_leader_lease(mate)
-    assert not leader_lease.renew_leader_lease(chain_fixture.chain)
-    leader_lease.release_leader_lease(mate)
-    assert leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert chain_worker.renew_leader_lease(mate)
+    assert not chain_worker.renew_leader_lease(chain_fixture.chain)
+    chain_worker.release_leader_lease(mate)
+    assert chain_worker.renew_leader_lease(chain_fixture.chain)
 
 
 def test_a_dead_process_holds_no_duty(chain_fixture: ChainFixture) -> None:
@@ -359,8 +359,8 @@ def test_a_dead_process_holds_no_duty(chain_fixture: ChainFixture) -> None:
     say = "from contracts.processes import own_name; print(own_name())"
     dead = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True).stdout.strip()
     assert known_ended(dead)
-    assert leader_lease.renew_leader_lease(replace(chain_fixture.chain, holder=dead))
-    assert leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert chain_worker.renew_leader_lease(replace(chain_fixture.chain, holder=dead))
+    assert chain_worker.renew_leader_lease(chain_fixture.chain)
 
 
 def test_a_process_of_another_machine_may_live(chain_fixture: ChainFixture) -> None:
@@ -368,12 +368,12 @@ def test_a_process_of_another_machine_may_live(chain_fixture: ChainFixture) -> N
     foreign = f"another-boot {space} 999999999 1"
     assert not any(known_ended(name) for name in (foreign, own_name(), "no name of a process", ""))
     assert known_ended(own_name().rpartition(" ")[0] + " 1")
-    assert leader_lease.renew_leader_lease(replace(chain_fixture.chain, holder=foreign))
-    assert not leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert chain_worker.renew_leader_lease(replace(chain_fixture.chain, holder=foreign))
+    assert not chain_worker.renew_leader_lease(chain_fixture.chain)
 
 
 def test_another_sender_has_a_duty_of_its_own(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     other = replace(chain_fixture.chain, key=new_key())
-    assert leader_lease.renew_leader_lease(chain_fixture.chain)
-    assert leader_lease.renew_leader_lease(other)
+    assert chain_worker.renew_leader_lease(chain_fixture.chain)
+    assert chain_worker.renew_leader_lease(other)
     assert other.sender != address_of(chain_fixture.key)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from contracts.ledger import Ledger
-from requester.chain import leader_lease
-from requester.chain.chain_worker import ChainWorker
+from requester.chain.chain_worker import ChainWorker, renew_leader_lease
 from requester.store.tables import Batch, Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import ChainFixture, busy, check
@@ -60,11 +59,11 @@ def test_who_has_not_the_duty_touches_nothing(chain_fixture: ChainFixture, new_k
     job_id, worker = busy(chain_fixture, new_key)
     before = len(chain_fixture.all(Transaction))
     other = chain_fixture.another()
-    assert leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert renew_leader_lease(chain_fixture.chain)
     assert not other.step()
     assert len(chain_fixture.all(Transaction)) == before
     chain_fixture.clock.now += chain_fixture.policy.duty_s + 1
     assert other.step(), "who holds it has not been heard of for too long"
-    assert not leader_lease.renew_leader_lease(chain_fixture.chain)
+    assert not renew_leader_lease(chain_fixture.chain)
     other.leave()
     check(chain_fixture, job_id, worker, 7)

@@ -32,6 +32,7 @@ from requester.blobs.disk import DiskBlobs
 from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
+from requester.engine import Stage
 from requester.feature import beginning_of
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
@@ -48,7 +49,6 @@ from requester.stages import (
     judge,
     plan,
 )
-from requester.stages.stage import Stage
 from requester.store import earned_rows, identities, strikes
 from requester.store.explanation import explanation_of
 from requester.store.facts import Facts, as_json, layout_facts

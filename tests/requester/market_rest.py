@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from requester.context import Context
+from requester.engine import Stage
 from requester.stages import assign
-from requester.stages.stage import Stage
 from requester.store.tables import Base
 
 NAMES = frozenset(Base.metadata.tables)

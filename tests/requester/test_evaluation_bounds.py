@@ -13,8 +13,8 @@ from gradmarket.market.terms import JobState, RoundState
 from graphdoc import tensors
 from requester.engine import run_once
 from requester.stages import aggregate, publish
+from requester.store.schema import check_unfinished
 from requester.store.tables import Job
-from requester.store.unfinished import check_unfinished
 from tests.handmade import Raw, encoded, linear, node, value, with_nodes
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}

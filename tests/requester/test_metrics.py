@@ -20,7 +20,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.encoding import canonical
 from graphdoc.export import export_module
 from graphdoc.figures import Published
-from requester.features.evaluations import measured_metrics
+from requester.features import evaluations
 from requester.moves.evaluation import evaluate_if_due
 from requester.stages import publish
 from requester.store import jobs
@@ -117,7 +117,7 @@ def test_metrics_that_would_hold_up_other_jobs_are_refused_and_hold_up_none(
     new_floor: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cheating requester: every evaluation of the service waits while one is measured."""
-    monkeypatch.setattr(measured_metrics, "FIRST_METRICS_S", 1e-6)
+    monkeypatch.setattr(evaluations, "FIRST_METRICS_S", 1e-6)
     market = new_floor()
     job = drafted(market)
     assert job.state == JobState.FAILED

@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
-from requester.features.consents import consent_routes
+from requester.features import consents
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.features.reputation import reputations
@@ -108,10 +108,10 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
     worker = market.worker(payout=X, consent=5)
     assert operator_of(market, worker) == X
     with market.context.begin() as work:
-        assert consent_routes.is_withdrawal_usable(work, worker.address, X, 1)
-        assert consent_routes.is_withdrawal_usable(work, worker.address, Y, 1), "its consent may come later"
-        consent_routes.withdraw_consents(work, worker.address, X, 5, market.clock())
-        assert not consent_routes.is_withdrawal_usable(work, worker.address, X, 5)
+        assert consents.is_withdrawal_usable(work, worker.address, X, 1)
+        assert consents.is_withdrawal_usable(work, worker.address, Y, 1), "its consent may come later"
+        consents.withdraw_consents(work, worker.address, X, 5, market.clock())
+        assert not consents.is_withdrawal_usable(work, worker.address, X, 5)
     assert operator_of(market, worker) == worker.address
     for old in (1, 5):
         with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from requester.chain import leader_lease
+from requester.chain import chain_worker
 from requester.context import Context
 from requester.engine import StageEngine, sweep_once
 from requester.exchange import poll
@@ -247,9 +247,9 @@ def test_one_process_at_a_time_sends(new_floor) -> None:  # type: ignore[no-unty
     market = new_floor()
     desks = [market.chain(f"process {number}") for number in range(4)]
     for _ in range(3):
-        held = at_once(*(partial(leader_lease.renew_leader_lease, chain) for chain in desks))
+        held = at_once(*(partial(chain_worker.renew_leader_lease, chain) for chain in desks))
         assert sum(held) == 1
-        leader_lease.release_leader_lease(desks[held.index(True)])
+        chain_worker.release_leader_lease(desks[held.index(True)])
 
 
 def test_whoever_signs_in_twice_at_once_is_one_worker(new_floor) -> None:  # type: ignore[no-untyped-def]

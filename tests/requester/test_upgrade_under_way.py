@@ -10,8 +10,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL, find_release_difference
 from gradmarket.market.terms import JobState
 from requester.store import schema
+from requester.store.schema import check_unfinished
 from requester.store.session import open_engine
-from requester.store.unfinished import check_unfinished
 from tests.databases import NewDatabase
 from tests.kit.reflected_rows import ReflectedRows
 from tests.requester.books import check_books

@@ -29,8 +29,14 @@ from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 from worker import Untrusted
 from worker.features.disputes import dispute_commands
-from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S
-from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
+from worker.features.disputes.hearing_client import (
+    ANSWERS,
+    PATH,
+    WAIT_S,
+    answer_until_ruled,
+    ask_referee,
+    connect_to_referee,
+)
 from worker.features.disputes.hearing_room import HearingRoom
 from worker.journal import Journal
 from worker.protocol.thread_server import serve_in_thread

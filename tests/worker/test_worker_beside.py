@@ -16,9 +16,8 @@ from gradmarket.network import DownloadFailed
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
 from worker.markets import leasing
-from worker.markets.card_lanes import CardLanes
 from worker.markets.loop import Loop
-from worker.markets.worker_context import WorkerContext
+from worker.markets.worker_context import CardLanes, WorkerContext
 from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
 from worker.signals import LeaveSoon
 

@@ -1,6 +1,7 @@
 """Everything that the worker's parts share for one market: its identity, limits, clients, accounts and caches."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,7 @@ from typing import Final
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
+from gradmarket.compute.task_run import Windowed
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.money import TokenUnit
@@ -21,7 +23,6 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 from worker.journal import Journal
-from worker.markets.card_lanes import CardLanes
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView
 from worker.protocol.client import MarketClient
@@ -42,6 +43,34 @@ from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet
 from worker.work_schedule import WorkSchedule
+
+
+class CardLanes:
+    """A lease stays where it was put first, so that what it needs is fetched ahead there."""
+
+    def __init__(self, executors: Sequence[Executor]) -> None:
+        self.executors = tuple(executors)
+        self._lanes: dict[ReplicaId, int] = {}
+
+    def choose(self, replica: ReplicaId) -> int:
+        """Returns the lane of a lease: the one with the fewest, if it has none yet."""
+        if replica not in self._lanes:
+            counts = Counter(self._lanes.values())
+            self._lanes[replica] = min(range(len(self.executors)), key=lambda lane: counts[lane])
+        return self._lanes[replica]
+
+    def find_executor(self, replica: ReplicaId) -> Executor:
+        return self.executors[self.choose(replica)]
+
+    def retain(self, replicas: Collection[ReplicaId]) -> None:
+        """Forgets all leases but these, which are still to be computed."""
+        self._lanes = {replica: lane for replica, lane in self._lanes.items() if replica in replicas}
+
+    @property
+    def windowed(self) -> Windowed:
+        """Returns the newest task with windows that any of them computed."""
+        return max((executor.windowed for executor in self.executors), key=lambda one: one.at)
+
 
 UNPAYABLE = Units(2**63 - 1)
 """A price higher than any offer's."""

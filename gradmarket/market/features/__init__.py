@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from gradmarket.market.features.disputes.dispute_faults import find_dispute_fault
+from gradmarket.market.features.disputes import find_dispute_fault
 from gradmarket.market.features.private.private_faults import find_private_fault
 from gradmarket.market.features.secure_sums.sum_units import find_secure_sum_fault
 from gradmarket.market.features.vesting.pay_lock import find_vesting_fault

@@ -1,9 +1,104 @@
-"""Further API tokens, beside the service's own."""
+"""Further API tokens, beside the service's own.
 
+A secret is shown only on creation.
+"""
+
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Path, Response
+from sqlalchemy import CursorResult, delete
+
+from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.fields import TOKEN_NAME
+from gradmarket.market.terms import Role
+from gradmarket.market.views.service_views import CreatedToken, NewToken, Page, TokenView
+from requester.api.auth_routes import ROLE, Admin
+from requester.api.paging import Cursor, Limit, load_list_page
+from requester.api.problems import describe_problems
+from requester.api.state import Here
+from requester.api.views.formats import format_time
 from requester.feature import Feature
-from requester.features.api_tokens import token_routes
+from requester.store import identities, leader_leases, tokens
+from requester.store.retries import retry_on_conflict
+from requester.store.tables import ApiToken
+from requester.store.tokens import AUDITOR, OWN, select_tokens
+from requester.store.work import Work
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+NamePath = Annotated[str, Path(pattern=TOKEN_NAME)]
+
+
+def _build_token_view(row: ApiToken) -> TokenView:
+    return TokenView(**_build_token_fields(row))
+
+
+def _build_token_fields(row: ApiToken) -> dict[str, str | None]:
+    times = {"created_at": format_time(row.created_at or None), "expires_at": format_time(row.until)}
+    return {"name": row.subject, "role": row.role, **times}
+
+
+@router.post(
+    "",
+    operation_id="create_token",
+    status_code=201,
+    responses={**ROLE, **describe_problems(409)},
+    summary="A new token; its secret is told once",
+)
+@retry_on_conflict
+def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
+    now = context.clock()
+    until = None if asked.expires_in_s is None else now + asked.expires_in_s
+    with context.begin() as work:
+        secret, row = create_token(work, asked.name, asked.role, until, now)
+        return CreatedToken(**_build_token_fields(row), token=secret)
+
+
+@router.get("", operation_id="list_tokens", responses=ROLE, summary="Every token by its name, without its secret")
+def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100) -> Page[TokenView]:
+    with context.reading() as reader:
+        return load_list_page(reader, tokens.select_tokens(), [ApiToken.subject], _build_token_view, cursor, limit)
+
+
+@router.delete(
+    "/{name}",
+    operation_id="revoke_token",
+    status_code=204,
+    response_class=Response,
+    responses={**ROLE, **describe_problems(404, 409)},
+    summary="End a token, at once",
+)
+@retry_on_conflict
+def revoke(context: Here, _who: Admin, name: NamePath) -> Response:
+    with context.begin() as work:
+        if not revoke_token(work, name, context.clock()):
+            raise NotFound(f"no token {name}")
+    return Response(status_code=204)
+
+
+def create_token(work: Work, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
+    """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
+    work.one_at_a_time(f"token {name}")
+    work.session.execute(delete(ApiToken).where(ApiToken.until < now))
+    if name in (OWN, AUDITOR) or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
+        raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
+    secret = identities.issue_token(work, role, name, until, now)
+    return secret, work.get_one(ApiToken, identities.hash_of(secret))
+
+
+def revoke_token(work: Work, name: str, now: float) -> bool:
+    """Ends the token with this transaction; returns whether there was one.
+
+    Raises Conflict for the service's own, and for its auditor's while a service runs one.
+    """
+    if name == OWN:
+        raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
+    if name == AUDITOR and leader_leases.is_held(work, leader_leases.AUDITOR, now):
+        raise Conflict("this is the token of the service's own auditor: start the service with --auditor none first")
+    named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
+    return cast(CursorResult[Any], work.session.execute(named)).rowcount > 0
 
 
 class ApiTokensFeature(Feature):
     name = "api_tokens"
-    routers = (token_routes.router,)
+    routers = (router,)

@@ -2,24 +2,59 @@
 
 from collections.abc import Mapping
 
+from fastapi import APIRouter
+
 from gradmarket.market.terms import AuditState
 from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
-from requester.features.auditors import panel_routes, panel_rows, panels
+from gradmarket.market.wire.audit_messages import AuditReceipt
+from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
+from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.problems import describe_problems
+from requester.api.state import Here
+from requester.features.auditors import panel_exchange, panel_rows
 from requester.features.auditors.auditors_heard import AuditorsHeard
 from requester.features.auditors.panel_exchange import PanelAudits
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits.audit_kind import AuditingFeature
+from requester.features.audits.audit_routes import TaskPath
 from requester.features.audits.audit_tables import Audit
-from requester.store import disclosure, jobs
+from requester.store import disclosure, jobs, tokens
+from requester.store.retries import retry_on_conflict
 from requester.store.tables import Job
 from requester.store.work import RowReader, Work
+
+router = APIRouter(prefix="/v1", tags=["audits"])
+
+
+@router.put(
+    "/audits/{task_id}/seal",
+    operation_id="seal_audit",
+    responses={**SAME_RELEASE, **describe_problems(404, 409)},
+    summary="The signed seal of what an auditor of a panel found",
+)
+@retry_on_conflict
+def seal_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelSeal) -> AuditReceipt:
+    panel_exchange.record_seal(context, task_id, tokens.operator_of(identity.subject), said)
+    return AuditReceipt(again=False)
+
+
+@router.put(
+    "/audits/{task_id}/opening",
+    operation_id="open_audit",
+    responses={**SAME_RELEASE, **describe_problems(404, 409)},
+    summary="What opens an auditor's seal, once all of its panel have sealed their answers",
+)
+@retry_on_conflict
+def open_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelOpening) -> AuditReceipt:
+    panel_exchange.record_opening(context, task_id, tokens.operator_of(identity.subject), said)
+    return AuditReceipt(again=False)
 
 
 class AuditorsFeature(AuditingFeature):
     name = "auditors"
     needs = ("audits",)
-    stages = (panels,)
-    routers = (panel_routes.router,)
+    stages = (panel_exchange,)
+    routers = (router,)
     audit_kind = PanelAudits()
     hearing_party = AuditorsHeard()
     claimed_tables = (PanelSeat,)

@@ -262,3 +262,20 @@ def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Diges
     work.flush()
     work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)
     work.notify("audit")
+
+
+# The stage that goes on with panels whose auditors let their time pass.
+
+TOPIC: Final = "panels"
+
+
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    return panel_rows.list_overdue_panels(reader, now)
+
+
+def run(context: Context, task_id: str) -> float | None:
+    with context.begin() as work:
+        task, audit = lock_row(work, Task, task_id), lock_row(work, Audit, task_id)
+        if audit.state == AuditState.DUE:
+            end_overdue_seats(work, task, audit, context.clock())
+    return None

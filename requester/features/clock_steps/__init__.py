@@ -1,12 +1,93 @@
-"""Clocks that step: what the kernel stored ahead of the time is brought back once a clock was set back."""
+"""Clocks that step: what the kernel stored ahead of the time is brought back once a clock was set back.
 
+A worker that is suspended, rests or holds a lease for an hour too long otherwise stays so; nothing else looks at
+these rows.
+"""
+
+from typing import Final
+
+from sqlalchemy import func, select, update
+
+from gradmarket.market.rules import stragglers
+from gradmarket.market.rules.newcomers import LONGEST_REST_S
+from gradmarket.market.terms import ReplicaState, TaskState
 from requester.feature import Feature
-from requester.features.clock_steps import step_mending
+from requester.store.stored_times import SLACK_S, bound_row_times, count_changed_rows, set_at_most, shift_times
+from requester.store.tables import Account, Job, LeaderLease, Replica, Reputation, Strike, Task, Transaction, Worker
 from requester.store.work import Work
+from requester.store.workers import LIVE_S
+
+LONGEST_DUTY_S: Final = 60.0
+RUNS: Final = (
+    TaskState.OPEN,
+    TaskState.COMMITTING,
+    TaskState.REVEALING,
+    TaskState.REFERRED,
+    TaskState.UPLOADING,
+)
+
+
+AGES: Final = (Transaction.created_at, Transaction.sent_at)
+"""Times by which a transaction is sent anew."""
+
+
+def bring_back_kernel_times(work: Work, now: float) -> int:
+    """Returns how many rows had a time that is ahead of `now`, or of `now` and the longest that its rule gives."""
+    changed = shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
+    changed += shift_times(work, now, Worker.seen_at, Worker.asking_until)
+    changed += shift_times(work, now, Account.stalled_at, Account.rests_until)
+    changed += shift_times(work, now, Reputation.failed_at)
+    changed += shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
+    for age in AGES:
+        changed += shift_times(work, now, age)
+    changed += _shift_jobs(work, now)
+    changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
+    changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
+    changed += set_at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.holder != "")
+    changed += sum(
+        _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
+    )
+    return changed + _bound_claim_times(work, now)
+
+
+def _shift_jobs(work: Work, now: float) -> int:
+    """Moves jobs that were made after now back together, so that they stay in their order."""
+    latest = work.session.scalar(select(func.max(Job.created_at))) or now
+    if latest <= now + SLACK_S:
+        return 0
+    statement = update(Job).where(Job.created_at > now + SLACK_S)
+    return count_changed_rows(work, statement.values(created_at=Job.created_at - (latest - now)))
+
+
+def _bound_task_times(work: Work, task: Task, now: float) -> int:
+    offer = task.offer
+    uploads = task.state == TaskState.UPLOADING
+    longest = {
+        "created_at": now,
+        "patience_until": now + offer.lease_seconds + offer.wave_seconds,
+        "due_at": stragglers.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
+        "due_most": stragglers.compute_latest_end(now, offer.upload_seconds),
+        "window_opened": now,
+    }
+    changed = bound_row_times(task, longest)
+    leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
+    return changed + sum(
+        bound_row_times(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
+    )
+
+
+def _bound_claim_times(work: Work, now: float) -> int:
+    """Bounds what auditors have claimed, by their tasks' offers."""
+    changed = 0
+    for kind in (table for feature in work.session.info["features"] for table in feature.claimed_tables):
+        claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
+        for row, task in work.session.execute(claimed):
+            changed += bound_row_times(row, {"claimed_until": now + task.offer.lease_seconds})
+    return changed
 
 
 class ClockStepsFeature(Feature):
     name = "clock_steps"
 
     def bound_times(self, work: Work, now: float) -> int:
-        return step_mending.bring_back_kernel_times(work, now)
+        return bring_back_kernel_times(work, now)

@@ -3,17 +3,53 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued
 from gradmarket.market.terms import Digest
+from gradmarket.market.views.job_views import Extension, JobView
+from requester.api.auth_routes import Submitter
+from requester.api.idempotency import Key, digest_body
+from requester.api.job_routes import STEER, JobPath, job_or_404, post_job
+from requester.api.problems import describe_problems
+from requester.api.state import Here
 from requester.blobs import Blobs
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.continuing import continued_jobs, extend_routes
+from requester.features.continuing import continued_jobs
 from requester.moves.beginning import Beginning
+from requester.store import jobs
+from requester.store.listings import unpack_tags
 from requester.store.work import RowReader
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.post(
+    "/{job_id}/extend",
+    operation_id="extend_job",
+    status_code=201,
+    response_model=JobView,
+    responses={**STEER, **describe_problems(422)},
+    summary="Post a job of more rounds that goes on from this one's end",
+)
+def extend(context: Here, identity: Submitter, job_id: JobPath, wanted: Extension, key: Key = None) -> JSONResponse:
+    """It begins from the parameters and the optimizer's state with which the job finishes, which may be running yet.
+
+    With a constant schedule the bits are those of one longer job; one that decays over its rounds (cosine, linear)
+    had ended with this job, and goes on as over the rounds of both. Its fields and tags are that job's, `POST /v1/jobs`
+    takes others; its deposit is its own. No job's own rounds change: they are under the digest that each offer and the
+    escrow name.
+    """
+    with context.reading() as reader:
+        job = job_or_404(reader, job_id)
+        continued_jobs.check_extendable(jobs.load_spec(job))
+    body = {"continue_from": job_id, **wanted.model_dump(exclude_none=True)}
+    return post_job(context, identity, body | {"tags": unpack_tags(job.tags)}, key, {"extend": digest_body(body)})
 
 
 class Continuation(Beginning):
@@ -37,5 +73,5 @@ class Continuation(Beginning):
 
 class ContinuingFeature(Feature):
     name = "continuing"
-    routers = (extend_routes.router,)
+    routers = (router,)
     beginning = Continuation()

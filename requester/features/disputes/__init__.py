@@ -1,20 +1,154 @@
 """Refereed disputes: this service hears answers that differ, and computes the one operation where they part."""
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Annotated, Any, Final, TypeVar
 
+from fastapi import APIRouter, HTTPException, Query, Request
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.fields import AddressField
+from gradmarket.market.wire.hearing_messages import (
+    AuditorQuestions,
+    AuditorStatement,
+    HearingAnswer,
+    HearingQuestions,
+    HearingReceipt,
+)
+from requester.api.auth_routes import SAME_RELEASE, Auditor, Worker
+from requester.api.blob_routes import UPLOAD
+from requester.api.problems import describe_problems
+from requester.api.state import Here
+from requester.api.streams import consume_stream
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.disputes import hearing_routes, hearing_rows, hearings
+from requester.features.disputes import hearing_exchange, hearing_rows, hearings
+from requester.features.disputes.hearings import hearing_topic
+from requester.notifier import rung_within
+from requester.store import tokens
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
+
+router = APIRouter(prefix="/v1")
+
+MOST_WAIT_S: Final = 20.0
+LOOK_S: Final = 5.0
+"""Seconds after which a waiting request looks again, should a notification be lost."""
+LONGER: Final = "the answer is longer than its content-length"
+HEADERS: Final = "an answer has the headers hearing-side, -number, -said, -signature, {} and content-length"
+Questions = TypeVar("Questions", HearingQuestions, AuditorQuestions)
+WaitQuery = Annotated[float, Query(ge=0, le=MOST_WAIT_S)]
+
+
+@router.get(
+    "/work/hearings",
+    tags=["work"],
+    operation_id="list_asked_questions",
+    responses=SAME_RELEASE,
+    summary="What referees of disputes ask you; waits up to wait_s for a question",
+)
+async def asked(context: Here, worker: Worker, wait_s: WaitQuery = 0.0) -> HearingQuestions:
+    return await _wait_for_question(
+        context, worker, lambda: hearing_exchange.list_asked_questions(context, worker), wait_s
+    )
+
+
+@router.get(
+    "/audits/hearings",
+    tags=["audits"],
+    operation_id="list_auditor_questions",
+    responses=SAME_RELEASE,
+    summary="What referees ask a panel's auditor that signs with this key; waits up to wait_s for a question",
+)
+async def asked_auditor(
+    context: Here, identity: Auditor, signer: Annotated[AddressField, Query()], wait_s: WaitQuery = 0.0
+) -> AuditorQuestions:
+    operator = tokens.operator_of(identity.subject)
+    return await _wait_for_question(
+        context, signer, lambda: hearing_exchange.list_auditor_questions(context, operator, signer), wait_s
+    )
+
+
+async def _wait_for_question(context: Context, side: str, load: Callable[[], Questions], wait_s: float) -> Questions:
+    end = context.clock() + wait_s
+    with context.notifier.listen_async([hearing_topic(side)]) as notified:
+        while True:
+            notified.clear()
+            told = await run_in_threadpool(load)
+            left = end - context.clock()
+            if told.questions or left <= 0 or context.notifier.closing:
+                return told
+            await rung_within(notified, min(left, LOOK_S))
+
+
+@router.post(
+    "/work/hearings",
+    tags=["work"],
+    operation_id="answer_question",
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Answer a referee's question: the bytes, signed in the headers",
+)
+async def answer(context: Here, worker: Worker, request: Request) -> HearingReceipt:
+    said, size = _read_headers(HearingAnswer, request, "-replica")
+    return await _take_answer(context, worker, said, size, request)
+
+
+@router.post(
+    "/audits/hearings",
+    tags=["audits"],
+    operation_id="answer_as_auditor",
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Answer a referee's question about what a panel's auditor opened: the bytes, signed in the headers",
+)
+async def answer_as_auditor(context: Here, identity: Auditor, request: Request) -> HearingReceipt:
+    said, size = _read_headers(AuditorStatement, request, "-task")
+    return await _take_answer(context, tokens.operator_of(identity.subject), said, size, request)
+
+
+Said = TypeVar("Said", HearingAnswer, AuditorStatement)
+
+
+def _read_headers(kind: type[Said], request: Request, name: str) -> tuple[Said, int]:
+    fields: dict[str, Any] = {name: request.headers.get(f"hearing-{name}", "") for name in kind.model_fields}
+    try:
+        said, size = kind.model_validate(fields), int(request.headers.get("content-length", "-1"))
+    except (ValidationError, ValueError):
+        raise HTTPException(422, HEADERS.format(name)) from None
+    if not 0 <= size < 2**63:
+        raise HTTPException(422, HEADERS.format(name))
+    return said, size
+
+
+async def _take_answer(
+    context: Context, caller: str, said: hearing_exchange.Statement, size: int, request: Request
+) -> HearingReceipt:
+    door = await run_in_threadpool(hearing_exchange.admit_answer, context, caller, said)
+    body: bytearray | None = bytearray()
+    if size > door.most_bytes:
+        if not door.may_be_longer:
+            raise HTTPException(413, f"an answer to this question has at most {door.most_bytes} bytes")
+        body = None
+    if body is not None:
+        async with request.app.state.readers.reading(f"{said.side} {door.task}"):
+            try:
+                async with asyncio.timeout(max(0.0, door.until - context.clock())):
+                    await consume_stream(request.stream(), size, LONGER, body.extend)
+            except TimeoutError:
+                raise HTTPException(404, hearing_exchange.LATE) from None
+    held = None if body is None else bytes(body)
+    await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, held, size)
+    return HearingReceipt(number=said.number)
 
 
 class HearingsFeature(Feature):
     name = "disputes"
     needs = ("log",)
     stages = (hearings,)
-    routers = (hearing_routes.router,)
+    routers = (router,)
     log_records = (hearing_rows.RULINGS,)
 
     @contextmanager

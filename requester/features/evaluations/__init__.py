@@ -1,22 +1,120 @@
-"""Evaluations: which metrics a job measures, and the parameters that did best on the held-out rows."""
+"""Evaluations: which metrics a job measures, and the parameters that did best on the held-out rows.
+
+Metrics are checked before the job is paid for, so that no rule waits for one that never comes.
+"""
+
+from collections.abc import Iterator
 
 from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.job import Publication
+from gradmarket.market.errors import JobRefused, Refused, RunnerFailed, RunnerTimeout
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job_parts import DocumentModel
+from gradmarket.market.rules import metric_names
+from gradmarket.market.rules.metric_names import find_best_round
+from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience, find_direction
+from gradmarket.market.terms import Digest
+from graphdoc import tensors
+from graphdoc.document.schema import parse_document
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.evaluations import best_round, measured_metrics
+from requester.model_runner import FIRST_METRICS_S
+from requester.moves import blob_cleanup
+from requester.store import jobs, merges, unneeded
 from requester.store.tables import Job, Round
 from requester.store.work import Work
+
+
+def check_metrics(context: Context, publication: Publication, manifest: Manifest) -> None:
+    """Checks that what the job asks for is measured, and where it has a metrics document measures it once.
+
+    Raises JobRefused, DocumentRefused.
+    """
+    spec = publication.spec
+    if spec.evaluation is None:
+        return
+    known = _list_metrics(context, publication)
+    for field, name in _list_named_metrics(spec):
+        if name not in known:
+            raise JobRefused(field, f"nothing measures {name!r}: there is {', '.join(known)}; {_remedy(spec, name)}")
+    if publication.metrics is None:
+        return
+    partition = manifest.named(spec.evaluation.partition)
+    initial = tensors.unpack_tensors(context.blobs.read(publication.parameters))
+    try:
+        measured = context.modelling.evaluate(
+            context.blobs, publication, initial, manifest, partition, FIRST_METRICS_S, first=True
+        )
+    except RunnerTimeout as error:
+        long = f"measuring them on {partition.rows} rows takes more than {FIRST_METRICS_S:g} s here"
+        raise JobRefused("evaluation.metrics", f"{long}: hold out fewer rows, or name fewer metrics") from error
+    except (Refused, RunnerFailed) as error:
+        raise JobRefused("evaluation.metrics", f"they cannot be measured: {error}") from error
+    if undefined := [name for name in spec.evaluation.metrics if name not in measured]:
+        absent = f"{undefined[0]} is not defined on the rows of {partition.name}: do they have every class?"
+        raise JobRefused("evaluation.metrics", absent)
+
+
+def _list_metrics(context: Context, publication: Publication) -> list[str]:
+    """Returns all that its evaluations measure."""
+    sums = parse_document(context.blobs.read(publication.evaluation or publication.document)).metrics
+    whole = () if publication.metrics is None else parse_document(context.blobs.read(publication.metrics)).metrics
+    return [metric_names.LOSS, *sorted({*sums, *whole})]
+
+
+def _list_named_metrics(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    for name in spec.evaluation.metrics if spec.evaluation else ():
+        yield "evaluation.metrics", name
+    for place, rule in enumerate(spec.stop):
+        if isinstance(rule, StopAtMetric | StopAtPatience):
+            yield f"stop.{place}.metric", rule.metric
+
+
+def _remedy(spec: JobSpec, name: str) -> str:
+    if not metric_names.is_ready(name):
+        return f"ready-made are {', '.join(metric_names.READY)}"
+    if isinstance(spec.model, DocumentModel):
+        return "name the document that measures it in model.metrics"
+    return "name it in evaluation.metrics"
+
+
+# The parameters that did best on the held-out rows are kept, however old they are.
+
+
+def mark_best_round(work: Work, job: Job, row: Round, now: float) -> None:
+    """Called in the transaction that closed the round; the parameters that were best before are let go."""
+    spec = jobs.load_spec(job)
+    if spec.evaluation is None:
+        return
+    before = None if job.best_round is None else work.get(Round, (job.id, job.best_round))
+    measured = [(one.number, one.metrics or {}) for one in (before, row) if one is not None]
+    job.best_round = find_best_round(
+        spec.evaluation.metric, measured, find_direction(spec.stop, spec.evaluation.metric)
+    )
+    if before is not None and before.number not in (job.best_round, row.number):
+        oldest = row.number - blob_cleanup.kept_newest(spec)
+        unneeded.release_blobs(work, job.id, blob_cleanup.PARAMETERS, [before.updated], now, oldest)
+
+
+def choose_best_again(context: Context, work: Work, job: Job) -> None:
+    """Called once merges were taken back; of the rounds that stand, those whose parameters are stored count."""
+    spec = jobs.load_spec(job)
+    if spec.evaluation is None:
+        return
+    newest = jobs.latest_closed(work, job.id)
+    standing = merges.closed_between(work, job.id, -1, newest.number + 1) if newest else ()
+    measured = [row for row in standing if row.metrics]
+    kept = [(row.number, row.metrics or {}) for row in measured if context.blobs.has(Digest(row.updated or ""))]
+    job.best_round = find_best_round(spec.evaluation.metric, kept, find_direction(spec.stop, spec.evaluation.metric))
 
 
 class EvaluationsFeature(Feature):
     name = "evaluations"
 
     def check_publication(self, context: Context, publication: Publication, manifest: Manifest) -> None:
-        measured_metrics.check_metrics(context, publication, manifest)
+        check_metrics(context, publication, manifest)
 
     def round_closed(self, work: Work, job: Job, row: Round, now: float) -> None:
-        best_round.mark_best_round(work, job, row, now)
+        mark_best_round(work, job, row, now)
 
     def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
-        best_round.choose_best_again(context, work, job)
+        choose_best_again(context, work, job)

@@ -1,14 +1,120 @@
-"""Faults that workers report of a job's own steps: what separate workers report alike pauses the job."""
+"""Faults that workers report of a job's own steps: what separate workers report alike pauses the job.
 
+The rule is market.rules.faults.
+"""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import exists, or_, select
+from sqlalchemy.orm import aliased
+
+from gradmarket.market.features import fault_reports
+from gradmarket.market.features.fault_reports import NOBODY, FaultClaim, Left
+from gradmarket.market.rules import assignment, faults, operators
+from gradmarket.market.rules.assignment import SOON
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.wire.step_fault import StepFault
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.fault_reports import job_faults
+from requester.moves import judging
+from requester.moves.ending import work_off
+from requester.store import ballots, jobs, progress, workers
+from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.work import Work
+from requester.store.tables import Earned, Replica, Task
+from requester.store.work import RowReader, Work
+
+
+def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
+    """Returns whether the job is at fault, so that nobody else is asked for the attempt.
+
+    The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
+    """
+    claims = _list_claims(work, hand)
+    if not claims or any(replica.sealed is not None for replica in hand.replicas):
+        return False
+    quorum, separation = hand.task.plan.quorum, jobs.load_spec(hand.job).separation
+    reported = [claim for _replica, claim in claims]
+    if not fault_reports.find_shared_claims(reported, quorum, separation, NOBODY):
+        return False
+    left = NOBODY if in_vain else _count_possible_reporters(context, work, hand)
+    shared = fault_reports.find_shared_claims(reported, quorum, separation, left)
+    if not shared:
+        return False
+    hand.task.wave_size = len(hand.in_state(ReplicaState.LEASED))
+    if hand.task.wave_size == 0:
+        accused = [replica for replica, claim in claims if claim in shared]
+        parties = fault_reports.count_separate_parties([claim.party for claim in shared], separation)
+        _declare_job_faulty(context, work, hand, accused, parties)
+    return True
+
+
+def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultClaim]]:
+    """Returns the attempt's claims that count, with their replicas."""
+    faulty = [replica for replica in hand.replicas if replica.fault is not None]
+    if not faulty:
+        return []
+    disproved = list_disproved_keys(
+        reader, hand.job.id, operators.list_answerable_keys(map(workers.build_party, faulty))
+    )
+    known = list_accepted_workers(reader, {replica.worker for replica in faulty})
+    return [
+        (replica, FaultClaim(workers.build_party(replica), StepFault(**replica.fault).place, replica.worker in known))
+        for replica in faulty
+        if replica.fault is not None
+        and disproved.isdisjoint(operators.list_answerable_keys([workers.build_party(replica)]))
+    ]
+
+
+def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
+    now = context.clock()
+    alive = workers.list_live_workers(reader, now)
+    mixable = ballots.list_mixable_classes(reader, hand.job, now)
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, mixable)
+    candidates = progress.candidates_of(reader, hand.job, alive, now)
+    parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
+    known = list_accepted_workers(reader, {party.worker for party in parties})
+    return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
+
+
+def _declare_job_faulty(
+    context: Context, work: Work, hand: TaskInHand, accused: Sequence[Replica], parties: int
+) -> None:
+    """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
+    now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
+    reason = fault_reports.describe_pause(fault, parties, task.index, task.round)
+    work_off(context, work, task, accused)
+    if job.state == JobState.RUNNING:
+        details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
+        work.set_state_now(job, JobState.PAUSED, reason=reason, fault=details)
+        record_event(work, job.id, "paused", now, reason=reason, **details)
+    if task.state == TaskState.COMMITTING:
+        work.move(task, TaskState.OPEN)
+    judging.fail_task(context, work, hand, faults.describe_fault(fault), now)
+
+
+def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:
+    """Returns those of the workers whose work was accepted before."""
+    return set(reader.session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
+
+
+def list_disproved_keys(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
+    """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
+
+    Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since
+    is found by its address, and the other wallets of an operator by that.
+    """
+    failed, other = aliased(Task), aliased(Task)
+    same = (other.job_id == failed.job_id, other.round == failed.round, other.index == failed.index)
+    done = exists().where(*same, other.payload.is_not(None))
+    claims = select(Replica.worker, Replica.operator).join(failed, failed.id == Replica.task_id)
+    theirs = or_(Replica.worker.in_(keys), Replica.operator.in_(keys))
+    refuted = claims.where(Replica.job_id == job_id, theirs, Replica.fault.is_not(None), done)
+    return {key for row in reader.session.execute(refuted.distinct()) for key in row}
 
 
 class FaultReportsFeature(Feature):
     name = "fault_reports"
 
     def blame_job(self, context: Context, work: Work, hand: TaskInHand, in_vain: bool) -> bool:
-        return job_faults.pause_faulty_job(context, work, hand, in_vain)
+        return pause_faulty_job(context, work, hand, in_vain)

@@ -9,6 +9,8 @@ from typing import Any, Final, cast
 from sqlalchemy import CursorResult, String, delete, exists, false, func, or_, select, update
 from sqlalchemy import cast as as_type
 
+from requester.context import Context
+from requester.store.locks import hold_named_lock
 from requester.store.stored_times import set_at_most
 from requester.store.tables import (
     Account,
@@ -103,3 +105,20 @@ def _count_changed_rows(work: Work, statement: Any) -> int:
     return cast(
         CursorResult[Any], work.session.execute(statement.execution_options(synchronize_session=False))
     ).rowcount
+
+
+# The stage.
+
+TOPIC = "sweep"
+
+
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    return (NAME,) if is_sweep_due(reader, now) else ()
+
+
+def run(context: Context, row_id: str) -> float | None:
+    with hold_named_lock(context.sessions, f"{TOPIC} {row_id}") as mine:
+        if mine:
+            with context.begin() as work:
+                delete_leftovers(work, context.clock(), context.settings.session_s)
+    return None if mine else context.settings.sweep_s

@@ -1,17 +1,76 @@
-"""`/metrics` for Prometheus."""
+"""`/metrics` for Prometheus.
 
+The counters of this process, and counts of rows.
+"""
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
 from starlette.datastructures import State
 
-from requester.api.response_cache import CachedAnswers, Share
+from requester.api.response_cache import CachedAnswers, Share, Source
+from requester.api.state import Here
 from requester.context import Context
-from requester.feature import Feature
-from requester.features.metrics import metric_routes
-from requester.features.metrics.metric_routes import StageWaits
+from requester.feature import Feature, features_of
+from requester.features.metrics.tallies import collect_metrics
+from requester.stages import collect, plan
+from requester.store.ready_rows import MOST
+from requester.store.work import RowReader
+
+router = APIRouter(tags=["service"])
+
+
+class StageWaits:
+    """How long rows of stages have been ready, of which no row tells since when: as this process's scrapes saw it.
+
+    Of a stage with more than a sweep's rows, one that was seen once counts on while it is not among those shown.
+    """
+
+    def __init__(self, context: Context) -> None:
+        own = (stage for feature in features_of(context) for stage in feature.stages)
+        self._stages = {stage.TOPIC: stage for stage in (collect, plan, *own)}
+        self._since: dict[str, dict[str, float]] = {topic: {} for topic in self._stages}
+
+    def lags(self, reader: RowReader, now: float) -> dict[str, float]:
+        """Returns the seconds that the longest waiting row of each stage has been ready; 0 where none is."""
+        for topic, stage in self._stages.items():
+            before, ids = self._since[topic], stage.ready(reader, now)
+            shown = {row_id: before.get(row_id, now) for row_id in ids}
+            self._since[topic] = before | shown if len(ids) >= MOST else shown
+        return {topic: max((now - at for at in since.values()), default=0.0) for topic, since in self._since.items()}
+
+
+class _Rows(Collector):
+    def __init__(self, context: Context, waits: StageWaits) -> None:
+        self._context, self._waits = context, waits
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._context.clock()
+        with self._context.reading() as reader:
+            yield from collect_metrics(reader, now, self._waits.lags(reader, now))
+
+
+@router.get("/metrics", operation_id="get_metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
+async def metrics(context: Here, request: Request, source: Source) -> Response:
+    kept: CachedAnswers[bytes] = request.app.state.metrics
+    return Response(
+        await kept.get("", source, lambda: _build_metrics_text(context, request.app.state.stage_waits)),
+        media_type=CONTENT_TYPE_LATEST,
+    )
+
+
+def _build_metrics_text(context: Context, waits: StageWaits) -> bytes:
+    rows = CollectorRegistry(auto_describe=False)
+    rows.register(_Rows(context, waits))
+    return generate_latest(context.meters.registry) + generate_latest(rows)
 
 
 class MetricsFeature(Feature):
     name = "metrics"
-    routers = (metric_routes.router,)
+    routers = (router,)
 
     def open_caches(self, state: State, context: Context) -> None:
         state.stage_waits = StageWaits(context)

@@ -1,19 +1,125 @@
-"""Jobs whose money belongs to a key kept elsewhere: the service hands out transactions, and its owner signs them."""
+"""Jobs whose money belongs to a key kept elsewhere: the service hands out transactions, and its owner signs them.
 
-from contracts.calls import OpenJob
-from gradmarket.market.terms import Units
+The service hands out the transactions and reads the chain. A job runs when it is open on-chain under the terms that
+were handed out, and the service's sender may reserve and settle for it. The sender can withdraw nothing.
+"""
+
+from contracts import calls, events
+from contracts.calls import Call, OpenJob
+from contracts.event_types import JobOpened
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import Address, Amount, JobState, Units
+from requester.chain import escrow
 from requester.chain.chain_context import ChainContext, OwnerCall, OwnerElsewhere, ToSign
+from requester.chain.chain_jobs import compute_kept_back
 from requester.feature import Feature
-from requester.features.owner_key import owner_calls
+from requester.store import jobs
 from requester.store.tables import Job
+
+
+def find_owner_opening(chain: ChainContext, job: Job) -> OwnerCall:
+    """Looks on-chain for the job, opened by its owner. Raises ChainUnreachable."""
+    wrong = ""
+    for event in events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job)):
+        fault = find_opening_fault(chain, job, event)
+        if not fault:
+            return _judge_opening(chain, event)
+        wrong = wrong or f"; job {event.job} on-chain is refused: {fault}"
+    return OwnerCall(None, f"waits for {chain.owner} to sign openJob (`gradmarket job fund {job.id}`){wrong}")
+
+
+def _judge_opening(chain: ChainContext, event: JobOpened) -> OwnerCall:
+    """Accepts the opening once it has enough confirmations and lets the service's sender act for the job."""
+    if chain.ledger.job(event.job).sender != chain.sender:
+        return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
+    deep = chain.ledger.block().number - event.block + 1 >= chain.policy.confirmations
+    return OwnerCall(
+        event if deep else None, f"waits for {chain.policy.confirmations} confirmations of job {event.job}"
+    )
+
+
+def find_opening_fault(chain: ChainContext, job: Job, event: JobOpened) -> str:
+    """Returns how the opening differs from what was asked for; empty where it does not.
+
+    An owner may take its time to sign: half of the lifetime that it was given must be left, and what was added to the
+    budget meanwhile is deposited afterwards.
+    """
+    deposit = jobs.load_spec(job).deposit // int(job.unit)
+    end, now = jobs.load_spec(job).deadlines.end, chain.clock()
+    shortest = int(end.timestamp()) if end is not None else int(now) + chain.policy.lifetime_s // 2
+    checks = (
+        (event.deposited < deposit, f"deposit {event.deposited} instead of {deposit} units"),
+        (event.unit != int(job.unit), f"unit {event.unit} instead of {job.unit}"),
+        (event.signer != chain.signer, f"voucher signer {event.signer} instead of {chain.signer}"),
+        (event.expiry < shortest, f"expiry {event.expiry} before {shortest}"),
+        (event.claim_until - event.expiry < chain.policy.claim_window_s, "claim window too short"),
+        (event.slash_window != 0, "slash terms that the job does not have"),
+        (event.vest_window != 0, "a vest that the job does not have"),
+        (event.endpoint != chain.endpoint, f"endpoint {event.endpoint[:200]!r} instead of {chain.endpoint!r}"),
+    )
+    return next((fault for wrong, fault in checks if wrong), "")
+
+
+def to_sign(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[ToSign]:
+    """Returns what the owner must sign now, in this order, if the budget grows by `added` units.
+
+    Raises ChainUnreachable.
+    """
+    steps = (
+        _list_opening_calls(chain, job, terms, added)
+        if job.chain_job is None
+        else _list_upkeep_calls(chain, job, added)
+    )
+    chain_id = chain.ledger.deployment.chain_id
+    return [ToSign(purpose, _get_owner(chain), chain_id, call) for purpose, call in steps]
+
+
+def _get_owner(chain: ChainContext) -> Address:
+    return chain.owner or chain.sender
+
+
+def _list_opening_calls(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[tuple[str, Call]]:
+    if job.state != JobState.AWAITING_FUNDS:
+        return []
+    for event in events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job)):
+        if not find_opening_fault(chain, job, event):
+            return [("setSender", calls.set_sender(chain.market, event.job, chain.sender))]
+    return [
+        *_list_approval_calls(chain, job, Units(job.budget + added)),
+        ("openJob", calls.open_job(chain.market, terms)),
+    ]
+
+
+def _list_upkeep_calls(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Call]]:
+    chain_job = job.chain_job or 0
+    now = chain.ledger.job(chain_job)
+    if lifecycle.is_final_state(job.state):
+        if chain.ledger.block().time > now.claim_until:
+            return [("refund", calls.refund(chain.market, chain_job))] if now.deposited > now.credited else []
+        free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
+        return [("withdrawFree", calls.withdraw_free(chain.market, chain_job, free))] if free > 0 else []
+    short = Units(job.budget + added - job.deposited)
+    return (
+        [*_list_approval_calls(chain, job, short), ("topUp", calls.top_up(chain.market, chain_job, short))]
+        if short > 0
+        else []
+    )
+
+
+def _list_approval_calls(chain: ChainContext, job: Job, units: Units) -> list[tuple[str, Call]]:
+    """Returns an approval of this deposit alone; empty where the allowance already covers it."""
+    amount = Amount(units * int(job.unit))
+    if chain.ledger.allowance(_get_owner(chain)) >= amount:
+        return []
+    return [("approve", calls.approve(chain.ledger.deployment.token, chain.market, amount))]
 
 
 class KeyElsewhere(OwnerElsewhere):
     def find_opening(self, chain: ChainContext, job: Job) -> OwnerCall:
-        return owner_calls.find_owner_opening(chain, job)
+        return find_owner_opening(chain, job)
 
     def list_calls(self, chain: ChainContext, job: Job, terms: OpenJob, added: Units) -> list[ToSign]:
-        return owner_calls.to_sign(chain, job, terms, added)
+        return to_sign(chain, job, terms, added)
 
 
 class OwnerKeyFeature(Feature):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.features.coverage import worst_share
-from requester.features.coverage.coverage_routes import Books
+from requester.features.coverage import Books
 
 SHOWN: Final = 50
 

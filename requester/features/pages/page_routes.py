@@ -29,9 +29,9 @@ from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
-from requester.features.coverage.coverage_routes import read_books
-from requester.features.event_streams import event_tail
-from requester.features.event_streams.event_routes import FollowedJob
+from requester.features import price_guide
+from requester.features.coverage import read_books
+from requester.features.event_streams import FollowedJob, event_tail
 from requester.features.pages import (
     coverage_page,
     job_form,
@@ -47,7 +47,6 @@ from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute, render_template
 from requester.features.pages.runs_page import RunsQuery
-from requester.features.price_guide import paid_prices
 from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
 from requester.store import jobs
@@ -241,8 +240,8 @@ def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
 def _find_guidance(context: Context, spec: JobSpec, token: TokenUnit) -> str:
     """Returns what others paid, and who would take this price where the model was computed here before."""
     with context.reading() as reader:
-        guide = paid_prices.load_price_guide(reader, context.clock())
-        operations = paid_prices.find_known_operations(reader, spec)
+        guide = price_guide.load_price_guide(reader, context.clock())
+        operations = price_guide.find_known_operations(reader, spec)
     said = describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
     return said[0].upper() + said[1:]
 

@@ -2,7 +2,7 @@
 
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.part_merges import merge_part_rows, part_merge, parts
+from requester.features.part_merges import merge_part_rows, part_merge
 from requester.features.part_merges.part_merge import PartMerger
 from requester.moves.replay import MergedRound
 from requester.store.tables import Job, Round
@@ -11,7 +11,7 @@ from requester.store.work import Work
 
 class PartMergesFeature(Feature):
     name = "part_merges"
-    stages = (parts,)
+    stages = (part_merge,)
     merger = PartMerger()
     blob_kinds = {part_merge.PART: merge_part_rows.names_blob}
 

@@ -30,11 +30,11 @@ from requester.context import Context
 from requester.feature import Merger
 from requester.features.part_merges import merge_part_rows
 from requester.features.part_merges.merge_part_rows import MergePart
-from requester.moves import blob_cleanup, evaluation, replay
+from requester.moves import blob_cleanup, evaluation, merge_trouble, replay
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import jobs, unneeded
 from requester.store.facts import facts_of
-from requester.store.locks import lock_row
+from requester.store.locks import hold_named_lock, lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
 from requester.tracing import record_span
@@ -298,3 +298,30 @@ def release_merged_parts(work: Work, job_id: str, number: int, in_parts: bool, n
     release_parts(work, job_id, now, until=number if in_parts else number + 1)
     if in_parts:
         unneeded.release_blobs(work, job_id, PART, merge_part_rows.mark_joined(work, job_id, number), now)
+
+
+# The stage: a row without a result is the request.
+
+CALLED: Final = f"{TOPIC} "
+
+
+def ready(reader: RowReader, _now: float) -> Sequence[str]:
+    return merge_part_rows.find_requested(reader, CALLED)
+
+
+def run(context: Context, row_id: str) -> float | None:
+    with hold_named_lock(context.sessions, CALLED + row_id) as mine:
+        if not mine:
+            return context.settings.sweep_s
+        _compute_part(context, int(row_id))
+    return None
+
+
+def _compute_part(context: Context, number: int) -> None:
+    """Does a part. A blob that is gone is no trouble yet: one process merges the round then, and says what it lacks."""
+    with context.reading() as reader:
+        job_id = merge_part_rows.job_of(reader, number)
+    if job_id is None:
+        return
+    with merge_trouble.report_merge_failure(context, job_id, but=NotFound):
+        compute_part(context, number)

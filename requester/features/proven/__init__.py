@@ -1,22 +1,84 @@
 """Proven replication: newcomers work alone, in turn, each answer audited before it is paid; proven workers vote.
 
 The rules are market.features.proven.seat_rules and, in a class without auditor, audits.class_checks.
+
+The queue of newcomers for whom money is reserved next is by market.rules.newcomers.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
-from gradmarket.market.rules.assignment import Mixable
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.orm import aliased
+
+from gradmarket.market.rules import newcomers as rules
+from gradmarket.market.rules.assignment import Mixable, Party
+from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address
 from requester.feature import Feature
 from requester.features.audits import audited_classes
-from requester.features.proven import next_covered, plain_votes
+from requester.features.proven import joining, plain_votes, proven_records
 from requester.features.proven.plain_votes import PlainPool
 from requester.features.proven.seating import SeatPool
+from requester.features.reputation import reputations
 from requester.moves.candidates import CandidatePool
-from requester.store import jobs
+from requester.store import jobs, newcomers, workers
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Job, Replica
+from requester.store.tables import Account, Job, Replica, Worker
 from requester.store.work import RowReader
+
+
+def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address] | None:
+    """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes.
+
+    A reservation returns only with the job, and each of a flood would hold one: so those get it whose turn comes. A
+    record tells who is proven, and of each operator one wallet is due: it has one seat. None where the job has no
+    queue.
+    """
+    if not joining.has_queue(reader, job, now):
+        return None
+    queue = joining.list_queue(reader, job, mixable, now)
+    ahead = [one.party.worker for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
+    chosen: list[Address] = []
+    served: set[str] = set()
+    for known in (True, False):
+        due = []
+        for party in _draw_proven_parties(reader, job, mixable, known, now):
+            if party.operator not in served:
+                served.add(party.operator)
+                due.append(party.worker)
+        chosen += [*due, *([] if known else ahead)][: max(0, newcomers.count_by_money(reader, job, known))]
+    return chosen
+
+
+def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
+    """Returns the proven ones of the same whose operators hold no money for a wallet that earned nothing."""
+    proof = jobs.load_spec(job).proof or 0
+    asked = newcomers.ask_in_turn(job, mixable, now) | proven_records.bind_proof(job, now)
+    rows = newcomers.load_content_workers(reader, job, _RECORDED[known], asked)
+    records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
+    return rules.in_turn(
+        workers.build_party(row)
+        for row in rows
+        if proven.is_proven(records.get((row.operator, workers.get_class(row, job)), 0.0), proof)
+    )
+
+
+_OTHER: Final = aliased(Worker)
+_HOLDERS: Final = (
+    select(_OTHER.operator)
+    .join(Account, Account.worker == _OTHER.address)
+    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved >= workers.PRICE)
+)
+"""The operators of the workers that have money reserved in the job and have earned nothing there."""
+_RECORDED: Final = {
+    known: newcomers.ASKS.where(
+        ~newcomers.NEW if known else newcomers.NEW, proven_records.PROVEN, Worker.operator.not_in(_HOLDERS)
+    )
+    .order_by(newcomers.TURN, func.random())
+    .limit(newcomers.SAMPLE)
+    for known in (True, False)
+}
 
 
 class ProvenFeature(Feature):
@@ -29,7 +91,7 @@ class ProvenFeature(Feature):
         return PlainPool if audited_classes.needs_no_auditor(reader, job, now) else SeatPool
 
     def list_next_covered(self, reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address] | None:
-        return next_covered.list_next_covered(reader, job, mixable, now)
+        return list_next_covered(reader, job, mixable, now)
 
     def list_overruled(self, reader: RowReader, hand: TaskInHand, root: str) -> Sequence[Replica]:
         return plain_votes.list_overruled(reader, hand.task, root, jobs.load_spec(hand.job).unaudited_plans)

@@ -1,17 +1,278 @@
-"""Limits on connections: clients that are silent, too slow or too many."""
+"""Limits on connections: clients that are silent, too slow or too many.
 
+uvicorn limits only the pause between two requests. A "slow loris" attack holds connections by sending a header or a
+body byte by byte, or by never reading the answer, all without a token. A protocol hears bytes and knows no requests,
+an application is called for a request and hears no bytes: both tell the `Connection` that they share, which is found
+by the client's address and port. Only asyncio's and ASGI's own methods are used.
+"""
+
+import asyncio
 from asyncio import Protocol
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from requester.api import problems
+from requester.api.callers import SITE, Network, compute_subnet, find_site_network, is_in_networks, unmap_ipv4
 from requester.feature import Feature
-from requester.features.slow_clients.connections import (
-    ConnectionLimits,
-    Connections,
-    SlowClients,
-    build_protocol_class,
-)
 from requester.settings import RequesterSettings
+
+HEADER_LINES: Final = 100
+"""Header lines of a request, at most: each costs its reader more than its bytes."""
+MAX_HEADER_BYTES: Final = 16 * 1024
+AHEAD: Final = 1 << 19
+"""Bytes that may come beyond a request's declared body while it is answered: of the next request, or of chunks."""
+FRAMING: Final = 8
+"""Bytes on the wire for each byte of a chunked body, at most: a chunk of one byte takes six."""
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Seconds for headers, seconds of silence in a body or an answer, and connections of an address not `exempt`."""
+
+    header_s: float
+    silence_s: float
+    most: int
+    exempt: frozenset[Network]
+
+
+class Connection:
+    """What one connection may send, and until when, before it is aborted."""
+
+    def __init__(self, transport: asyncio.Transport, limits: ConnectionLimits, name: str) -> None:
+        self._transport, self._limits = transport, limits
+        self._loop = asyncio.get_running_loop()
+        self._requests = 0
+        self._allowed = MAX_HEADER_BYTES
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._reading_due: asyncio.TimerHandle | None = None
+        self.name = name
+        self.peer = _find_peer(transport)
+        self.aborted = False
+        self._await_headers()
+
+    def heard(self, length: int) -> bool:
+        """Counts bytes that have come; returns False, and aborts, if there were too many already for one request."""
+        if self._allowed < 0:
+            self.abort()
+            return False
+        self._allowed -= length
+        return True
+
+    def begin(self, length: int | None) -> None:
+        """A request's headers are complete; `length` bytes of body follow, or a chunked one if None."""
+        self._requests += 1
+        self._allowed = AHEAD + (length or 0)
+        _cancel_timer(self._headers_due)
+
+    def read(self, length: int) -> None:
+        """The application took so many bytes of a chunked body; as many may come again."""
+        self._allowed += FRAMING * length
+
+    def end(self) -> None:
+        self._requests -= 1
+        if not self._requests:
+            self._await_headers()
+
+    def start_read_timer(self) -> None:
+        """The client does not read its answer as fast as it is written."""
+        self._reading_due = self._loop.call_later(self._limits.silence_s, self.abort)
+
+    def taken(self) -> None:
+        """The client has read what was waiting."""
+        _cancel_timer(self._reading_due)
+
+    def close(self) -> None:
+        _cancel_timer(self._headers_due)
+        _cancel_timer(self._reading_due)
+
+    def abort(self) -> None:
+        self.aborted = True
+        self._transport.abort()
+
+    def _await_headers(self) -> None:
+        self._headers_due = self._loop.call_later(self._limits.header_s, self.abort)
+
+
+class Connections:
+    """Finds a request's connection, and counts those of each address."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._open = Counter[str]()
+        self._by_peer: dict[tuple[str, int] | None, Connection] = {}
+
+    def open_connection(self, transport: asyncio.Transport) -> Connection | None:
+        """Returns the new connection, or None if its address has too many."""
+        peer = _find_peer(transport)
+        host = unmap_ipv4(peer[0]) if peer else ""
+        name = "" if is_in_networks(host, self._limits.exempt) else compute_subnet(host)
+        larger = find_site_network(name)
+        if name and self._open[name] >= self._limits.most:
+            return None
+        if larger is not None and self._open[larger] >= SITE * self._limits.most:
+            return None
+        self._open.update(_list_counted_names(name))
+        connection = Connection(transport, self._limits, name)
+        self._by_peer[peer] = connection
+        return connection
+
+    def leave(self, connection: Connection) -> None:
+        connection.close()
+        for name in _list_counted_names(connection.name):
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]
+        if self._by_peer.get(connection.peer) is connection:
+            del self._by_peer[connection.peer]
+
+    def of(self, scope: Scope) -> Connection | None:
+        return self._by_peer.get(scope["client"]) if scope["type"] == "http" else None
+
+
+def _list_counted_names(name: str) -> tuple[str, ...]:
+    """Returns what a connection of an address counts for: the address, and its /48 where it is of IPv6."""
+    larger = find_site_network(name)
+    return (name,) if larger is None else (name, larger)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol; `protocol` makes a class of it that has `guard`."""
+
+    guard: ClassVar[Connections]
+    guarded: Connection | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.guarded = self.guard.open_connection(transport)
+        if self.guarded is None:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self.guarded is not None and self.guarded.heard(len(data)):
+            super().data_received(data)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.guarded is not None:
+            self.guarded.start_read_timer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.guarded is not None:
+            self.guarded.taken()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.guarded is not None:
+            self.guard.leave(self.guarded)
+        super().connection_lost(exc)
+
+
+def build_protocol_class(connections: Connections) -> type[asyncio.Protocol]:
+    """Returns a protocol class for uvicorn's `http` that tells these connections what it hears."""
+    return type("Guarded", (GuardedProtocol,), {"guard": connections})
+
+
+class SlowClients:
+    """Tells a request's connection when it begins and ends; aborts it if a body stands still for `silence_s`."""
+
+    def __init__(self, app: ASGIApp, connections: Connections, silence_s: float) -> None:
+        self._app, self._connections, self._silence_s = app, connections, silence_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = self._connections.of(scope)
+        if connection is None:
+            await self._app(scope, receive, send)
+            return
+        fits, length = _check_header_limits(scope)
+        if not fits:
+            detail = f"headers have at most {MAX_HEADER_BYTES} bytes in {HEADER_LINES} lines"
+            await problems.build_problem_response(431, detail, {"Connection": "close"})(scope, receive, send)
+            return
+        connection.begin(length)
+        body = _Body(connection, receive, self._silence_s, length is None)
+        try:
+            await self._app(scope, receive if length == 0 else body.receive, _guard_send(connection, send))
+        finally:
+            body.close()
+            connection.end()
+
+
+class _Body:
+    """Aborts a body's connection if nothing comes for `silence_s` while it is waited for.
+
+    One timer serves all that comes: it looks when the last wait began, and is set again where that is not so long ago.
+    """
+
+    def __init__(self, connection: Connection, own: Receive, silence_s: float, chunked: bool) -> None:
+        self._connection, self._own, self._silence_s, self._chunked = connection, own, silence_s, chunked
+        self._loop = asyncio.get_running_loop()
+        self._complete = False
+        self._waits_since: float | None = None
+        self._silent_due: asyncio.TimerHandle | None = None
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._own()
+        self._waits_since = self._loop.time()
+        if self._silent_due is None:
+            self._silent_due = self._loop.call_later(self._silence_s, self._check_silence)
+        try:
+            message = await self._own()  # a disconnect, once uvicorn has heard that the connection was aborted
+        finally:
+            self._waits_since = None
+        self._complete = not message.get("more_body", False)
+        if self._chunked:
+            self._connection.read(len(message.get("body", b"")))
+        return message
+
+    def close(self) -> None:
+        _cancel_timer(self._silent_due)
+
+    def _check_silence(self) -> None:
+        self._silent_due = None
+        if self._waits_since is None:
+            return
+        due = self._waits_since + self._silence_s
+        if due > self._loop.time():
+            self._silent_due = self._loop.call_at(due, self._check_silence)
+        else:
+            self._connection.abort()
+
+
+def _guard_send(connection: Connection, own: Send) -> Send:
+    async def send(message: Message) -> None:
+        if not connection.aborted:  # uvloop raises where something is written to a transport that was aborted
+            await own(message)
+
+    return send
+
+
+def _check_header_limits(scope: Scope) -> tuple[bool, int | None]:
+    """Returns whether the headers are within the limits, and the length of the body, None for a chunked one."""
+    size, length = len(scope["raw_path"]), 0
+    chunked = False
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding":
+            chunked = True
+    return size <= MAX_HEADER_BYTES and len(scope["headers"]) <= HEADER_LINES, None if chunked else length
+
+
+def _find_peer(transport: asyncio.Transport) -> tuple[str, int] | None:
+    """Returns the client's address and port, as uvicorn writes them into a request's scope."""
+    peer = transport.get_extra_info("peername")
+    return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
+
+
+def _cancel_timer(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 class SlowClientsFeature(Feature):

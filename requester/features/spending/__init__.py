@@ -2,21 +2,81 @@
 
 from collections.abc import Iterable, Sequence
 
+from fastapi import APIRouter, HTTPException
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
-from gradmarket.market.terms import Amount, Units
+from gradmarket.market.errors import NotFound
+from gradmarket.market.terms import Amount, Role, Units
+from gradmarket.market.views.service_views import NewSpendingLimit, SpendingView
+from requester.api.auth_routes import ROLE, Admin, Submitter
+from requester.api.posted_job import amount_of
+from requester.api.problems import describe_problems
+from requester.api.state import Here
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.spending import limit_routes, limits
-from requester.store.tables import Job, JobEvent
+from requester.features.api_tokens import NamePath
+from requester.features.spending import limits
+from requester.features.spending.limits import SpendingLimit
+from requester.store import tokens
+from requester.store.retries import retry_on_conflict
+from requester.store.tables import ApiToken, Job, JobEvent
 from requester.store.work import RowReader, Work
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+NO_TOKEN = {**ROLE, **describe_problems(404)}
+
+
+@router.put(
+    "/{name}/spending",
+    operation_id="limit_spending",
+    responses=NO_TOKEN,
+    summary="What the token of this name may spend in any 24 hours; null: any amount",
+)
+@retry_on_conflict
+def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -> SpendingView:
+    a_day = None if asked.a_day is None else Amount(amount_of(context, asked.a_day, "a_day"))
+    with context.begin() as work:
+        _check_token(work, name)
+        limits.set_limit(work, name, a_day)
+        return _build_view(context, work, name)
+
+
+@router.get(
+    "/{name}/spending",
+    operation_id="get_spending",
+    responses=NO_TOKEN,
+    summary="What a token spent in the last 24 hours, and what is left",
+)
+def shown(context: Here, who: Submitter, name: NamePath) -> SpendingView:
+    if who.role != Role.ADMIN and who.subject != name:
+        raise HTTPException(403, "this is another token's: ask for your own, or with an admin's")
+    with context.reading() as reader:
+        _check_token(reader, name)
+        return _build_view(context, reader, name)
+
+
+def _check_token(reader: RowReader, name: str) -> None:
+    """Raises NotFound for a name that no token ever had, and that has no limit."""
+    own = tokens.select_tokens().where(ApiToken.subject == name)
+    if reader.get(SpendingLimit, name) is None and reader.session.scalar(own.limit(1)) is None:
+        raise NotFound(f"no token {name}: gradmarket token list has them")
+
+
+def _build_view(context: Context, reader: RowReader, name: str) -> SpendingView:
+    row, now = reader.get(SpendingLimit, name), context.clock()
+    if row is None:
+        spent = sum(one.amount for one in limits.list_spent(reader, name, now))
+        return SpendingView(token=name, a_day=None, spent=Amount(spent), left=None)
+    room = limits.find_token_room(reader, row, Amount(0), now)
+    return SpendingView(token=name, a_day=Amount(int(row.a_day)), spent=room.spent, left=room.left)
 
 
 class SpendingFeature(Feature):
     name = "spending"
     needs = ("api_tokens",)
-    routers = (limit_routes.router,)
+    routers = (router,)
 
     def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
         limits.spend(context, work, job, token, amount)

@@ -1,18 +1,56 @@
 """Audits that repeat two windows of a task, from states that its worker brings, by market.rules.task_windows."""
 
+from fastapi import APIRouter, Request
 from sqlalchemy import ColumnElement, exists
+from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.terms import Digest
+from gradmarket.market.wire.audit_messages import StateReceipt, StatesAsked
+from requester.api.auth_routes import SAME_RELEASE, Worker
+from requester.api.blob_routes import UPLOAD, DigestPath
+from requester.api.problems import describe_problems
+from requester.api.state import Here
+from requester.api.streams import consume_stream
 from requester.features.audits.audit_kind import AuditingFeature
-from requester.features.windows import state_routes, window_states
+from requester.features.windows import state_upload, window_states
 from requester.features.windows.window_draws import STATE, WindowAudits, needs_state
 from requester.features.windows.window_states import WindowState
 from requester.store.work import Work
+
+router = APIRouter(prefix="/v1/work/states", tags=["work"])
+
+
+@router.get(
+    "",
+    operation_id="list_asked_states",
+    responses=SAME_RELEASE,
+    summary="The states that audits of your answers start from",
+)
+def asked(context: Here, worker: Worker) -> StatesAsked:
+    return state_upload.list_asked_states(context, worker)
+
+
+@router.put(
+    "/{digest}",
+    operation_id="put_state",
+    responses={**SAME_RELEASE, **describe_problems(404, 409, 413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Bring a state that an audit asks for",
+)
+async def bring(context: Here, worker: Worker, request: Request, digest: DigestPath) -> StateReceipt:
+    want = await run_in_threadpool(state_upload.load_wanted_state, context, worker, Digest(digest))
+    most = await run_in_threadpool(lambda: want.most_bytes)
+    with context.blobs.receive() as incoming:
+        async with request.app.state.readers.reading(f"{worker} {digest}"):
+            await consume_stream(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
+        await run_in_threadpool(state_upload.store_state, context, want, incoming)
+    return StateReceipt(digest=want.digest)
 
 
 class WindowsFeature(AuditingFeature):
     name = "windows"
     needs = ("audits",)
-    routers = (state_routes.router,)
+    routers = (router,)
     audit_kind = WindowAudits()
     blob_kinds = {STATE: needs_state}
 

@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, TaskState
 from requester.context import Context
-from requester.features.api_tokens import token_routes
+from requester.features import api_tokens
 from requester.features.audits import audit_rows
 from requester.features.audits.own_auditor import NAME, OwnAuditor, build_command, describe_own_auditor
 from requester.store import identities, leader_leases, tokens
@@ -130,12 +130,12 @@ def test_its_token_is_revoked_only_where_no_service_runs_it(new_floor: NewFloor,
     keeper = OwnAuditor(context, STAYS, tmp_path / "said", "first")
     keeper.look()
     with context.begin() as work, pytest.raises(Conflict, match="--auditor none"):
-        token_routes.revoke_token(work, tokens.AUDITOR, market.clock())
+        api_tokens.revoke_token(work, tokens.AUDITOR, market.clock())
     assert is_live(context)
     keeper.end()
     leader_leases.release_lease(context.begin, leader_leases.AUDITOR, "first")
     with context.begin() as work:
-        assert token_routes.revoke_token(work, tokens.AUDITOR, market.clock())
+        assert api_tokens.revoke_token(work, tokens.AUDITOR, market.clock())
     assert not is_live(context)
 
 

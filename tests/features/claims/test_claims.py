@@ -19,7 +19,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Digest, Hash, JobState, Role
 from gradmarket.market.wire.poll import OfferFields
 from requester.app import create_app
-from requester.features.api_tokens import token_routes
+from requester.features import api_tokens
 from requester.features.claims.claim_rows import RoundClaimRow
 from tests.kit.behaviour import HONEST, scaled
 from tests.requester.market_auditor import SimAuditor
@@ -43,7 +43,7 @@ def market(new_floor: NewFloor) -> MarketFixture:
 def door(market: MarketFixture) -> Iterator[TestClient]:
     """Of somebody who has signed in: strangers send nothing."""
     with market.context.begin() as work:
-        secret, _row = token_routes.create_token(work, "somebody", Role.READ, None, market.clock())
+        secret, _row = api_tokens.create_token(work, "somebody", Role.READ, None, market.clock())
     with TestClient(create_app(market.context, nullcontext)) as client:
         client.headers["Authorization"] = f"Bearer {secret}"
         yield client

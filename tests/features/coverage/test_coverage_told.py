@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import JobState
 from requester.app import create_app
-from requester.features.coverage import coverage_routes
+from requester.features import coverage
 from requester.store import jobs
 from requester.store.tables import Job
 from tests.features.late.test_late_tasks import LATE, slow_one
@@ -34,7 +34,7 @@ def know(market: MarketFixture) -> None:
         job = work.get_one(Job, market.job)
         job.visibility, publication = "public", jobs.find_publication(job)
     assert publication is not None
-    coverage_routes._PARTITIONS.keep(publication.manifest, PARTITIONS)
+    coverage._PARTITIONS.keep(publication.manifest, PARTITIONS)
 
 
 def asked(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[str, Any]:

@@ -26,14 +26,8 @@ from graphdoc.tracing.packed import digest_plain_bytes
 from requester.api.payload_pieces import PieceReaders
 from requester.dataset import OURS
 from requester.exchange import outbox
-from requester.features.disputes import (
-    HearingsFeature,
-    hearing_exchange,
-    hearing_routes,
-    hearing_rows,
-    hearings,
-    workers_heard,
-)
+from requester.features import disputes
+from requester.features.disputes import HearingsFeature, hearing_exchange, hearing_rows, hearings, workers_heard
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from requester.moves import judging
 from requester.store import in_hand
@@ -339,7 +333,7 @@ def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_f
     }
     market.clock.now = float(asked.until)
     with pytest.raises(HTTPException, match="late"):
-        asyncio.run(hearing_routes.answer(market.context, honest.address, Request(scope, receive)))
+        asyncio.run(disputes.answer(market.context, honest.address, Request(scope, receive)))
 
 
 def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: NewFloor) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.terms import Digest, JobState
-from requester.features.evaluations import best_round
+from requester.features import evaluations
 from requester.moves import evaluation
 from requester.stages import aggregate
 from tests.requester.conftest import NewFloor
@@ -92,5 +92,5 @@ def test_a_round_that_is_taken_back_is_no_longer_the_best(new_floor: NewFloor, m
         job = work.get_one(type(job), job.id)
         assert job.best_round == 1
         market.context.blobs.drop(Digest(market.rounds()[1].updated))
-        best_round.choose_best_again(market.context, work, job)
+        evaluations.choose_best_again(market.context, work, job)
         assert job.best_round == 7

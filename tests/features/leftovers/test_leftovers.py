@@ -8,8 +8,8 @@ from sqlalchemy import func, select
 
 from gradmarket.market.errors import Conflict, SignatureRefused
 from gradmarket.market.terms import Address, Role
-from requester.features.api_tokens import token_routes
-from requester.features.consents import consent_routes
+from requester.features import api_tokens
+from requester.features.consents import withdraw_consents
 from requester.features.leftovers import leftover_rows
 from requester.store import identities, schema
 from requester.store.session import Sessions, open_engine, sessions_of
@@ -86,8 +86,8 @@ def test_who_was_paid_or_judged_stays(sessions: Sessions) -> None:
 
 def test_tokens_without_an_end_and_young_sessions_stay(sessions: Sessions) -> None:
     with begin_work(sessions) as work:
-        token_routes.create_token(work, "for ever", Role.READ, None, NOW)
-        token_routes.create_token(work, "for a day", Role.READ, NOW + DAY, NOW)
+        api_tokens.create_token(work, "for ever", Role.READ, None, NOW)
+        api_tokens.create_token(work, "for a day", Role.READ, NOW + DAY, NOW)
     swept(sessions, NOW + 2 * DAY)
     assert count(sessions, ApiToken) == 1
 
@@ -126,7 +126,7 @@ def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
 
 def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
     with begin_work(sessions) as work:
-        consent_routes.withdraw_consents(work, wallet(number), PAYOUT, 5, now)
+        withdraw_consents(work, wallet(number), PAYOUT, 5, now)
 
 
 def test_withdrawals_for_workers_that_never_came_have_an_age_and_a_number(

@@ -14,11 +14,10 @@ from sqlalchemy import event, text
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import logs
 from requester.context import Context
-from requester.engine import run_once, stages_with
+from requester.engine import Stage, run_once, stages_with
 from requester.features import FEATURES
-from requester.features.metrics.metric_routes import StageWaits
+from requester.features.metrics import StageWaits
 from requester.features.metrics.tallies import collect_metrics, compute_stage_lags
-from requester.stages.stage import Stage
 from requester.store.event_log import record_event
 from requester.store.tables import Wave
 from tests.kit.behaviour import IDLE, NOISE

@@ -12,7 +12,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.engine import run_once
-from requester.features.part_merges import merge_part_rows, part_merge, parts
+from requester.features.part_merges import merge_part_rows, part_merge
 from requester.features.part_merges.merge_part_rows import MergePart
 from requester.moves import replay, snapshots
 from requester.moves.ending import end_job
@@ -45,7 +45,7 @@ def shared(market: MarketFixture) -> MarketFixture:
     """The market, with its merges spread over processes."""
     market.settings = market.settings.model_copy(update={"stages": "celery", "merge_spread": 0})
     market.context = replace(market.context, settings=market.settings)
-    market.stages = (*STAGES, parts)
+    market.stages = (*STAGES, part_merge)
     return market
 
 
@@ -78,8 +78,8 @@ def begun(new_floor: NewFloor) -> MarketFixture:
 
 def do_one(market: MarketFixture) -> None:
     with market.context.reading() as reader:
-        first, *_ = parts.ready(reader, 0.0)
-    run_once(market.context, parts, first)
+        first, *_ = part_merge.ready(reader, 0.0)
+    run_once(market.context, part_merge, first)
 
 
 def blobs_of(market: MarketFixture) -> set[str]:
@@ -125,13 +125,13 @@ def test_a_merge_in_parts_is_begun_in_parts(new_floor: NewFloor) -> None:
 def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) -> None:
     market = begun(new_floor)
     with market.context.reading() as reader:
-        first, second, *_ = parts.ready(reader, 0.0)
+        first, second, *_ = part_merge.ready(reader, 0.0)
     with hold_named_lock(market.context.sessions, f"parts {first}") as mine, market.context.reading() as reader:
         assert mine
         shared_by_processes = market.context.sessions.kw["bind"].dialect.name == "postgresql"
-        assert parts.ready(reader, 0.0)[0] == (second if shared_by_processes else first)
+        assert part_merge.ready(reader, 0.0)[0] == (second if shared_by_processes else first)
     with market.context.reading() as reader:
-        assert parts.ready(reader, 0.0)[0] == first
+        assert part_merge.ready(reader, 0.0)[0] == first
 
 
 def test_a_job_below_the_size_is_merged_by_one_process(new_floor: NewFloor) -> None:
@@ -159,7 +159,7 @@ def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, 
     for _ in range(done):
         do_one(market)
     market.crash()
-    market.stages = (*STAGES, parts)
+    market.stages = (*STAGES, part_merge)
     assert played(market) == alone
 
 
@@ -167,14 +167,14 @@ def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, 
 def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor) -> None:
     market = begun(new_floor)
     first = market.all(MergePart)[0]
-    run_once(market.context, parts, str(first.id))
+    run_once(market.context, part_merge, str(first.id))
     once = market.all(MergePart)[0].result
-    run_once(market.context, parts, str(first.id))
+    run_once(market.context, part_merge, str(first.id))
     assert market.all(MergePart)[0].result == once
-    market.stages = (*STAGES, parts)
+    market.stages = (*STAGES, part_merge)
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
-    run_once(market.context, parts, str(first.id))
-    run_once(market.context, parts, "999999")
+    run_once(market.context, part_merge, str(first.id))
+    run_once(market.context, part_merge, "999999")
     assert played(market) == played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
 
 
@@ -215,11 +215,11 @@ def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFlo
     for digest in {row.memory for row in market.all(MergePart) if row.memory}:
         market.context.blobs.drop(Digest(digest))
     with market.context.reading() as reader:
-        first, *_ = parts.ready(reader, 0.0)
+        first, *_ = part_merge.ready(reader, 0.0)
     with pytest.raises(NotFound):
         part_merge.compute_part(market.context, int(first))
     assert market.all(MergePart) == []
-    market.stages = (*STAGES, parts)
+    market.stages = (*STAGES, part_merge)
     assert played(market) == alone
 
 
@@ -248,7 +248,7 @@ def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFlo
     first = market.all(MergePart)[0]
     ended(market, drops=drops)
     with capture_logs() as logged:
-        assert run_once(market.context, parts, str(first.id)) is None
+        assert run_once(market.context, part_merge, str(first.id)) is None
     (line,) = (one for one in logged if one["log_level"] != "debug")
     assert (line["log_level"], line["job"], line["round"]) == ("info", market.job, 0)
     assert "has ended" in line["event"]
@@ -268,7 +268,7 @@ def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
 
     monkeypatch.setattr(replay.MergeInputs, "opened", ends_now)
     with capture_logs() as logged:
-        assert run_once(market.context, parts, str(first.id)) is None
+        assert run_once(market.context, part_merge, str(first.id)) is None
     assert not [line for line in logged if line["log_level"] in ("warning", "error")]
     assert "has ended" in logged[-2]["event"] or "has ended" in logged[-1]["event"]
     assert market.all(MergePart) == []
@@ -313,7 +313,7 @@ def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor
         for part in merge_part_rows.of_round(work, market.job, 0):
             if part.step:  # asked for without its factor
                 work.session.delete(part)
-    market.stages = (*STAGES, parts)
+    market.stages = (*STAGES, part_merge)
     assert played(market) == alone
 
 
@@ -325,13 +325,13 @@ def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFl
     path.chmod(0o600)
     path.write_bytes(whole[:8])
     with market.context.reading() as reader:
-        first, *_ = parts.ready(reader, 0.0)
+        first, *_ = part_merge.ready(reader, 0.0)
     for _ in range(2):
-        assert run_once(market.context, parts, first) == market.settings.sweep_s
+        assert run_once(market.context, part_merge, first) == market.settings.sweep_s
     assert "the newest round cannot be merged" in market.why_waiting()
     assert len(market.events("merge_failed")) == 1, "told once"
     path.write_bytes(whole)
-    market.stages = (*STAGES, parts)
+    market.stages = (*STAGES, part_merge)
     played(market)
     assert market.the_job().reason == "all rounds are done"
 

@@ -10,8 +10,7 @@ from gradmarket.market.money import LOCAL_TOKEN
 from gradmarket.market.rules.price_guide import DAYS, GFLOP, compute_gflop_price, describe_guidance
 from gradmarket.market.terms import Amount, Role
 from requester.app import create_app
-from requester.features.api_tokens import token_routes
-from requester.features.price_guide import paid_prices
+from requester.features import api_tokens, price_guide
 from requester.store.tables import Job
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import PRICE
@@ -52,24 +51,24 @@ def test_the_guide_has_jobs_that_paid_and_each_worker_s_least(new_floor: NewFloo
     with market.context.begin() as work:
         work.get_one(Job, "00000000000000cc").created_at -= 1
     with market.reading() as reader:
-        guide = paid_prices.load_price_guide(reader, market.clock())
+        guide = price_guide.load_price_guide(reader, market.clock())
     flops = GFLOP  # a task of the fixture has one operation
     assert guide.paid == [PRICE * flops], "the others paid nobody: what they only promise is no price"
     assert guide.taken == [PRICE * flops] * len(honest)
     with market.reading() as reader:
-        old = paid_prices.load_price_guide(reader, market.clock() + (DAYS + 1) * 86_400)
+        old = price_guide.load_price_guide(reader, market.clock() + (DAYS + 1) * 86_400)
         spec = JobSpec.model_validate(reader.get_one(Job, market.job).spec)
         other = spec.model_copy(update={"step": spec.step.model_copy(update={"rows": 2})})
-        assert paid_prices.find_known_operations(reader, spec) == 1
-        assert paid_prices.find_known_operations(reader, other) is None
+        assert price_guide.find_known_operations(reader, spec) == 1
+        assert price_guide.find_known_operations(reader, other) is None
     assert (old.paid, old.taken, old.classes) == ([], [], {})
     assert sum(guide.classes.values()) == len(honest)
     with market.reading() as reader, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paid_prices, "MOST_CLASSES", 0)
-        assert paid_prices.load_price_guide(reader, market.clock()).classes == {}, "workers name as many as they like"
+        patch.setattr(price_guide, "MOST_CLASSES", 0)
+        assert price_guide.load_price_guide(reader, market.clock()).classes == {}, "workers name as many as they like"
     with market.context.begin() as work:
-        alice, _row = token_routes.create_token(work, "alice", Role.SUBMIT, None, market.clock())
-        reads, _row = token_routes.create_token(work, "carol", Role.READ, None, market.clock())
+        alice, _row = api_tokens.create_token(work, "alice", Role.SUBMIT, None, market.clock())
+        reads, _row = api_tokens.create_token(work, "carol", Role.READ, None, market.clock())
     client = TestClient(create_app(market.context, nullcontext))
     answers = [client.get("/v1/prices", headers={"Authorization": f"Bearer {one}"}) for one in (alice, reads)]
     assert [answer.status_code for answer in answers] == [200, 403]

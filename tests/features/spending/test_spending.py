@@ -19,7 +19,7 @@ from requester.app import create_app
 from requester.chain import outcomes
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.feature import features_of
-from requester.features.api_tokens import token_routes
+from requester.features import api_tokens
 from requester.features.metrics.tallies import collect_metrics
 from requester.features.spending import limits
 from requester.features.webhooks import webhook_rows
@@ -49,7 +49,7 @@ class Bank:
 
     def token(self, name: str, role: Role = Role.SUBMIT) -> dict[str, str]:
         with self.market.context.begin() as work:
-            secret, _row = token_routes.create_token(work, name, role, None, self.market.clock())
+            secret, _row = api_tokens.create_token(work, name, role, None, self.market.clock())
         return {"Authorization": f"Bearer {secret}"}
 
     def limit(self, who: dict[str, str], name: str, a_day: str | None) -> httpx.Response:
@@ -149,7 +149,7 @@ def test_a_budget_is_not_got_round_by_funding_or_repeating(bank: Bank) -> None:
     with pytest.raises(limits.JobRefused, match="5 TEST left"), bank.market.context.begin() as work:
         limits.spend(bank.market.context, work, work.get_one(Job, job), "alice", 6)
     with bank.market.context.begin() as work:
-        assert token_routes.revoke_token(work, "alice", bank.market.clock())
+        assert api_tokens.revoke_token(work, "alice", bank.market.clock())
     assert bank.post(bank.token("alice"), 6).status_code == 422, "a new token of the name has the old one's budget"
     assert bank.post(bank.token("bob"), 1000).status_code == 201, "and nobody else"
 

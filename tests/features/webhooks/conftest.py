@@ -15,7 +15,7 @@ from gradmarket.market.features.webhooks import verify_webhook
 from gradmarket.market.terms import Role
 from requester.app import create_app
 from requester.context import Context
-from requester.features.api_tokens import token_routes
+from requester.features import api_tokens
 from requester.features.webhooks import sending
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -71,12 +71,12 @@ class Told:
 
     def token(self, name: str, role: Role = Role.SUBMIT, until: float | None = None) -> dict[str, str]:
         with self.market.context.begin() as work:
-            secret, _row = token_routes.create_token(work, name, role, until, self.market.clock())
+            secret, _row = api_tokens.create_token(work, name, role, until, self.market.clock())
         return {"Authorization": f"Bearer {secret}"}
 
     def revoke(self, name: str) -> None:
         with self.market.context.begin() as work:
-            assert token_routes.revoke_token(work, name, self.market.clock())
+            assert api_tokens.revoke_token(work, name, self.market.clock())
 
     def add(self, headers: dict[str, str], url: str, status: int = 201, **asked: Any) -> dict[str, Any]:
         answer = self.client.post("/v1/webhooks", json={"url": url} | asked, headers=headers)

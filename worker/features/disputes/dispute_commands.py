@@ -28,7 +28,7 @@ from worker import wallet
 from worker.features.disputes.disputed_task import DisputedTask, fetch_disputed_task
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.hearing_room import HearingRoom
-from worker.features.disputes.task_tracing import open_course
+from worker.features.disputes.own_hearings import open_course
 from worker.journal import Journal
 from worker.money.chain_view import ledger_of
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of

@@ -1,16 +1,33 @@
-"""A side's requests to a referee, until it rules."""
+"""A side's requests to a referee, until it rules.
+
+An answer's bytes go as they are, with signed headers.
+"""
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Final
 
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.fields import AddressField, HashField
 from gradmarket.market.signing import check_struct_signature
-from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling
+from gradmarket.market.wire.hearing_messages import HearingReceipt, PutInHearing, SaidHeaders, SignedRuling
 from worker import Untrusted
-from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, HeardDispute
+
+PATH: Final = "/v1/dispute"
+ANSWERS: Final = "/v1/dispute/answers"
+WAIT_S: Final = 20.0
+"""The longest that a side's request waits for the next question."""
+
+
+class HeardDispute(PutInHearing):
+    """What a referee tells: who disputes what, and the open question or the ruling."""
+
+    referee: AddressField
+    offer: HashField
+    ruling: SignedRuling | None = None
 
 
 def connect_to_referee(url: str, keep_trying: Callable[[float], bool]) -> ServiceTransport:

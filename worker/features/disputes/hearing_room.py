@@ -21,7 +21,7 @@ from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling, build_ruling
-from worker.features.disputes.dispute_messages import ANSWERS, PATH, WAIT_S, HeardDispute
+from worker.features.disputes.hearing_client import ANSWERS, PATH, WAIT_S, HeardDispute
 
 
 class HearingRoom:

@@ -1,22 +1,31 @@
 """A worker's own side of its market's hearings: each is of an answer that it was leased and has given."""
 
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
 from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Digest, ReplicaId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestions, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
+from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
-from worker.features.disputes.task_tracing import open_course
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlight, InFlightFolder
+from worker.protocol.own_limits import machine_limits, runner_settings
+from worker.settings import WorkerSettings
 
 
 class OwnHearings(HearingAttendance[ReplicaId]):
@@ -82,3 +91,26 @@ def answer_hearing(market: MarketClient, said: HearingAnswer, body: bytes) -> No
     headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
     headers["content-length"] = str(len(body))
     market.signed_in(HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body))
+
+
+@contextmanager
+def open_course(
+    settings: WorkerSettings, market: MarketClient, publication: Publication, offer: Offer, classes: Iterable[str]
+) -> Iterator[TracedCourse]:
+    """Fetches what the task is computed from, and starts the child of the `classes` that its answers came from."""
+    threads = settings.threads or choose_named_threads(classes) or 1
+    limits = replace(runner_settings(settings), threads=threads)
+    fetcher = Fetcher(
+        Cache(settings.downloads, settings.max_disk),
+        market.origin,
+        settings.max_download,
+        bearer=market.bearer,
+        stores=settings.stores,
+        data_servers=settings.data_servers,
+    )
+    try:
+        with TracingRunner(limits) as runner:
+            inputs = Executor(runner, fetcher, machine_limits(settings)).inputs_of(publication, offer)
+            yield TracedCourse(runner, inputs)
+    finally:
+        fetcher.close()

@@ -1,12 +1,64 @@
 """Vesting: what of the wallet's pay is locked, and until when."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
-from gradmarket.market.terms import Address
+from contracts.ledger import Ledger
+from gradmarket.market.errors import MarketError
+from gradmarket.market.features.vesting.pay_lock import PayLock
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import Address, Units
 from worker.feature import WalletLine, WorkerFeature
-from worker.features.vesting.locked_pay import list_locked_pay
+from worker.money import known_chains
+from worker.money.account_store import JobAccount
+from worker.money.chain_view import ledger_of
+from worker.money.ownership import open_account_store
 from worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True)
+class LockedPay:
+    """Locked pay of one job: `amount` in the smallest unit; `until` in Unix seconds, past where a ruling is due."""
+
+    chain_id: int
+    job: str
+    chain_job: int
+    amount: str
+    until: int
+    accused: bool
+    money: str
+
+    def text(self) -> str:
+        when = f"until {datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M} UTC"
+        return f"locked: {self.money} of {self.job} {'until its validators rule' if self.accused else when}"
+
+
+def list_locked_pay(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[LockedPay]:
+    """Yields the locked pay of every job with an open account; `say` gets the chains that do not answer."""
+    accounts = open_account_store(settings.data, me).accounts
+    for facts in known_chains.list_known_chains(settings.data):
+        mine = [one for one in accounts if one.domain == facts.domain and not one.closed]
+        try:
+            ledger = ledger_of(settings.node, facts) if mine else None
+            found = [pay for one in mine if ledger and (pay := _find_locked_pay(ledger, me, one, TokenUnit.of(facts)))]
+        except MarketError as error:
+            say(f"locked pay on chain {facts.chain_id} is not known: {error}")
+            continue
+        yield from found
+
+
+def _find_locked_pay(ledger: Ledger, me: Address, account: JobAccount, money: TokenUnit) -> LockedPay | None:
+    """Returns None where the contract would pay all that it credits."""
+    job, onchain = ledger.job(account.chain_job), ledger.account(account.chain_job, me)
+    locked = Units(onchain.unpaid - ledger.due(account.chain_job, me)) if onchain.unpaid else Units(0)
+    if not locked:
+        return None
+    lock = PayLock(onchain.unpaid, onchain.credited_at, job.vest, job.vest_window)
+    amount = locked * job.unit
+    over = not lock.compute_locked(ledger.next_time())
+    where = (account.chain_id, str(account.job), account.chain_job)
+    return LockedPay(*where, str(amount), lock.until, over, money.text(amount))
 
 
 class LockedPayFeature(WorkerFeature):
