@@ -7,7 +7,7 @@ the folder GRADMARKET_SECRETS, if there is one: containers mount secrets as file
 import os
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, HttpUrl, IPvAnyNetwork, SecretStr, field_validator, model_validator
@@ -19,6 +19,7 @@ from gradmarket.network.addresses import server_origin
 from gradmarket.network.environment import is_address, is_loopback
 
 SECRETS = "GRADMARKET_SECRETS"
+LEAST_MODEL_MEMORY: Final = 4 << 30
 
 
 class RequesterSettings(BaseSettings):
@@ -152,19 +153,19 @@ class RequesterSettings(BaseSettings):
     keep_parameters_every: int = Field(default=10, ge=1)
     """Checkpoints that are kept for ever; of the other rounds only the newest few are."""
     snapshot_rounds: int = Field(default=8, ge=1)
-    """The optimizer's state is stored after so many rounds; until then their payloads are kept, to be merged again
-    after a crash. Where several processes merge (Celery), each replays what others merged: few rounds are better."""
+    """The optimizer's state is stored after so many rounds; until then payloads stay, to be merged again after a
+    crash. Where several processes merge (Celery), each replays what others merged: few rounds are better."""
     snapshot_s: float = Field(default=10.0, ge=0)
     """Or after the first round that ends so many seconds after the last snapshot."""
     step_memory: int = Field(default=128 << 30, ge=2**28)
     """Bytes that a pass of a job's step may take on its workers' devices, by the document's bound: a job that no card
     holds is refused, with the microbatch that fits. Nothing of it is computed here."""
-    model_memory: int = Field(default=4 << 30, ge=2**28)
-    """Bytes that publishing a model and measuring it on held-out rows may take here."""
+    model_memory: int | None = Field(default=None, ge=2**28)
+    """Bytes that publishing or measuring a model may take here; else half of the machine's, and 4 GiB at least."""
     merge_memory: int = Field(default=2 << 30, ge=0)
     """Bytes of models and optimizer states that each process that merges keeps in memory: those of the job that it
-    merges and, between merges, of others. A job that takes more is worked on in files in the data folder, a shard at a
-    time: twice its parameters and its optimizer's state. Celery has as many such processes as its concurrency."""
+    merges and, between merges, of others. A job that takes more is merged in files, a shard at a time: twice its
+    parameters and its optimizer's state. Celery has as many such processes as its concurrency."""
 
     merge_spread: int = Field(default=1 << 30, ge=0)
     """Bytes of a model's parameters from which on several processes merge a round, where Celery runs the stages: they

@@ -25,6 +25,7 @@ from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
+from gradmarket.runner.machine_limits import choose_memory
 from requester import blobs, keys
 from requester.chain.chain_context import ChainContext, ChainPolicy
 from requester.chain.chain_worker import ChainWorker, local_grant
@@ -32,7 +33,7 @@ from requester.context import Context, open_work
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay
-from requester.settings import RequesterSettings
+from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
 from requester.steady_clock import SteadyClock
 from requester.store import schema, tokens
 from requester.store.retries import retry_on_conflict
@@ -117,7 +118,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             signer = keys.load_or_create_key(settings.signer_key, settings.data / "keys" / "signer", lock)
             sender = keys.load_or_create_key(settings.sender_key, settings.data / "keys" / "sender", lock)
             _remember_token(settings, sessions)
-        modelling = ModelRunner(settings.model_memory, settings.step_memory)
+        modelling = ModelRunner(settings.model_memory or max(LEAST_MODEL_MEMORY, choose_memory()), settings.step_memory)
         stack.callback(modelling.close)
         notifier = open_notifier(settings.database_url, relay)
         stack.callback(notifier.stop)

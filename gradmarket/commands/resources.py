@@ -18,7 +18,7 @@ from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.figures import Bound
 from requester.dataset import OURS
 from requester.ready_data import digits
-from requester.settings import RequesterSettings
+from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
 
 MEASURED: Final = 124_439_808
 """Parameters of the largest model of benchmarks/results/large.json."""
@@ -41,15 +41,15 @@ def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resource
 def describe_limits(spec: JobSpec, parameters: int, memory: int) -> list[str]:
     """Returns what keeps a service and workers with default settings from a model of so many float32 parameters."""
     limits, whole = RequesterSettings.model_fields, 4 * parameters
-    blob, step, model = (limits[name].default for name in ("max_blob_bytes", "step_memory", "model_memory"))
+    blob, step = (limits[name].default for name in ("max_blob_bytes", "step_memory"))
     told = []
     if whole > blob:
         told.append(f"parameters of {in_bytes(whole)}: a service stores {in_bytes(blob)} (GRADMARKET_MAX_BLOB_BYTES)")
     if memory > step:
         told.append(f"{in_bytes(memory)} a task: workers' devices have {in_bytes(step)} (GRADMARKET_STEP_MEMORY)")
-    if isinstance(spec.model, ReadyModel) and 2 * whole > model:
-        made = f"a service builds ready models in {in_bytes(model)} (GRADMARKET_MODEL_MEMORY)"
-        told.append(f"{made}: upload a document")
+    if isinstance(spec.model, ReadyModel) and 2 * whole > LEAST_MODEL_MEMORY:
+        least = f"half of its memory, {in_bytes(LEAST_MODEL_MEMORY)} at least"
+        told.append(f"a service builds ready models in {least} (GRADMARKET_MODEL_MEMORY): upload a document")
     if parameters > MEASURED:
         told.append(f"nothing larger than GPT-2 small ({MEASURED // 10**6} million) was trained here yet")
     return told

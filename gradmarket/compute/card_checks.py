@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradmarket.compute.own_machine import ROOT, has_card
+from gradmarket.compute.own_machine import has_card
 from gradmarket.market.errors import MarketError
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.machine_limits import ROOT
 from graphdoc.runner.cards import list_cards, start_confined
 from graphdoc.runner.driver import Card
 

@@ -1,4 +1,4 @@
-"""What this machine has for a step: a card, and the cores that its system and its control group leave this process."""
+"""What this machine has for a step: a card, or the cores and the memory of `runner.machine_limits`."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from gradmarket.compute.card_choice import CUDA, take_card
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.rules.shortage import find_thread_count
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.machine_limits import LEAST_MEMORY, ROOT, choose_memory, count_cores
 from graphdoc.runner.cards import list_cards
 from graphdoc.runner.driver import Card, Cards
 from graphdoc.runner.settings import DEVICE, VISIBLE
@@ -24,8 +25,6 @@ MOST_THREADS: Final = 16
 _NO_CARD: Final = "`gradmarket doctor` starts it step by step; --device cpu computes without"
 CARDS: Final = ("dev/nvidiactl", "dev/dxg")
 """Files that a machine with a card has: of NVIDIA's driver, and under WSL."""
-ROOT: Final = Path("/")
-LEAST_MEMORY: Final = 2**28
 CARD_SHARE: Final = 0.9
 """Of the free memory of a card; other programs and the driver's own growth have the rest."""
 
@@ -55,56 +54,6 @@ def threads_for(cores: float) -> int:
     Threads are part of the determinism class, and only workers of one class vote together: so there are few numbers.
     """
     return min(MOST_THREADS, 1 << max(0, int(cores).bit_length() - 1))
-
-
-def count_cores(root: Path = ROOT) -> float:
-    """Returns how many cores this process may use: by its affinity, or less where its control group has a quota."""
-    return min([float(len(os.sched_getaffinity(0))), *_list_core_quotas(root)])
-
-
-def _list_core_quotas(root: Path) -> Iterator[float]:
-    """Yields the quotas, in cores, of this process's control group and those around it, of either version."""
-    groups = root / "sys/fs/cgroup"
-    for place in _own_groups(root, "cpu"):
-        quota, _, period = _read_stripped(groups / place / "cpu.max").partition(" ")
-        if not quota:
-            quota = _read_stripped(groups / "cpu" / place / "cpu.cfs_quota_us")
-            period = _read_stripped(groups / "cpu" / place / "cpu.cfs_period_us")
-        if quota.isdigit() and period.isdigit() and int(period) > 0:
-            yield int(quota) / int(period)
-
-
-def _own_groups(root: Path, kind: str) -> Iterator[Path]:
-    """Yields the paths of this process's group and those around it; the outermost, which a container sees as `.`."""
-    lines = (line.split(":", 2) for line in _read_stripped(root / "proc/self/cgroup").splitlines())
-    for _, kinds, path in (line for line in lines if len(line) == 3):
-        if not kinds or kind in kinds.split(","):
-            own = Path(path.lstrip("/"))
-            yield from (own, *own.parents)
-    yield Path()
-
-
-def _read_stripped(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
-
-
-def choose_memory(root: Path = ROOT) -> int:
-    """Returns the bytes that a step may take where nobody said: half of what this machine or its control group has."""
-    told = re.search(r"^MemTotal:\s+(\d+) kB$", _read_stripped(root / "proc/meminfo"), re.MULTILINE)
-    machine = [int(told[1]) * 1024] if told else []
-    return max(LEAST_MEMORY, min([*machine, *_list_memory_limits(root)], default=0) // 2)
-
-
-def _list_memory_limits(root: Path) -> Iterator[int]:
-    """Yields the bytes that this process's control group and those around it may have, of either version."""
-    groups = root / "sys/fs/cgroup"
-    for place in _own_groups(root, "memory"):
-        for file in (groups / place / "memory.max", groups / "memory" / place / "memory.limit_in_bytes"):
-            if (limit := _read_stripped(file)).isdigit():
-                yield int(limit)
 
 
 def share_of_card(card: Card) -> int:

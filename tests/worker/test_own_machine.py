@@ -18,8 +18,6 @@ from gradmarket.compute.card_choice import take_card
 from gradmarket.compute.own_machine import (
     AUTO,
     MOST_THREADS,
-    choose_memory,
-    count_cores,
     list_device_names,
     open_runner_on_device,
     open_runners,
@@ -28,6 +26,7 @@ from gradmarket.compute.own_machine import (
 )
 from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.machine_limits import choose_memory, count_cores
 from graphdoc.runner.driver import Card, Cards
 from tests.lanes import leave_to_full
 

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 
 from gradmarket.compute.machine import MachineLimits
-from gradmarket.compute.own_machine import choose_memory
 from gradmarket.market.money import TokenUnit
 from gradmarket.runner import RunnerSettings
+from gradmarket.runner.machine_limits import choose_memory
 from worker.protocol.policy import WorkLimits
 from worker.settings import WorkerSettings
 
