@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from _pytest.mark import ParameterSet
 
 LIST: Final = Path(__file__).with_name("full_lane.txt")
 FULL: Final = pytest.mark.full
@@ -20,10 +21,15 @@ COLLECTED: Final = pytest.StashKey[dict[str, bool]]()
 
 
 def leave_to_full(cases: Iterable[Any], but: int = 1) -> list[Any]:
-    """Returns the cases of a test, of which all but the first run in `make test-all` alone."""
+    """Returns the cases of a test, of which all but so many, spread over them, run in `make test-all` alone."""
     listed = list(cases)
-    later = [case if isinstance(case, tuple) else (case,) for case in listed[but:]]
-    return [*listed[:but], *(pytest.param(*case, marks=FULL) for case in later)]
+    kept = {place * len(listed) // but for place in range(but)}
+    return [case if place in kept else later(case) for place, case in enumerate(listed)]
+
+
+def later(case: Any) -> ParameterSet:
+    """Returns the case, values of a test's arguments, as one that runs in `make test-all` alone."""
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=FULL)
 
 
 def record_lanes(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from requester.features.continuing import continued_jobs
 from requester.features.pages.runs_page import RunsQuery
 from requester.store.tables import Job
 from tests.api.api_service import Service
+from tests.lanes import FULL
 
 Posted = Callable[..., dict[str, Any]]
 
@@ -127,6 +128,7 @@ def posted_seed(service: Service, job: str) -> int:
     return int(service.requester.get(f"/v1/jobs/{job}").json()["spec"]["seed"])
 
 
+@FULL
 def test_a_token_has_few_drafts_that_wait_for_other_jobs(
     service: Service, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_so_it_is_after_an_honest_request_on_the_same_connection(hasty: Service)
         assert b"HTTP" not in sends(made, b"GET /v1/health HTTP/1.1\r\nX-Slow: ", b"a")
 
 
+@FULL
 def test_a_body_that_drips_is_answered_408_without_a_token(hasty: Service) -> None:
     with connected(hasty) as made:
         heard = sends(made, b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{", b" ")

@@ -120,6 +120,7 @@ def test_an_api_token_lifts_no_limit_once_it_has_expired(anvil, deployment, tmp_
         assert statuses(client, 21) == [200] * 20 + [429]
 
 
+@FULL
 def test_made_up_tokens_of_its_address_take_nothing_from_an_api_token(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     """They use up the look-ups of unknown tokens; a token that was valid a moment ago needs none of them."""
     with limited(anvil, deployment, tmp_path) as service:

@@ -6,7 +6,7 @@ from tests.attacks.scene import Scene
 from tests.kit.behaviour import HONEST
 
 
-@attack("replayed API request", "sign-in again 422; worker payable 10; finished; books balanced", share=True)
+@attack("replayed API request", "sign-in again 422; worker payable 10; finished; books balanced")
 def another_s_sign_in_is_sent_again(scene: Scene) -> str:
     """Who reads a signed message on the way cannot use it: its nonce is good once."""
     job = scene.post()

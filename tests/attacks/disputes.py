@@ -83,7 +83,7 @@ def count_all(course: PlanCourse) -> int:
     return count_questions(course.parts, max(map(course.count, range(course.parts))))
 
 
-@attack("dispute griefing", BOUNDED, share=True)
+@attack("dispute griefing", BOUNDED)
 def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
     """Each answer comes when its time is nearly over, after twenty that are not signed, too long or of another turn."""
     task, lie = disputed()

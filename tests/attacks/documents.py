@@ -116,7 +116,6 @@ MEMORY = "a document that reads another's memory"
 @attack(
     MEMORY,
     "posted: failed, failed; computed: refused, the child stays; gradients taken 0, earned 0; its honest twin: running",
-    share=True,
 )
 def a_recurrence_with_a_bias_of_one_number(scene: Scene) -> str:
     """torch's shape rules broadcast; the kernel reads on behind the one number, or behind the few rows of a state."""

@@ -50,7 +50,7 @@ def announced(scene: Scene, ledger: Ledger, endpoint: str, units: int, count: in
     return before
 
 
-@attack("announcements without end", "named token: honest and none of them; any token: honest among four", share=True)
+@attack("announcements without end", "named token: honest and none of them; any token: honest among four")
 def sixteen_announcements_in_a_token_of_ones_own(scene: Scene) -> str:
     """Each of a thousand times the honest deposit, in a token that is worth nothing."""
     elsewhere = Ledger(scene.ledger.web3, deploy_market(scene.ledger.web3, DEPLOYER))
@@ -114,9 +114,7 @@ def a_token_that_takes_or_loses_a_part(scene: Scene) -> str:
     return "; ".join(seen)
 
 
-@attack(
-    "a node of a stranger's choice", "elsewhere refused; inside the network refused; both here believed", share=True
-)
+@attack("a node of a stranger's choice", "elsewhere refused; inside the network refused; both here believed")
 def a_market_names_a_local_chain_s_node(scene: Scene) -> str:
     told = ChainFacts.model_validate(scene.requester.get("/v1/chain").json())
 
@@ -131,7 +129,7 @@ def a_market_names_a_local_chain_s_node(scene: Scene) -> str:
     return f"elsewhere {elsewhere}; inside the network {inside}; both here {here}"
 
 
-@attack("words that write to a terminal", "job 422; class 422; printed no control", share=True)
+@attack("words that write to a terminal", "job 422; class 422; printed no control")
 def names_with_escapes(scene: Scene) -> str:
     """OSC 52 writes the clipboard, U+202E turns a row around."""
     posted = scene.submit(name=EVIL)
@@ -145,7 +143,7 @@ def names_with_escapes(scene: Scene) -> str:
     return f"job {posted.status_code}; class {polled.status_code}; printed {'a' if controls else 'no'} control"
 
 
-@attack("a script from elsewhere", "docs own files alone; answers guessed 0", share=True)
+@attack("a script from elsewhere", "docs own files alone; answers guessed 0")
 def the_page_where_a_token_is_entered(scene: Scene) -> str:
     page = httpx.get(f"{scene.url}/docs")
     own = "script-src 'self'" in page.headers["content-security-policy"] and "//" not in page.text.split("<body>")[0]

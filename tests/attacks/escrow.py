@@ -26,7 +26,7 @@ def worker_gets_all(made: Till) -> str:
     return f"worker {made.has}"
 
 
-@attack("requester drains the escrow to itself", "beyond the free Overdrawn; own reservation 40; worker 60", share=True)
+@attack("requester drains the escrow to itself", "beyond the free Overdrawn; own reservation 40; worker 60")
 def a_reservation_for_oneself(scene: Scene) -> str:
     """The requester reserves all that is free for itself and vouches for more than there is."""
     made = chain_fixture(scene)

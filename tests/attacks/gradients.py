@@ -35,7 +35,7 @@ CHEATS: Final = {
     "a lone not a number": ("NaN/Inf", changed(lambda array: np.full_like(array, np.nan), "b")),
 }
 for name, (line, cheat) in CHEATS.items():
-    attack(line, OUTVOTED, share=cheat is NOISE, name=name)(partial(outvoted, cheat=cheat))
+    attack(line, OUTVOTED, name=name)(partial(outvoted, cheat=cheat))
 
 
 @attack("stale-weights gradient", "cheat payable+rejected 10; honest payable 20; finished; books balanced; same model")

@@ -76,7 +76,6 @@ def strikes(scene: Scene, scripted: ScriptedWorker) -> float:
 @attack(
     "one bad row shuts the market",
     "paused: 3 separate workers, partition train, row 17; strikes 0 0 0; next job finished; paid 10 10 10",
-    share=True,
 )
 def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     """What lies elsewhere is seen by workers first: they say so, the job pauses, and they go on in the next one."""

@@ -73,7 +73,7 @@ def paid_beside_two(scene: Scene, lie: Behaviour, rounds: int = 1) -> str:
 LIAR = "liar the floor; honest more; finished; books balanced"
 
 
-@attack("a holder that answers without its rows", LIAR, share=True)
+@attack("a holder that answers without its rows", LIAR)
 def a_holder_sends_noise(scene: Scene) -> str:
     """Far longer than honest answers and within the bound."""
     drawn = np.random.default_rng(1)
@@ -117,7 +117,7 @@ def a_holder_shouts_the_others_down(scene: Scene) -> str:
     return f"{ended}, paid {job.paid(liar)}, drawn no more; {job.told()['state']}; {job.balanced()}"
 
 
-@attack("who takes part in a private job", "403; no lease; honest paid; finished", share=True)
+@attack("who takes part in a private job", "403; no lease; honest paid; finished")
 def a_wallet_that_is_not_on_the_list(scene: Scene) -> str:
     job, honest = job_of(scene, HONEST)
     stranger = job.scripted()

@@ -29,8 +29,6 @@ class Attack:
     expected: str
     play: Play
     alone: bool
-    share: bool
-    """Whether it belongs to the share that every run of the tests plays."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +49,13 @@ class Result:
 ATTACKS: list[Attack] = []
 
 
-def attack(
-    line: str, expected: str, alone: bool = False, share: bool = False, name: str = ""
-) -> Callable[[Play], Play]:
+def attack(line: str, expected: str, alone: bool = False, name: str = "") -> Callable[[Play], Play]:
     """Registers a function as an attack of this line, by its own name where none is given; its module is the family."""
 
     def register(play: Play) -> Play:
         plain = play.func if isinstance(play, partial) else play
         called = name or plain.__name__.replace("_", " ")
-        ATTACKS.append(Attack(called, plain.__module__.rpartition(".")[2], line, expected, play, alone, share))
+        ATTACKS.append(Attack(called, plain.__module__.rpartition(".")[2], line, expected, play, alone))
         return play
 
     return register

@@ -1,4 +1,4 @@
-"""Every line of the list has an attack; `make test` plays a share of them, `make test-all` all others."""
+"""Every line of the list has an attack; `make test-all` plays them."""
 
 import pytest
 
@@ -17,10 +17,8 @@ def test_attacks_have_names_of_their_own() -> None:
     assert len({made.name for made in ATTACKS}) == len(ATTACKS)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [pytest.param(made, id=made.name, marks=[] if made.share else FULL) for made in ATTACKS if not made.alone],
-)
+@FULL
+@pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in ATTACKS if not made.alone])
 def test_the_attack_ends_as_expected(staged_for: StagedFor, made: Attack) -> None:
     result = played(made, staged_for(made))
     assert result.observed == result.expected

@@ -8,9 +8,8 @@ from tests.attacks.registry import Attack, played
 from tests.lanes import FULL
 
 
-@pytest.mark.parametrize(
-    "made", [pytest.param(made, id=made.name, marks=[] if made.share else FULL) for made in ATTACKS if made.alone]
-)
+@FULL
+@pytest.mark.parametrize("made", [pytest.param(made, id=made.name) for made in ATTACKS if made.alone])
 def test_the_attack_alone_ends_as_expected(staged_for: StagedFor, made: Attack) -> None:
     result = played(made, staged_for(made))
     assert result.observed == result.expected

@@ -38,7 +38,7 @@ def replayed(made: Till, signature: bytes) -> str:
     return f"{answer} {made.has}"
 
 
-@attack("voucher replay", "another job BadSignature 0; at home done 45", share=True)
+@attack("voucher replay", "another job BadSignature 0; at home done 45")
 def in_another_job(scene: Scene) -> str:
     home, other = chain_fixture(scene), chain_fixture(scene)
     other = Till(other.job, home.key)

@@ -45,6 +45,7 @@ def test_a_machine_without_a_driver_says_so_in_one_line() -> None:
     assert done.stdout.count("\n") == 1
 
 
+@FULL
 def test_a_card_s_machine_needs_no_library_but_those_it_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = [line for each in (project["dependencies"], *project["optional-dependencies"].values()) for line in each]
@@ -72,6 +73,7 @@ def test_a_processor_measures_the_twin_of_each_figure(monkeypatch: pytest.Monkey
     assert (late.ok, late.note) == (False, "no time was left")
 
 
+@FULL
 def test_probes_are_refused_while_a_processor_computes() -> None:
     (line,) = check_probes("cpu")
     if "'files'" not in line.note or "'calls'" not in line.note:

@@ -22,6 +22,7 @@ from requester.blobs.s3 import S3Blobs, StoreDown
 from requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.blobs.test_blob_stores import DATA
+from tests.lanes import FULL
 
 
 @pytest.fixture
@@ -181,6 +182,7 @@ def test_parts_of_one_replica_are_not_anothers(store: S3Blobs) -> None:
         pass
 
 
+@FULL
 def test_a_part_that_is_changed_after_the_look_changes_nothing(store: S3Blobs) -> None:
     parts = store.missing_parts("replica", len(LONG))
     for part in parts:

@@ -18,6 +18,7 @@ from requester.features.explanations import job_waits
 from requester.store.tables import Job, Task
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import PRICE, ChainFixture
+from tests.lanes import FULL
 from tests.onchain import DEPLOYER, NewKey
 
 
@@ -110,6 +111,7 @@ def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
     assert why(chain_fixture, job_id) == ""
 
 
+@FULL
 def test_what_was_declined_while_the_chain_was_gone_is_offered_again_at_once(
     chain_fixture: ChainFixture, own: LocalChain, new_key: NewKey
 ) -> None:

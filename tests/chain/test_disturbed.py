@@ -25,6 +25,7 @@ from gradmarket.market.terms import Address
 from requester.store.tables import Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import DEPLOYER, NewKey
 
 TillOn = Callable[[Ledger], ChainFixture]
@@ -68,6 +69,7 @@ class LateProvider(HTTPProvider):
         return answer
 
 
+@FULL
 def test_every_third_answer_comes_too_late(chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     late = LateProvider(url_of(ledger))
@@ -92,6 +94,7 @@ def historic() -> Iterator[Ledger]:
     chain.stop()
 
 
+@FULL
 def test_blocks_are_replaced_by_empty_ones(historic: Ledger, till_on: TillOn, new_key: NewKey) -> None:
     """Anvil's re-org drops the transactions of the old blocks and puts them back into no pool."""
     chain_fixture = till_on(historic)
@@ -104,6 +107,7 @@ def test_blocks_are_replaced_by_empty_ones(historic: Ledger, till_on: TillOn, ne
     settled_once(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_a_re_org_between_batches(historic: Ledger, till_on: TillOn, new_key: NewKey) -> None:
     chain_fixture = till_on(historic)
     job_id, worker = busy(chain_fixture, new_key)
@@ -143,7 +147,9 @@ def folders(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
             running.stop()
 
 
-@pytest.mark.parametrize("turns", [(True,), (False, False, True)], ids=["always behind", "now and then"])
+@pytest.mark.parametrize(
+    "turns", leave_to_full([((True,),), ((False, False, True),)]), ids=["always behind", "now and then"]
+)
 def test_a_node_behind_answers(
     folders: tuple[Path, Path], till_on: TillOn, new_key: NewKey, turns: tuple[bool, ...]
 ) -> None:

@@ -21,6 +21,7 @@ from requester.store.tables import Job, JobEvent, Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
+from tests.lanes import FULL
 from tests.onchain import ETHER, NewKey
 
 
@@ -38,6 +39,7 @@ def test_a_published_job_is_funded_and_runs(chain_fixture: ChainFixture) -> None
     assert [event.kind for event in chain_fixture.all(JobEvent)] == ["funded"]
 
 
+@FULL
 def test_what_was_added_to_a_budget_is_deposited_and_told_of_once_it_is_mined(chain_fixture: ChainFixture) -> None:
     job_id = chain_fixture.new_job()
     chain_fixture.settle_down()
@@ -143,6 +145,7 @@ def test_an_ended_job_settles_at_once_and_gives_back_all_but_what_is_reserved(
     check(chain_fixture, job_id, worker, 8)
 
 
+@FULL
 def test_a_token_that_pays_nobody_for_a_while_is_named_and_the_rest_comes_back_after(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -161,6 +164,7 @@ def test_a_token_that_pays_nobody_for_a_while_is_named_and_the_rest_comes_back_a
     assert chain_fixture.job(job_id).refunded == BUDGET
 
 
+@FULL
 def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, key = chain_fixture.running_job(), new_key()
     worker = chain_fixture.joins(job_id, key)
@@ -180,6 +184,7 @@ def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: C
     assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
+@FULL
 def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -211,6 +216,7 @@ def test_the_digest_on_chain_is_the_publication_s(chain_fixture: ChainFixture) -
     assert len(escrow.spec_digest(job)) == 32
 
 
+@FULL
 def test_a_service_whose_clock_is_days_ahead_takes_nothing_back_and_settles(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

@@ -10,6 +10,7 @@ from requester.chain import escrow, reconcile, settlement_batches
 from requester.features.log import leaf_rows
 from requester.store.tables import Batch, Earned, JobEvent
 from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.lanes import FULL
 from tests.onchain import NewKey
 
 
@@ -44,6 +45,7 @@ def test_a_copy_without_records_of_the_newest_batch_admits_the_loss(
     assert explain_heads(chain_fixture, job_id) == {0: "prefix", 1: "restored", 2: "prefix"}
 
 
+@FULL
 def test_a_copy_without_what_the_newest_batch_pays_admits_the_loss(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_copy_without_what_the_newest_batch_pays_admits_the_loss(
     assert explain_heads(chain_fixture, job_id) == {0: "prefix", 1: "restored"}
 
 
+@FULL
 def test_a_copy_with_all_records_goes_on_as_if_nothing_was(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     backup = chain_fixture.backup()

@@ -19,7 +19,7 @@ from requester.chain.chain_context import ChainPolicy
 from requester.chain.escrow import that_fit
 from requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, ChainFixture, busy, check, lossy
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import ETHER, NewKey
 
 
@@ -31,6 +31,7 @@ def test_what_was_earned_is_settled(chain_fixture: ChainFixture, new_key: NewKey
     assert chain_fixture.ledger.web3.eth.get_transaction_receipt(row.hash)["blockNumber"] == row.block
 
 
+@FULL
 def test_a_batch_takes_nothing_that_an_audit_took_back_meanwhile(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, _ = busy(chain_fixture, new_key)
     rows = chain_fixture.all(Earned, Earned.batch_id.is_(None))
@@ -76,6 +77,7 @@ def test_a_batch_is_due_by_time_size_value_or_end(
     assert settlement_batches.is_batch_due(waiting, units, 1_000.0, policy, 1_000.0 + age, ended) is expected
 
 
+@FULL
 def test_the_contract_keeps_the_root_of_the_rows(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     check(chain_fixture, job_id, worker, 7)
@@ -112,6 +114,7 @@ def test_killed_after_the_batch_is_written_before_it_is_sent(chain_fixture: Chai
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_killed_after_sending_before_that_is_written(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.settle_due_batches(chain_fixture.chain)
@@ -186,6 +189,7 @@ def settle_behind_its_back(chain_fixture: ChainFixture, job_id: str, number: int
     require_receipt(execute_call(chain_fixture.ledger.web3, chain_fixture.key, call))
 
 
+@FULL
 def test_the_same_batch_sent_by_another_transaction_counts_once(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.settle_due_batches(chain_fixture.chain)
@@ -218,6 +222,7 @@ def test_another_batch_under_our_number_displaces_ours(chain_fixture: ChainFixtu
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_a_batch_of_what_nobody_earned_stops_the_job_s_settlement_and_no_other(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
@@ -245,7 +250,7 @@ def test_one_gradient_is_in_one_batch(chain_fixture: ChainFixture, new_key: NewK
 # --- vouchers and batches count the same ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("redeem_first", [True, False])
+@pytest.mark.parametrize("redeem_first", leave_to_full([True, False]))
 def test_voucher_and_batch_together_pay_what_was_earned(
     chain_fixture: ChainFixture, new_key: NewKey, redeem_first: bool
 ) -> None:
@@ -286,7 +291,7 @@ def test_a_batch_stays_within_one_transaction(workers: int) -> None:
     assert that_fit(rows[:10]) == rows[:10]
 
 
-@pytest.mark.parametrize("workers", [1, 140])
+@pytest.mark.parametrize("workers", leave_to_full([1, 140]))
 def test_a_full_batch_fits_the_chain(chain_fixture: ChainFixture, workers: int) -> None:
     job_id = chain_fixture.running_job()
     rows = [earned(number, workers) for number in range(5_000)]
@@ -296,6 +301,7 @@ def test_a_full_batch_fits_the_chain(chain_fixture: ChainFixture, workers: int) 
     assert sender.quote_call(chain_fixture.chain, call).gas < MAX_GAS
 
 
+@FULL
 def test_gas_money_of_the_workers_is_not_the_sender_s(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     check(chain_fixture, job_id, worker, 7)

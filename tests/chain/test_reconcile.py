@@ -14,6 +14,7 @@ from requester.chain.chain_context import TransactionState
 from requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.lanes import FULL
 from tests.onchain import DEPLOYER, NewKey
 
 
@@ -40,6 +41,7 @@ def go_back(ledger: Ledger, to: str) -> None:
     assert call_json_rpc(ledger.web3, "evm_revert", to) is True
 
 
+@FULL
 def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey) -> None:
     chain_fixture = till_on(on_kept(kept))
     job_id, worker = busy(chain_fixture, new_key)
@@ -92,6 +94,7 @@ def test_a_chain_swapped_between_two_steps_is_noticed(
     assert len(chain_fixture.all(Transaction)) == before
 
 
+@FULL
 def test_what_the_chain_forgot_is_sent_again_byte_by_byte(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -107,6 +110,7 @@ def test_what_the_chain_forgot_is_sent_again_byte_by_byte(
     assert (again.hash, again.state) == (row.hash, TransactionState.MINED)
 
 
+@FULL
 def test_the_chain_forgets_the_whole_job(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -160,6 +164,7 @@ def test_a_batch_is_settled_only_when_it_is_deep_enough(
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_an_unconfirmed_batch_that_a_re_org_drops_is_sent_again(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -175,6 +180,7 @@ def test_an_unconfirmed_batch_that_a_re_org_drops_is_sent_again(
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_a_restored_database_finds_its_batches_and_its_job_on_the_chain(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_worker_that_asks_gets_cover_and_an_earner_more(chain_fixture: ChainFi
     assert chain_fixture.account(job_id, worker).reserved == chain.reserved == 2 * PRICE
 
 
+@FULL
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_who_has_done_its_part_takes_no_money_from_one_that_the_last_task_waits_for(
     chain_fixture: ChainFixture, new_key: NewKey, rounds: int
@@ -147,6 +148,7 @@ def test_who_has_done_its_part_takes_no_money_from_one_that_the_last_task_waits_
     assert chain_fixture.account(job_id, done).reserved == PRICE
 
 
+@FULL
 def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
@@ -230,6 +232,7 @@ def test_the_books_follow_the_chain_not_the_wish(chain_fixture: ChainFixture, ne
     assert chain_fixture.account(job_id, worker).reserved == PRICE
 
 
+@FULL
 def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job()
     leaving, gone, other = [chain_fixture.joins(job_id, new_key()) for _ in range(3)]
@@ -247,6 +250,7 @@ def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(chain_fixture: 
     assert chain_fixture.ledger.job(chain_job).reserved == PRICE
 
 
+@FULL
 def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     """It had an account here before it said so."""
     job_id, other = chain_fixture.running_job(), chain_fixture.running_job()
@@ -281,6 +285,7 @@ def test_a_paused_or_ended_job_reserves_nothing(chain_fixture: ChainFixture, new
     assert chain_fixture.account(job_id, worker).reserved == 0
 
 
+@FULL
 def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_back(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
@@ -319,6 +324,7 @@ def test_low_money_is_told_once_and_before_it_is_gone(chain_fixture: ChainFixtur
     assert chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0).reserved == 6 * PRICE
 
 
+@FULL
 def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, key = chain_fixture.running_job(), new_key()
     worker = chain_fixture.joins(job_id, key)
@@ -333,6 +339,7 @@ def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: C
     assert address_of(key) == worker
 
 
+@FULL
 def test_what_was_not_sent_before_the_job_was_over_is_not_reserved(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

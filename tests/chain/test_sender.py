@@ -24,6 +24,7 @@ from requester.chain.chain_worker import ChainWorker
 from requester.features.explanations.job_waits import chain_trouble
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check, wait_until_mined
+from tests.lanes import FULL
 from tests.onchain import NewKey
 from tests.patience import wait_until
 
@@ -106,6 +107,7 @@ def test_a_stuck_transaction_is_replaced_and_counts_once(
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_the_first_attempt_may_be_the_one_that_is_mined(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -217,6 +219,7 @@ def test_what_can_be_mined_is_not_replaced_by_the_clock_before_it_is_overdue(
     assert [row.hash for row in chain_fixture.all(Transaction)] == [before.hash]
 
 
+@FULL
 def test_gas_beyond_the_owner_s_ceiling_is_waited_for_and_said(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -295,6 +298,7 @@ def test_a_nonce_that_another_used_is_given_up_late_and_its_purpose_served(
     assert len(chain_fixture.all(Transaction, Transaction.state == TransactionState.LOST)) == 1
 
 
+@FULL
 def test_a_reverted_batch_is_sent_again_when_it_can_be(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:

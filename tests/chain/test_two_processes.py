@@ -13,6 +13,7 @@ from requester.store.tables import Batch, Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import ChainFixture, busy, check
 from tests.databases import Postgres
+from tests.lanes import FULL
 from tests.onchain import NewKey
 from tests.patience import PATIENCE_S
 
@@ -55,6 +56,7 @@ def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -
     assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
+@FULL
 def test_who_has_not_the_duty_touches_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     before = len(chain_fixture.all(Transaction))

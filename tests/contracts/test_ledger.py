@@ -16,6 +16,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
 from requester.features.ledger import chain_moves
+from tests.lanes import FULL
 from tests.onchain import ETHER, NewKey, OpenedJob, OpenJob
 from worker.money.chain_view import ChainView
 
@@ -45,6 +46,7 @@ def test_an_opened_job_is_what_was_asked(open_job: OpenJob) -> None:
     assert events.find_opened(job.ledger, address_of(job.requester), Hash(bytes(32))) is None
 
 
+@FULL
 def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
     open_job: OpenJob, worker: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from contracts.local import CHAIN_ID, AlreadyRuns, LocalChain, development_key, 
 from contracts.processes import has_open_file, has_process_ended, listening_port
 from gradmarket.market.signing import address_of
 from gradmarket.network.chain_errors import LocalChainFailed
+from tests.lanes import FULL
 from tests.onchain import wait_until_dumped
 from tests.patience import wait_until
 
@@ -81,6 +82,7 @@ def test_callers_at_once_get_the_same_chain(folder: Path) -> None:
     chain.stop()
 
 
+@FULL
 def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
     pid = killed_starter(folder)
     chain = LocalChain.open(folder)

@@ -32,6 +32,7 @@ from contracts.transactions import (
 from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
+from tests.lanes import FULL
 from tests.network.servers import serving
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 
@@ -202,6 +203,7 @@ def test_what_is_stuck_with_a_high_tip_is_outbid_at_once(
     assert own_ledger.payout_of(address_of(key)) == SOMEONE
 
 
+@FULL
 def test_what_is_stuck_and_offers_beyond_all_measure_is_named_at_once(
     own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:

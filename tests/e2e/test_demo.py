@@ -86,6 +86,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_
     assert not list(tmp_path.glob("gradmarket-demo-*"))
 
 
+@FULL
 def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
     """An Anvil that ends at once: the demo says so, with the end of the log, and ends with 2."""
     hollow = tmp_path / "bin"

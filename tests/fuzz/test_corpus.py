@@ -31,6 +31,7 @@ def test_every_kind_has_its_share() -> None:
     assert sum(share for kind, share in SHARES.items() if kind != "operators") == 100 == SHARES["operators"]
 
 
+@FULL
 @pytest.mark.parametrize("kind", kinds())
 def test_a_case_is_always_the_same(kind: str) -> None:
     for number in (0, 7):

@@ -47,6 +47,7 @@ FAULTS: Final = {
 }
 
 
+@FULL
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_reader_that_does_what_it_must_not_is_told_of(tmp_path: Path, name: str) -> None:
     fault, told = FAULTS[name]

@@ -14,6 +14,7 @@ from graphdoc.runner.driver import Card, CardLoad, Management
 from graphdoc.runner.settings import RunnerSettings, build_child_environment, choose_visible
 from graphdoc.runner.watched_start import is_admitted
 from tests.kit.stand_in_card import NAMES, UUIDS, install_driver, make_nodes
+from tests.lanes import leave_to_full
 
 SECRET = "/etc/shadow"
 NOTHING_REFUSED = cards.Refusals()
@@ -49,7 +50,7 @@ def test_the_driver_starts_in_the_confinement(root: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("more", "word"),
-    [(f'MORE_PATH="{SECRET}"', f"the path {SECRET}"), ("MORE_SOCKET", "the call socket(0x2, 0x1, 0x0)")],
+    leave_to_full([(f'MORE_PATH="{SECRET}"', f"the path {SECRET}"), ("MORE_SOCKET", "the call socket(0x2, 0x1, 0x0)")]),
 )
 def test_what_a_driver_is_refused_is_named(root: Path, monkeypatch: pytest.MonkeyPatch, more: str, word: str) -> None:
     """A driver that needs more than was measured: cuInit's own error, and the call or path."""

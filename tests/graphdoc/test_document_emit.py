@@ -20,6 +20,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Published
 from tests.kit.torch_tests import TRACING
+from tests.lanes import leave_to_full
 
 pytestmark = TRACING
 SEED = bytes(32)
@@ -81,7 +82,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "shape"), MODULES.values(), ids=MODULES.keys())
+@pytest.mark.parametrize(("build", "shape"), leave_to_full(MODULES.values(), 4), ids=MODULES.keys())
 def test_the_bits_are_those_of_the_exported_module(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     module = build()
     answer = published(module, *shape)
@@ -167,7 +168,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("function", WRITES, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", leave_to_full(WRITES, 4), ids=lambda function: function.__name__)
 def test_a_write_in_place_is_right(function: Callable[[Tensor], Tensor]) -> None:
     module = Function(function)
     answer = published(module, 8)
@@ -287,7 +288,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "reason"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("function", "reason"), leave_to_full(REFUSED.values(), 6), ids=REFUSED.keys())
 def test_what_the_language_does_not_have_is_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         published(Function(function), 8)

@@ -13,7 +13,17 @@ from tests.kit.torch_tests import TRACING
 from tests.lanes import FULL
 from tests.models.zoo import ZOO
 
-LATER = {"resnet-50", "convnet", "transformer", "hub's gpt-2", "hub's llama"}
+LATER = {
+    "resnet-18",
+    "resnet-50",
+    "convnet",
+    "transformer",
+    "masked encoder",
+    "vit",
+    "hub's bert",
+    "hub's gpt-2",
+    "hub's llama",
+}
 """Each is like one that stays in `make test`."""
 
 pytestmark = TRACING

@@ -28,7 +28,7 @@ from graphdoc.errors import DocumentRefused
 from graphdoc.figures import Bound, Range
 from tests.handmade import Raw, encoded, linear, node, tensor, value
 from tests.kit.torch_tests import TRACING
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.loops import unrolled
 
 pytestmark = TRACING
@@ -381,6 +381,7 @@ def loops(draw: st.DrawFn) -> Raw:
     return {**linear(), "format": "gradgraph/2", "inputs": inputs, "nodes": [*nodes, *added], "loss": end + 2}
 
 
+@FULL
 @given(loops())
 def test_any_loop_has_the_bits_of_its_steps_and_is_found_in_them(document: Raw) -> None:
     plain = unrolled(document)

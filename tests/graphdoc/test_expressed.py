@@ -15,7 +15,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.kit.torch_tests import TRACING
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.models import hub
 
 pytestmark = TRACING
@@ -127,7 +127,7 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("build", EXPRESSED.values(), ids=EXPRESSED.keys())
+@pytest.mark.parametrize("build", leave_to_full(EXPRESSED.values(), 10), ids=EXPRESSED.keys())
 def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
     """What publishes compares loss, gradients and buffers of both documents with the module's, bit by bit."""
     answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})
@@ -203,6 +203,7 @@ def test_they_are_one_where_nothing_asks_for_the_mode() -> None:
     assert answer.document == answer.evaluation
 
 
+@FULL
 def test_a_long_sequence_is_one_node() -> None:
     """Traced as one call too: by places, a thousand of them took minutes."""
     x = np.zeros((8, 1024, 1), np.float32)
@@ -334,7 +335,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "instead"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("build", "instead"), leave_to_full(REFUSED.values(), 10), ids=REFUSED.keys())
 def test_what_is_refused_says_what_to_write_instead(build: Callable[[], nn.Module], instead: str) -> None:
     module = build()
     words = isinstance(module, nn.Sequential)

@@ -17,6 +17,7 @@ from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.graphdoc.own_bits import by_document, by_module, differences
 from tests.kit.torch_tests import TRACING
+from tests.lanes import leave_to_full
 
 pytestmark = TRACING
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32))
@@ -81,7 +82,7 @@ MODES: dict[str, tuple[Callable[[], nn.Module], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "moves"), MODES.values(), ids=MODES.keys())
+@pytest.mark.parametrize(("build", "moves"), leave_to_full(MODES.values(), 3), ids=MODES.keys())
 def test_training_is_in_the_modules_own_modes(build: Callable[[], nn.Module], moves: bool) -> None:
     module = build()
     modes = [part.training for part in module.modules()]
@@ -95,7 +96,7 @@ def test_training_is_in_the_modules_own_modes(build: Callable[[], nn.Module], mo
     )
 
 
-@pytest.mark.parametrize("silenced", [nn.Dropout, nn.LSTM])
+@pytest.mark.parametrize("silenced", leave_to_full([nn.Dropout, nn.LSTM]))
 def test_a_dropout_in_evaluation_draws_nothing_while_the_others_draw(silenced: type[nn.Module]) -> None:
     module = stack()
     for part in module.modules():
@@ -115,7 +116,9 @@ def test_evaluation_is_in_evaluation_whatever_the_modes() -> None:
     assert not document.draws
 
 
-@pytest.mark.parametrize(("rows", "microbatch", "fits"), [(8, 4, True), (9, 4, False), (10, 4, True), (1, None, False)])
+@pytest.mark.parametrize(
+    ("rows", "microbatch", "fits"), leave_to_full([(8, 4, True), (9, 4, False), (10, 4, True), (1, None, False)], 2)
+)
 def test_a_last_microbatch_of_one_row_under_a_batch_norm_is_refused_before_it_is_posted(
     rows: int, microbatch: int | None, fits: bool
 ) -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional
 from graphdoc.export import export_module
 from graphdoc.figures import Published
 from tests.kit.torch_tests import TRACING
+from tests.lanes import FULL
 
 pytestmark = TRACING
 ROWS = 8
@@ -55,6 +56,7 @@ def made(module: nn.Module) -> Published:
     return export_module(module, functional.cross_entropy, ARRAYS)
 
 
+@FULL
 def test_four_threads_publish_what_one_publishes_after_the_other() -> None:
     alone = [made(module) for module in modules()]
     start = Barrier(4)

@@ -15,6 +15,7 @@ from graphdoc.figures import Range
 from graphdoc.formats import format_of
 from graphdoc.runner import Reader, RunnerSettings, reader
 from graphdoc.tensors import Expected
+from tests.lanes import FULL
 
 STRANGE = Path(__file__).with_name("strange_child.py")
 ARRAYS = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "good": np.array([True, False, True])}
@@ -71,6 +72,7 @@ def test_more_than_fits_is_not_even_sent(warm: Reader) -> None:
         warm.read("npy", b"", {"x": ((2**40,), "float32")})
 
 
+@FULL
 def test_a_bomb_that_declares_itself_rightly_ends_in_the_childs_own_memory(tmp_path: Path) -> None:
     """Rows are as declared, but each page inflates: what is too much for the child is no more than an error here."""
     strings = pa.array(["a" * 2**22] * 24).dictionary_encode()

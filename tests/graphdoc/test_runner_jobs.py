@@ -10,6 +10,7 @@ import pytest
 from graphdoc.errors import RunnerCrashed
 from graphdoc.runner import DocumentRunner, RunnerSettings, children
 from tests.handmade import encoded, linear, tensor
+from tests.lanes import FULL
 
 SEED = bytes(32)
 WIDTH, ROWS, JOBS = 100_000, 40, 50
@@ -31,6 +32,7 @@ def left_behind(runner: DocumentRunner) -> set[str]:
     return {entry.name for folder in folders for pattern in patterns for entry in folder.glob(pattern)}
 
 
+@FULL
 def test_fifty_documents_take_no_more_memory_than_ten(runner: DocumentRunner) -> None:
     runner.start()
     before = left_behind(runner)

@@ -23,7 +23,7 @@ from tests.models.zoo import ZOO
 
 pytestmark = TRACING
 SEED = bytes(31) + b"\1"
-SLOW = {*LATER, "resnet-18", "gpt"}
+SLOW = {*LATER, "gpt", "unet"}
 """Each takes seconds, and its operators are in those that stay."""
 
 
@@ -112,6 +112,7 @@ def test_every_model_is_traced_with_its_own_bits(name: str) -> None:
     hold_to_ordinary(Program(parse_document(data)), own, dict(ZOO[name].data))
 
 
+@FULL
 def test_each_step_of_a_scan_is_traced() -> None:
     torch.manual_seed(0)
     example = torch.randn(2, PLACES), torch.arange(2)

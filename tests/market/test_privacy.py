@@ -22,6 +22,7 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_a
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import stopping
 from gradmarket.market.rules.privacy import Privacy, compute_epsilon
+from tests.lanes import FULL
 
 FP32, SEED = load_codec("fp32"), bytes(range(32))
 
@@ -195,6 +196,7 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     return float((losses[0][:, None] < losses[1][None, :]).float().mean())
 
 
+@FULL
 def test_membership_is_told_from_an_over_fitted_model_and_not_from_a_noised_one() -> None:
     assert told_apart(*published(0.0)) > 0.85
     noised = Privacy(noise_multiplier=8.0, epsilon=5.0, delta=1e-3)

@@ -19,6 +19,7 @@ from gradmarket.sdk.model import set_job_arithmetic
 from graphdoc import plugins
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
+from tests.lanes import leave_to_full
 
 FIELDS: dict[str, Any] = {
     "name": "job", "model": {"architecture": "mlp"}, "data": {"ready": "digits"}, "step": {"rows": 8},
@@ -63,7 +64,7 @@ def test_a_job_that_names_none_keeps_its_digest() -> None:
     assert not native.reproducible
 
 
-@pytest.mark.parametrize("name", plugins.list_plugin_names(architectures.__name__))
+@pytest.mark.parametrize("name", leave_to_full(plugins.list_plugin_names(architectures.__name__), 2))
 @pytest.mark.parametrize("arguments", [{}, {"dropout": 0.1}], ids=["plain", "dropout"])
 def test_every_ready_architecture_has_its_kernels(name: str, arguments: dict[str, Any]) -> None:
     torch.manual_seed(0)

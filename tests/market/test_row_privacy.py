@@ -35,6 +35,7 @@ from graphdoc.document.row_calls import build_unfailing_arguments
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
 from graphdoc.operators import ALLOWED
+from tests.lanes import FULL
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))
@@ -528,6 +529,7 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     return float((losses[0][:, None] < losses[1][None, :]).float().mean())
 
 
+@FULL
 def test_whose_row_was_trained_on_is_told_without_the_noise_and_not_with_it() -> None:
     assert told_apart(*trained(None)) > 0.9
     noised = {"clip_norm": 1.0, "noise_multiplier": 20.0, "epsilon": 3.0, "delta": 1e-3}

@@ -18,6 +18,7 @@ from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from tests.lanes import FULL
 
 PINNED = "4bd6109f5f271236a32bcb23b309542b"
 LAYOUT = Layout(
@@ -72,6 +73,7 @@ def test_pinned() -> None:
     assert digest() == PINNED
 
 
+@FULL
 def test_without_the_wide_instructions_too() -> None:
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(built.__cpu_dispatch__)}
     answer = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=True)

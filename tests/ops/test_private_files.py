@@ -9,6 +9,7 @@ from blake3 import blake3
 from contracts import GROUP, private_folder
 from contracts.local import LocalChain
 from requester.settings import RequesterSettings
+from tests.lanes import FULL
 from tests.ops.served import served
 from worker import durable
 
@@ -17,6 +18,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@FULL
 def test_nobody_else_reads_what_a_service_keeps(tmp_path: Path) -> None:
     data, blob = tmp_path / "data", b"a stranger's bytes" * 100_000
     data.mkdir(mode=0o755)

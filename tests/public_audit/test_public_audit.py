@@ -30,7 +30,7 @@ from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.recomputation import NOT_SERVED, STATE, Recomputation
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.patience import wait_until
 from tests.public_audit.folder_server import serve_folder
 from tests.town import ALONE
@@ -90,7 +90,7 @@ def ask(town: Service, job: str, folder: Path, *options: str) -> tuple[int, dict
     return done.exit_code, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("job", [PLAIN, SMALL], ids=["gradients", "few bits, late starts"])
+@pytest.mark.parametrize("job", leave_to_full([PLAIN, SMALL]), ids=["gradients", "few bits, late starts"])
 def test_every_round_is_computed_and_merged_again_to_the_bits(
     town: Service, tmp_path: Path, plain: JobId, job: dict[str, Any]
 ) -> None:
@@ -394,6 +394,7 @@ def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_wher
         assert replay(changed_round(record, 0, updated=OTHER)) == (2, 1, ["round 0"]), "what was kept is of a record"
 
 
+@FULL
 def test_a_round_is_claimed_by_who_computed_it(town: Service, tmp_path: Path) -> None:
     """Two auditors after another; then all claims are taken, and the audit checks theirs."""
     spec = PLAIN | {"name": "claimed", "rounds": 2, "tasks_per_round": 1, "audit": {"probability": 1.0, "claims": 2}}
@@ -440,6 +441,7 @@ def archived(town: Service, plain: JobId, tmp_path_factory: pytest.TempPathFacto
     return folder / "job"
 
 
+@FULL
 def test_an_archive_s_tasks_of_middle_rounds_are_left_to_a_whole_audit(
     town: Service, plain: JobId, archived: Path, tmp_path: Path
 ) -> None:
@@ -455,7 +457,7 @@ def get_node(town: Service) -> str:
     return str(town.ledger().web3.provider.endpoint_uri)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("served", [False, True], ids=["from a folder", "from a static server"])
+@pytest.mark.parametrize("served", leave_to_full([False, True]), ids=["from a folder", "from a static server"])
 def test_a_job_is_audited_whole_by_its_archive_alone(
     town: Service, plain: JobId, archived: Path, tmp_path: Path, served: bool
 ) -> None:
@@ -483,6 +485,7 @@ def test_a_mirror_that_serves_other_bytes_is_refused(
     assert "has other bytes than those of blake3:" in done.output
 
 
+@FULL
 def test_a_job_whose_service_is_gone_is_audited_from_mirrors_of_which_one_lies(
     town: Service, plain: JobId, archived: Path, tmp_path: Path
 ) -> None:

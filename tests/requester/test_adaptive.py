@@ -18,6 +18,7 @@ from requester.features.reputation import reputations
 from requester.store import jobs
 from requester.store.tables import Account, Job, JobEvent, Reputation
 from tests.kit.behaviour import scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -80,6 +81,7 @@ def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) ->
     check_books(market)
 
 
+@FULL
 def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive(tasks_per_round=2, rounds=2))
     workers = [trusted(market) for _ in range(3)]

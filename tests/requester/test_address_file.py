@@ -4,8 +4,10 @@ import threading
 from pathlib import Path
 
 from requester.cli import write_address
+from tests.lanes import FULL
 
 
+@FULL
 def test_nobody_reads_half_an_address(tmp_path: Path) -> None:
     path, read, over = tmp_path / "url", set[str](), threading.Event()
     write_address(path, "http://here:1")

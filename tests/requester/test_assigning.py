@@ -18,6 +18,7 @@ from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import Work
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -36,6 +37,7 @@ def test_no_reservation_no_lease_and_the_job_says_so(new_floor) -> None:  # type
     assert all("no money is reserved" in worker.waiting for worker in workers)
 
 
+@FULL
 def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=4, tasks_per_round=1)
     poor = market.worker(reserved=2 * PRICE)
@@ -212,6 +214,7 @@ def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ign
     assert market.earned() == {worker.address: PRICE for worker in honest}
 
 
+@FULL
 def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # type: ignore[no-untyped-def]
     """While all who are idle have asked, the draw does not look at who asked first or how often."""
     market = new_floor(rounds=12, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
@@ -308,6 +311,7 @@ def test_newcomers_that_gave_their_places_back_keep_no_money_from_who_could_take
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
+@FULL
 def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Otherwise a cheat at work, and who joined after it, keep the money from those that would outvote it."""
     market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 7})

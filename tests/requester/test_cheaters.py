@@ -6,6 +6,7 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from graphdoc import tensors
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
 
@@ -76,6 +77,7 @@ def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # typ
     assert market.earned() == {worker.address: 2 * PRICE for worker in honest}
 
 
+@FULL
 def test_sybils_of_one_operator_where_the_job_separates_operators(new_floor) -> None:  # type: ignore[no-untyped-def]
     together, apart = new_floor(separation=["operator"]), new_floor(separation=[])
     for market in (together, apart):
@@ -118,10 +120,12 @@ def test_not_a_number_diverges(new_floor) -> None:  # type: ignore[no-untyped-de
     diverges(new_floor, filled("w", float("nan")), "not_finite")
 
 
+@FULL
 def test_infinity_in_a_buffer_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
     diverges(new_floor, filled("m", float("inf")), "not_finite")
 
 
+@FULL
 def test_a_norm_over_the_bound_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
     diverges(new_floor, filled("w", 1e6), "norm_over_bound")
 
@@ -173,6 +177,7 @@ def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -
     check_books(market)
 
 
+@FULL
 def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
     workers = [market.worker(NOISE) for _ in range(3)]
@@ -194,6 +199,7 @@ def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -
     check_books(market)
 
 
+@FULL
 def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2, rounds=1)
     workers = [market.worker() for _ in range(3)]

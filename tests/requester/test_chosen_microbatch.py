@@ -8,6 +8,7 @@ from gradmarket.market.terms import JobState
 from requester.stages import publish
 from requester.store import workers
 from requester.store.tables import Job, Worker
+from tests.lanes import FULL
 
 
 def draft_ready_job(market: Any, name: str, **step: Any) -> tuple[Publication, int]:
@@ -39,6 +40,7 @@ def read_told(market: Any) -> list[int]:
         return sorted(workers.list_told_memory(reader, market.context.clock()))
 
 
+@FULL
 def test_the_publication_has_the_microbatch_that_half_of_the_workers_hold(new_floor: Callable[..., Any]) -> None:
     market = new_floor()
     whole, most = draft_ready_job(market, "00000000000000b1")

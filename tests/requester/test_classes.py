@@ -13,6 +13,7 @@ from gradmarket.market.terms import Address, AuditState, JobState, Units
 from requester.features.audits.audit_draws import UNPROVEN
 from requester.store.tables import Job, Worker
 from tests.kit.behaviour import IDLE, scaled
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -49,6 +50,7 @@ def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_flo
     assert 3 <= len(audits_of(market)) < len(market.tasks())
 
 
+@FULL
 def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=3, separation=["network"], **ALONE)
     first = market.worker()
@@ -123,6 +125,7 @@ def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor
     assert market.the_job().determinism_class == CLASS
 
 
+@FULL
 def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewFloor) -> None:
     """Even one whose newcomers ask with room, while no known worker of it is there."""
     market = new_floor()

@@ -9,6 +9,7 @@ from requester.features.reputation import reputations
 from requester.store.tables import Job
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -54,6 +55,7 @@ def classes_of_tasks(market: MarketFixture) -> dict[str, set[str]]:
     return found
 
 
+@FULL
 def test_proven_workers_of_two_classes_vote_each_among_their_own(new_floor: NewFloor) -> None:
     market, auditors = open_for_two(new_floor, rounds=3, tasks_per_round=3, replication={"audit": 1e-9})
     own = [market.worker() for _ in range(3)]
@@ -78,6 +80,7 @@ def test_newcomers_of_two_classes_are_each_audited_in_their_own(new_floor: NewFl
     check_books(market)
 
 
+@FULL
 def test_a_ring_of_the_larger_class_takes_no_task_from_the_other(new_floor: NewFloor) -> None:
     """Five identities of one class lie in each vote, beside three honest ones of the other."""
     market, auditors = open_for_two(new_floor, rounds=2, tasks_per_round=2, replication={"audit": 0.999})

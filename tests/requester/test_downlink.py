@@ -180,6 +180,7 @@ def test_a_job_larger_than_the_memory_gives_the_same_bits(new_floor: NewFloor) -
     ends_as_the_formula_says(market)
 
 
+@FULL
 def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor) -> None:
     spec = {"rounds": 4, "tasks_per_round": 1, "audit": {"probability": 1.0}, "optimizer": {"name": "sgd", "lr": 0.125}}
     market = new_floor(**SPEC | spec)

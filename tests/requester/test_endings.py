@@ -12,6 +12,7 @@ from requester.api.views.job_views import read_standing
 from requester.moves.resume import resume_funded_job
 from requester.store.tables import Job, Replica, Round, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 
@@ -181,6 +182,7 @@ def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  
     assert [task.state for task in market.tasks(Task.id == second.id)] == [TaskState.CANCELLED]
 
 
+@FULL
 def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [market.worker() for _ in range(6)]
@@ -214,6 +216,7 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
     assert market.state() == JobState.FINISHED
 
 
+@FULL
 def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Equal content is one blob: what one round no longer needs another one may."""
     market = new_floor(rounds=6, optimizer={"name": "sgd", "lr": 1e-30})
@@ -225,6 +228,7 @@ def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(
     assert tensors.unpack_tensors(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 6
 
 
+@FULL
 def test_old_parameters_are_dropped_and_checkpoints_kept(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=7, settings={"keep_parameters_every": 3})
     for _ in range(3):

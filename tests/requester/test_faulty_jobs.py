@@ -129,6 +129,7 @@ def proven(market: MarketFixture, count: int) -> list[SimWorker]:
     return team
 
 
+@FULL
 def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_compute(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     honest = proven(market, 3)
@@ -147,6 +148,7 @@ def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_c
     assert all(market.strikes(worker) == 0 for worker in honest)
 
 
+@FULL
 def test_whose_claim_was_disproved_is_not_counted_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2)
     liars = [market.worker(IDLE) for _ in range(3)]
@@ -221,6 +223,7 @@ def claims_in_turn(market: MarketFixture, workers: list[SimWorker]) -> int:
     raise AssertionError("they claim without an end")
 
 
+@FULL
 def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_compute(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=40, **ALONE)
     liars = [market.worker() for _ in range(3)]
@@ -257,6 +260,7 @@ def earned_by(market: MarketFixture, worker: SimWorker) -> int:
     return market.earned().get(worker.address, 0)
 
 
+@FULL
 def test_claims_wait_for_a_worker_that_is_at_work_in_the_job_for_longer_than_a_task_s_patience(new_floor) -> None:  # type: ignore[no-untyped-def]
     deadlines = {"lease_s": 60, "wave_s": 5, "upload_s": 5}
     market = new_floor(tasks_per_round=3, settings={"max_attempts": 1}, deadlines=deadlines, **ALONE)
@@ -290,6 +294,7 @@ def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_
     assert [market.strikes(worker) for worker in team] == [0, 0, 0]
 
 
+@FULL
 def test_a_disproved_wallet_is_not_counted_again_under_another_operator(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3, **ALONE)
     liars = [market.worker(IDLE) for _ in range(2)]

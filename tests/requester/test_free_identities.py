@@ -42,6 +42,7 @@ def test_identities_that_compute_nothing_and_claim_any_capacity_earn_nothing(new
     check_outcome(market, new_floor, honest, rounds=2)
 
 
+@FULL
 def test_who_lies_at_once_rests_longer_each_time_and_an_honest_worker_goes_on(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=20)
     liars, honest = [market.worker(NOISE) for _ in range(3)], market.worker()
@@ -62,6 +63,7 @@ def test_a_ring_that_lies_in_each_vote_is_barred_and_leaves_nothing_wrong(new_fl
     check_outcome(market, new_floor, honest, rounds=3)
 
 
+@FULL
 def test_a_flood_of_fresh_liars_delays_its_own_share_of_tasks_alone(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=2)
     flood = [market.worker(NOISE) for _ in range(8)]
@@ -93,6 +95,7 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
     return [one for one in fresh if market.replicas(one)]
 
 
+@FULL
 def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_answer(new_floor: NewFloor) -> None:
     """The first keeps its place for a whole lease; from then on a proven one takes over what is late."""
     market, auditor = open_job(new_floor, rounds=8, replication={"audit": 1e-9})

@@ -17,6 +17,7 @@ GROWING = {"overlap": 0, "rounds": 4, "growth": [{"round": 1, "tasks": 3}, {"rou
 SIZES = [2, 3, 3, 5]
 
 
+@FULL
 @pytest.mark.parametrize("sampling", leave_to_full(["rounds", "epochs"]))
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling, **GROWING)

@@ -11,6 +11,7 @@ from requester.features.audits.audit_tables import Audit
 from requester.store.tables import Job, Replica, Task
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -91,6 +92,7 @@ def test_no_lease_tells_a_hidden_seat_from_a_vote(new_floor: NewFloor) -> None:
     assert (set(hidden[0]), set(hidden[0]["offer"])) == (set(voted[0]), set(voted[0]["offer"]))
 
 
+@FULL
 def test_where_the_auditor_keeps_up_or_the_deposit_ends_there_is_no_hidden_seat(new_floor: NewFloor) -> None:
     market, auditor = outgrow(new_floor, honest=4)
     with market.context.begin() as work:
@@ -135,6 +137,7 @@ def vote_without_auditor(new_floor: NewFloor, honest: int, liars: int, **spec: o
     return market
 
 
+@FULL
 def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_floor: NewFloor) -> None:
     market = vote_without_auditor(new_floor, honest=5, liars=0)
     market.play()
@@ -148,6 +151,7 @@ def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_f
     check_books(market)
 
 
+@FULL
 def test_two_liars_that_would_win_a_vote_of_three_are_outvoted_by_the_hidden_seat(new_floor: NewFloor) -> None:
     market = vote_without_auditor(new_floor, honest=4, liars=2, rounds=1)
     market.play()
@@ -159,6 +163,7 @@ def test_two_liars_that_would_win_a_vote_of_three_are_outvoted_by_the_hidden_sea
     check_books(market)
 
 
+@FULL
 def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_floor: NewFloor) -> None:
     """Three of four hold no quorum; once others agree with one voice, their equal answers count as outvoted."""
     market = vote_without_auditor(new_floor, honest=1, liars=3, rounds=1)
@@ -176,6 +181,7 @@ def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_floor:
     check_books(market)
 
 
+@FULL
 def test_where_the_voters_or_the_deposit_are_too_few_no_seat_is_added(new_floor: NewFloor) -> None:
     market = vote_without_auditor(new_floor, honest=3, liars=0)
     market.play()

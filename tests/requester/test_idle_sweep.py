@@ -13,6 +13,7 @@ from requester.store import ready_rows
 from requester.store.remembered import Remembered
 from requester.store.tables import Job
 from tests.kit.behaviour import IDLE
+from tests.lanes import FULL
 from tests.requester.cloned_jobs import clone_job
 from tests.requester.market_fixture import MarketFixture
 
@@ -61,6 +62,7 @@ def test_a_stage_gets_a_limited_number_of_rows_and_in_time_each_of_them() -> Non
         found.update(part)
 
 
+@FULL
 def test_every_job_whose_date_has_come_ends_though_more_than_one_sweep_takes(  # type: ignore[no-untyped-def]
     new_floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

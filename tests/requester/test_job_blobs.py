@@ -12,6 +12,7 @@ from requester.store.tables import Job, JobBlob
 from requester.store.work import begin_work, open_reader
 from tests.databases import NewDatabase
 from tests.kit.reflected_rows import ReflectedRows
+from tests.lanes import FULL
 
 JOBS = 2_000
 NOBODY = Address("0x" + "0" * 40)
@@ -19,6 +20,7 @@ WANTED = Digest("blake3:" + "a" * 64)
 LARGE = ("job_blobs", "rounds", "jobs")
 
 
+@FULL
 def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_database: NewDatabase, tmp_path: Path) -> None:
     database = open_engine(new_database(tmp_path))
     with database.begin() as connection:

@@ -22,6 +22,7 @@ from requester.model_runner import ModelRunner
 from requester.stages import publish
 from requester.store.tables import Job
 from tests.kit.clock import Clock
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_evaluation_bounds import NEW, drafted, linear
@@ -45,6 +46,7 @@ class HeldModels(ModelRunner):
         return {"loss": 1.0}
 
 
+@FULL
 def test_another_job_s_rounds_go_on_while_one_is_measured(new_floor: NewFloor) -> None:
     spec = {**ALONE, "rounds": 3, "evaluation": {"partition": "test"}}
     market, held = new_floor(settings={"sweep_s": 0.05}), HeldModels(SLOW)

@@ -25,6 +25,7 @@ from requester.moves.evaluation import evaluate_if_due
 from requester.stages import publish
 from requester.store import jobs
 from requester.store.tables import Job, Round
+from tests.lanes import FULL
 from tests.requester.test_evaluation_bounds import NEW
 
 Floor = Callable[..., Any]
@@ -65,6 +66,7 @@ def posted(market: Any, spec: Any) -> Any:
     return market.all(Job, Job.id == NEW)[0]
 
 
+@FULL
 def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_floor: Floor) -> None:
     market = new_floor()
     job = drafted(market, stop=["auc > 0.99"])

@@ -13,6 +13,7 @@ from gradmarket.market.wire.audit_messages import AuditRequest
 from requester.store import workers
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -68,7 +69,7 @@ def test_in_native_arithmetic_they_do_not_vote_together(new_floor: NewFloor) -> 
     assert workers
 
 
-@pytest.mark.parametrize("other", ["cuda/h100", "cpu/aarch64/default/threads-1"])
+@pytest.mark.parametrize("other", leave_to_full(["cuda/h100", "cpu/aarch64/default/threads-1"]))
 def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_floor: NewFloor, other: str) -> None:
     market = open_voting(new_floor, **ARITHMETIC)
     card = market.worker(determinism_class=other)
@@ -80,7 +81,7 @@ def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_flo
 
 
 @pytest.mark.parametrize(
-    "replication", [{"name": "audited", "audit": 1.0}, {"name": "proven"}], ids=["audited", "proven"]
+    "replication", leave_to_full([{"name": "audited", "audit": 1.0}, {"name": "proven"}]), ids=["audited", "proven"]
 )
 def test_an_auditor_of_another_processor_checks_them_all(new_floor: NewFloor, replication: dict[str, Any]) -> None:
     spec = {"rounds": 3, "tasks_per_round": 3, "replication": replication, **ARITHMETIC}

@@ -197,6 +197,7 @@ def test_who_does_so_alone_is_found_by_an_audit_and_its_gradients_are_taken_back
     assert cheat.address in {worker for event in market.events("audit_failed") for worker in event["workers"]}
 
 
+@FULL
 def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_floor: NewFloor) -> None:
     """Round 1 starts from the first parameters: its tasks stand though round 0 is merged anew."""
     market = new_floor(**SPEC | {"audit": {"probability": 1.0}})
@@ -254,6 +255,7 @@ def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floo
 # what is told, paid and stopped
 
 
+@FULL
 def test_an_answer_of_the_first_round_is_not_told_while_the_second_starts_from_the_same_parameters(
     new_floor: NewFloor,
 ) -> None:
@@ -280,6 +282,7 @@ def test_an_answer_of_the_first_round_is_not_told_while_the_second_starts_from_t
     assert told() == set(range(SPEC["rounds"]))
 
 
+@FULL
 def test_a_sum_that_is_spent_ends_it_and_who_committed_to_the_round_under_way_is_paid(new_floor: NewFloor) -> None:
     market = staffed(new_floor, rounds=9, stop=[{"spent": str(12 * PRICE)}])
     market.play()
@@ -295,6 +298,7 @@ def test_a_sum_that_is_spent_ends_it_and_who_committed_to_the_round_under_way_is
     check_books(market)
 
 
+@FULL
 def test_a_deposit_that_covers_the_rounds_under_way_alone_pauses_it_after_them(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE)
     market.worker()

@@ -16,6 +16,7 @@ from requester.features.reputation import reputations
 from requester.store.tables import Job, Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
@@ -181,7 +182,7 @@ def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloo
 
 
 @pytest.mark.parametrize(("payers", "votes"), [(["the ring"], 1), (["requester"], 3), (["one", "another"], 1)])
-@pytest.mark.parametrize("own", [0, 3, 4])
+@pytest.mark.parametrize("own", leave_to_full([0, 3, 4]))
 def test_a_proof_paid_by_other_requesters_alone_gives_no_vote(
     new_floor: NewFloor, payers: Sequence[str], votes: int, own: int
 ) -> None:
@@ -205,6 +206,7 @@ def test_a_right_answer_whose_payload_never_comes_is_no_evidence(new_floor: NewF
     assert evidence(market, silent) == 0.0
 
 
+@FULL
 def test_liars_pause_no_job(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     for _ in range(6):
@@ -242,6 +244,7 @@ def test_a_newcomer_without_a_seat_is_told_of_its_share(new_floor: NewFloor) -> 
     assert "newcomers get one task in 8, in turn, until 16 answers of theirs passed an audit" in waiting[0]
 
 
+@FULL
 def test_proven_ones_that_are_too_few_to_vote_go_on_alone(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, proof=1, rounds=3)
     workers = [market.worker() for _ in range(2)]
@@ -298,6 +301,7 @@ def test_a_unanimous_ring_is_barred_by_an_audit_and_its_round_done_again(new_flo
     check_books(market)
 
 
+@FULL
 def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=3, tasks_per_round=8, replication={"audit": 1e-9})
     proven = [market.worker() for _ in range(6)]
@@ -332,7 +336,9 @@ def test_nobody_holds_two_seats_whatever_capacity_it_claims(new_floor: NewFloor)
     assert [len(market.all(Replica, Replica.worker == one.address)) for one in (greedy, modest)] == [1, 1]
 
 
-@pytest.mark.parametrize(("proven", "newcomers", "tasks"), [(0, 3, 3), (6, 1, 8)], ids=["all new", "one beside proven"])
+@pytest.mark.parametrize(
+    ("proven", "newcomers", "tasks"), leave_to_full([(0, 3, 3), (6, 1, 8)]), ids=["all new", "one beside proven"]
+)
 def test_a_newcomers_first_pay_comes_in_its_first_round(
     new_floor: NewFloor, proven: int, newcomers: int, tasks: int
 ) -> None:
@@ -348,6 +354,7 @@ def test_a_newcomers_first_pay_comes_in_its_first_round(
     assert {market.earned().get(worker.address, 0) for worker in new} == {PRICE}
 
 
+@FULL
 def test_one_of_the_crew_that_asks_without_room_keeps_its_seat_from_nobody(new_floor: NewFloor) -> None:
     market, _ = open_job(new_floor, rounds=6, replication={"audit": 1e-9})
     proven = [market.worker() for _ in range(4)]
@@ -363,7 +370,7 @@ def test_one_of_the_crew_that_asks_without_room_keeps_its_seat_from_nobody(new_f
     assert idler.address not in {row.worker for row in market.replicas() if row.task_id == market.task().id}
 
 
-@pytest.mark.parametrize(("left", "standing"), [(1, 16), (2, 8), (3, 4)])
+@pytest.mark.parametrize(("left", "standing"), leave_to_full([(1, 16), (2, 8), (3, 4)]))
 def test_a_place_left_again_costs_half_of_the_proof_and_the_first_nothing(
     new_floor: NewFloor, left: int, standing: int
 ) -> None:

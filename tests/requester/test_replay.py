@@ -13,7 +13,7 @@ from requester.engine import run_once
 from requester.live_states import BLOCK, Image
 from requester.moves import snapshots
 from requester.stages import aggregate
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -76,6 +76,7 @@ def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: New
     assert market.final_parameters() == undisturbed
 
 
+@FULL
 def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
     """Each goes on from what it has at hand, over the rounds that the other merged."""
     undisturbed = played(new_floor(settings=SELDOM, **ALONE))

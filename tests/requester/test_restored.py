@@ -9,7 +9,7 @@ import pytest
 
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import JobState
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 
 STEPS = ("nothing", "leased", "committed", "revealed")
@@ -20,6 +20,7 @@ def copy_database(source: Path, target: Path) -> None:
         old.backup(new)
 
 
+@FULL
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("step", leave_to_full(STEPS))
 def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]

@@ -5,6 +5,7 @@ import pytest
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobState
 from requester.store.tables import Job
+from tests.lanes import FULL
 from tests.requester.books import check_books
 
 FIRST = 80
@@ -40,6 +41,7 @@ def test_slow_rounds_raise_the_price_to_the_ceiling_alone(new_floor) -> None:  #
     assert prices(market) == [80, 90, 100, 100]
 
 
+@FULL
 def test_a_crash_between_rounds_changes_no_price(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     workers = [market.worker() for _ in range(3)]
@@ -59,6 +61,7 @@ def test_a_verdict_names_the_price_of_its_own_round(new_floor) -> None:  # type:
     assert sum(told) == market.account(worker).earned
 
 
+@FULL
 def test_who_is_reserved_the_old_price_alone_waits_for_the_new_one(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):

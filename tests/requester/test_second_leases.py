@@ -15,6 +15,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from tests.databases import NewDatabase
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, folder_for_floor
 from tests.requester.market_workers import SimWorker
@@ -54,6 +55,7 @@ def test_whose_machine_failed_is_asked_again_where_nobody_else_is_left(new_floor
     check_books(market)
 
 
+@FULL
 def test_a_worker_whose_lease_lapsed_comes_back_after_its_rest(new_floor: NewFloor) -> None:
     market = new_floor(**ALL_AT_ONCE)
     silent, *others = market.worker(IDLE), market.worker(), market.worker()

@@ -250,6 +250,7 @@ def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(n
     assert {worker.address for worker in known} == {*market.earned()}
 
 
+@FULL
 def test_a_newcomer_that_works_is_let_in_beside_those_who_delivered_before(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=12)
     for _ in range(3):

@@ -18,6 +18,7 @@ from requester.blobs.disk import DiskBlobs
 from requester.model_runner import GIB, ModelRunner, PublishedModel
 from requester.settings import RequesterSettings
 from tests.handmade import Raw, encoded, linear
+from tests.lanes import FULL
 from tests.requester.test_evaluation_bounds import large
 
 DEFAULT: int = RequesterSettings.model_fields["step_memory"].default
@@ -96,6 +97,7 @@ def test_rows_that_do_not_fit_the_workers_are_halved_where_no_microbatch_is_name
     assert named.step.microbatch == 4096, "what the requester names is the requester's"
 
 
+@FULL
 def test_where_not_one_row_fits_or_rows_mix_the_step_stays_as_it_is(plain: ModelRunner, tmp_path: Path) -> None:
     assert publish_ready(plain, tmp_path, 1).step.microbatch is None
     assert publish_ready(plain, tmp_path, 2**22, architecture="cnn").step.microbatch is None

@@ -9,6 +9,7 @@ from requester.store import identities, strikes
 from requester.store.strikes import StrikeChange
 from requester.store.tables import Job, Replica, Worker
 from tests.kit.behaviour import IDLE
+from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
@@ -103,6 +104,7 @@ def test_who_joins_an_operator_keeps_its_wallets_strikes(new_floor) -> None:  # 
     assert market.strikes(boss) == 0
 
 
+@FULL
 def test_answers_that_come_too_late_cost_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=4, settings={"max_strikes": 2})
     staller, *_honest = market.worker(IDLE), market.worker(), market.worker(), market.worker()

@@ -9,7 +9,7 @@ from gradmarket.market.features.audits import class_checks
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits.audit_tables import AuditedClass
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -44,6 +44,7 @@ def test_one_wallet_of_another_class_comes_first_and_gets_no_task(new_floor: New
     check_books(market)
 
 
+@FULL
 def test_the_class_of_an_auditor_that_comes_later_is_served(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, audited_classes=(), **ALONE)
     (worker,) = come(market, "gpu", 1, HONEST)
@@ -77,6 +78,7 @@ def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor,
     check_books(market)
 
 
+@FULL
 def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **VOTED)
     puppets = come(market, MADE_UP, 3, SAME)

@@ -15,7 +15,7 @@ from requester.store import workers
 from requester.store.tables import Job, Task, Worker
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -95,6 +95,7 @@ def test_it_says_that_an_auditor_is_there(new_floor: NewFloor) -> None:
     assert described(market).startswith("An auditor of its class, cpu, is there")
 
 
+@FULL
 def test_a_class_with_an_auditor_takes_the_job_back(new_floor: NewFloor) -> None:
     """Three wallets of a made-up class are alone with the job, until a worker of the auditor's class comes."""
     market = new_floor(rounds=4, **PROVEN)
@@ -129,6 +130,7 @@ def work_until_an_audit_passed(market: MarketFixture) -> SimWorker:
     return honest
 
 
+@FULL
 def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_floor: NewFloor) -> None:
     market = new_floor(rounds=6, **PROVEN)
     work_until_an_audit_passed(market)
@@ -157,6 +159,7 @@ def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: N
     assert market.replicas(honest)
 
 
+@FULL
 @pytest.mark.parametrize("idle", leave_to_full([1, 3]))
 def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewFloor, idle: int) -> None:
     """They poll for ever: one is no reason to wait for its class, nor are three for the job to settle on it."""
@@ -195,6 +198,7 @@ def test_an_idle_class_gives_a_running_job_up(new_floor: NewFloor) -> None:
     assert all(market.replicas(one) for one in others)
 
 
+@FULL
 def test_after_an_outage_auditors_have_a_while_to_come_back(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **PROVEN)
     ring = [market.worker(LIE) for _ in range(3)]
@@ -272,6 +276,7 @@ def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_wai
     check_books(market)
 
 
+@FULL
 def test_an_auditor_that_agrees_with_nobody_is_told_in_words(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=3, **PROVEN)
     auditor = SimAuditor(market, NOISE)

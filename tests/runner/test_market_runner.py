@@ -26,6 +26,7 @@ from graphdoc.figures import Published
 from graphdoc.passes import derive_part_seed
 from graphdoc.runner.arena import AnswerMemory
 from graphdoc.runner.serving import Configuration
+from tests.lanes import leave_to_full
 from tests.patience import PATIENCE_S
 
 Arrays = dict[str, np.ndarray]
@@ -85,7 +86,7 @@ def test_a_gradient_step_answers_in_its_layout_with_the_bits_of_a_run(runner: Ru
         runner.compute(cnn.parameters, images, SEED, GradientStep(rows=63))
 
 
-@pytest.mark.parametrize("codec", ["fp32", "int8", "two_bit"])
+@pytest.mark.parametrize("codec", leave_to_full(["fp32", "int8", "two_bit"], 2))
 @pytest.mark.parametrize(
     "step",
     [STEP, LocalStep(kind="local", rows=16, steps=4, optimizer=InnerOptimizer(name="adamw", lr=0.01))],
@@ -200,7 +201,9 @@ def test_an_unknown_architecture_or_argument_is_refused(
     assert str(refused.value).count(field) == 1
 
 
-@pytest.mark.parametrize("behaviour", ["lengths beyond the arena", "negative lengths", "an answer of another kind"])
+@pytest.mark.parametrize(
+    "behaviour", leave_to_full(["lengths beyond the arena", "negative lengths", "an answer of another kind"])
+)
 def test_a_broken_child_publishes_nothing(monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
     monkeypatch.setattr(market_runner, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
     with Runner(RunnerSettings(seconds=PATIENCE_S)) as taken:

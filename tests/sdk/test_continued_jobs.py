@@ -14,6 +14,7 @@ from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import Refused
+from tests.lanes import FULL
 from tests.sdk.test_train import bits, blobs, network
 from tests.town import ALONE
 
@@ -21,6 +22,7 @@ QUIET = Console(file=io.StringIO())
 ARGUMENTS: dict[str, Any] = {"price": "0.01 GRAD", "replication": ALONE, "optimizer": {"name": "adamw", "lr": 0.01}}
 
 
+@FULL
 def test_extended_rounds_have_the_bits_of_a_longer_job(market: Market, served: Service) -> None:
     """It is extended while it runs, and once more from the command line after its end."""
     loss, data = nn.CrossEntropyLoss(), blobs()

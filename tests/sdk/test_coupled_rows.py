@@ -15,6 +15,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.sdk.model import warn_of_coupled_rows
 from graphdoc.export import export_module
 from tests.kit.torch_tests import TRACING
+from tests.lanes import leave_to_full
 
 pytestmark = TRACING
 ROWS = 16
@@ -102,7 +103,7 @@ def told(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
     return [str(one.message) for one in caught]
 
 
-@pytest.mark.parametrize(("loss", "y"), COUPLED.values(), ids=COUPLED.keys())
+@pytest.mark.parametrize(("loss", "y"), leave_to_full(COUPLED.values(), 3), ids=COUPLED.keys())
 def test_a_loss_that_compares_rows_is_told_of_where_it_is_parted(loss: Any, y: np.ndarray) -> None:
     (said,) = told(loss, y, spec(tasks=2))
     assert "compares rows with each other" in said

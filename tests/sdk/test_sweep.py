@@ -20,6 +20,7 @@ from gradmarket.sdk import sweep
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.sweep import Run, Sweep, apply_point, choose_best, list_points
 from gradmarket.terminal import ShownConsole
+from tests.lanes import FULL
 from tests.network.servers import serving
 from tests.patience import PATIENCE_S
 from tests.sdk.test_train import bits, blobs, network
@@ -58,6 +59,7 @@ def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market)
         made.best("nonsense")
 
 
+@FULL
 def test_jobs_posted_from_threads_are_those_posted_one_after_the_other(market: Market) -> None:
     def post(rate: float, model: nn.Module) -> Any:
         optimizer = {"name": "sgd", "lr": rate}
@@ -75,6 +77,7 @@ def test_jobs_posted_from_threads_are_those_posted_one_after_the_other(market: M
     assert posted == [post(rate, network()) for rate in rates]
 
 
+@FULL
 def test_where_one_run_is_refused_none_is_left(market: Market) -> None:
     """The second has no such step, which is found before anything is posted; a budget of none is found at the post."""
     loss, data = nn.CrossEntropyLoss(), blobs()

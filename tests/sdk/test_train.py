@@ -107,6 +107,7 @@ def test_a_loss_that_is_no_number_is_refused_before_anything_is_sent(market: Mar
     assert len(list(market.jobs())) == before
 
 
+@FULL
 def test_a_watched_job_that_pauses_ends_with_the_command_that_mends_it(market: Market, served: Service) -> None:
     job = market.train(network(), nn.CrossEntropyLoss(), blobs(), rounds=500, price="0.0001 GRAD", replication=ALONE)
     try:
@@ -277,6 +278,7 @@ def manifest_of(*partitions: Partition) -> bytes:
     return canonical(Manifest(inputs=INPUTS, partitions=partitions).model_dump(mode="json"))
 
 
+@FULL
 def test_a_manifest_with_every_format_trains_a_ready_model_by_curl_alone(served: Service) -> None:
     made = [partition(kind, 0) for kind in formats.list_format_names()]
     for data, _ in made:

@@ -12,7 +12,7 @@ from gradmarket.cli import app
 from gradmarket.market.features.loss_change import BLIND, RUNS
 from gradmarket.market.job import JobSpec
 from gradmarket.trust.scored_forecast import compute_scored_forecast, play_noise
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 RUNNER = CliRunner()
 SCORED: dict[str, Any] = {
@@ -53,6 +53,7 @@ def test_a_plan_says_how_often_colluders_decide(voted: str) -> None:
     assert few["trust"]["rows"][0]["wrong_per_task"] == pytest.approx(0.4)
 
 
+@FULL
 def test_a_plan_says_what_a_ring_gains_under_it_and_under_others(voted: str) -> None:
     """3f / (1 - (1 - f)^3) for who shares, and 3f / 3f(1 - f)^2 for who computes only where it does not decide."""
     found = said("job", "plan", voted, "--trust", "--json")["trust"]
@@ -71,6 +72,7 @@ def test_a_plan_says_what_a_ring_gains_under_it_and_under_others(voted: str) -> 
     assert "another identity, which is free" in told
 
 
+@FULL
 def test_a_plan_plays_patient_late_quick_and_flooding_rings_with_intervals(voted: str) -> None:
     """The oracle of the vote: two of three among 18 of 60 are (C(18,2) 42 + C(18,3)) / C(60,3) = 21.2 % of tasks."""
     asked = ("--trust", "--json", "--colluders", "0.3")
@@ -92,6 +94,7 @@ def test_a_plan_plays_patient_late_quick_and_flooding_rings_with_intervals(voted
     assert "R f for 1 - (1 - f)^R" in told
 
 
+@FULL
 def test_a_plan_of_proven_workers_says_its_audits_and_when_a_newcomer_is_paid(tmp_path: Path) -> None:
     """The example has rounds of 4 tasks: a turn of a newcomer comes in every second round."""
     job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "proven"}, "tasks_per_round": 4}

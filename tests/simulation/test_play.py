@@ -15,6 +15,7 @@ from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.simulated_market import SimulatedOperator
 from gradmarket.trust.collusion import ColludingPool, compute_odds
+from tests.lanes import FULL
 
 PROVEN = 200.0
 
@@ -31,6 +32,7 @@ def test_a_play_is_repeated_to_the_last_decision() -> None:
     assert Play(scenario.model_copy(update={"seed": 1})).run().as_json() != Play(scenario).run().as_json()
 
 
+@FULL
 def test_a_sleeper_gains_nothing_here_and_a_third_and_more_under_boinc_s_rule() -> None:
     """The same seeded play under both rules. Sleepers are drawn as others' seconds too, which checks them more."""
     theirs = played("sleeper", 0.1, 6000, policy="boinc").kinds["sleeper"]
@@ -106,6 +108,7 @@ def predicted() -> float:
     return float(compute_odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 10), 60)).wrong)
 
 
+@FULL
 def test_polling_ten_times_as_often_holds_no_more_quorums_than_a_tenth_of_the_market_does() -> None:
     outcome = played("poller", 0.1, 2500, **VOTES)
     assert outcome.seats["poller"] / sum(outcome.seats.values()) == pytest.approx(0.1, abs=0.012)
@@ -113,6 +116,7 @@ def test_polling_ten_times_as_often_holds_no_more_quorums_than_a_tenth_of_the_ma
     assert abs(outcome.kinds["poller"].quorums_held - expected) < 4 * expected**0.5
 
 
+@FULL
 def test_declining_until_friends_meet_gains_nothing() -> None:
     decliners = played("decliner", 0.1, 1500, **VOTES)
     pollers = played("poller", 0.1, 2500, **VOTES)
@@ -121,6 +125,7 @@ def test_declining_until_friends_meet_gains_nothing() -> None:
     assert found.replicas <= 6 * 5 + found.lies, "five strikes each"
 
 
+@FULL
 def test_stalling_siblings_wins_nothing_and_ends_with_a_suspension() -> None:
     outcome = played("staller", 0.1, 1500, **VOTES)
     assert outcome.kinds["staller"].paid == 0
@@ -128,6 +133,7 @@ def test_stalling_siblings_wins_nothing_and_ends_with_a_suspension() -> None:
     assert outcome.kinds["honest"].paid == 3 * outcome.tasks
 
 
+@FULL
 def test_a_silent_quorum_is_seen_by_audits_alone() -> None:
     unseen = played("colluder", 0.3, 800, policy="fixed", **VOTES)
     seen = played("colluder", 0.3, 800, **VOTES)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.simulation.skew import SkewPlay, SkewScenario
+from tests.lanes import FULL
 
 SMALL = {"partitions": 10, "rows": 16, "task_rows": 4, "tasks_per_round": 10, "min_tasks": 8, "epochs": 6}
 
@@ -36,6 +37,7 @@ def test_every_row_counts_once_an_epoch_however_slow(
     assert waited.uses == found.uses
 
 
+@FULL
 def test_dropping_the_slowest_drops_the_data_that_is_slow() -> None:
     scenario = SkewScenario()
     plays = {policy: SkewPlay(scenario, policy) for policy in ("ours", "drop", "wait")}  # type: ignore[arg-type]

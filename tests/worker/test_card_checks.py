@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.compute.machine import Unfit
 from tests.kit.stand_in_card import install_driver, make_nodes
+from tests.lanes import FULL
 from tests.worker.fake_market import FakeMarket, Server
 from worker.cli.worker_commands import app
 from worker.features import machine_check
@@ -35,6 +36,7 @@ def test_a_card_without_its_library_is_wrong(root: Path, monkeypatch: pytest.Mon
     assert "install NVIDIA's driver" in one.fix
 
 
+@FULL
 def test_the_refused_path_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root, 'MORE_PATH="/etc/shadow"'))
     driver, confinement = check_cards(root)

@@ -15,6 +15,7 @@ from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash, JobState
 from gradmarket.market.views.job_views import ListedJob
+from tests.lanes import leave_to_full
 from tests.onchain import NewKey
 from tests.public_audit.folder_server import serve_folder
 from tests.worker.conftest import Verified
@@ -180,7 +181,9 @@ def test_a_rejection_is_proven_by_a_mirror_and_other_bytes_prove_nothing(
 
 @pytest.mark.parametrize(
     ("place", "sentence"),
-    [("nowhere", "cannot be read"), ("http://127.0.0.1:9", "127.0.0.1:9"), ("junk", "name the archive.json")],
+    leave_to_full(
+        [("nowhere", "cannot be read"), ("http://127.0.0.1:9", "127.0.0.1:9"), ("junk", "name the archive.json")]
+    ),
 )
 def test_a_place_that_is_no_mirror_is_a_sentence(
     gone: Callable[[], WorkerContext], tmp_path: Path, place: str, sentence: str

@@ -28,7 +28,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.machine_limits import choose_memory, count_cores
 from graphdoc.runner.driver import Card, Cards
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 SMALL = RunnerSettings(memory_bytes=2**30)
 ALL = float(len(os.sched_getaffinity(0)))
@@ -116,6 +116,7 @@ def test_what_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         assert mine.runner.determinism_class().endswith("threads-3")
 
 
+@FULL
 def test_without_a_card_the_cores_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: False)
     monkeypatch.setattr(own_machine, "count_cores", lambda: 2.5)

@@ -15,6 +15,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import LeafHashes, PublishedRestart
+from tests.lanes import leave_to_full
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FakeMarket
 from tests.worker.test_worker_verify import settle, write_log
@@ -111,16 +112,19 @@ def admit_after_other_leaves(fake_market: FakeMarket) -> None:
 
 @pytest.mark.parametrize(
     "lie",
-    [
-        tell_other_leaves,
-        tell_fewer_leaves,
-        tell_no_log,
-        begin_anew_unadmitted,
-        admit_an_older_restore,
-        admit_a_restore_to_come,
-        admit_what_no_leaf_says,
-        admit_after_other_leaves,
-    ],
+    leave_to_full(
+        [
+            tell_other_leaves,
+            tell_fewer_leaves,
+            tell_no_log,
+            begin_anew_unadmitted,
+            admit_an_older_restore,
+            admit_a_restore_to_come,
+            admit_what_no_leaf_says,
+            admit_after_other_leaves,
+        ],
+        3,
+    ),
 )
 def test_another_history_is_found_by_the_head_that_was_told_before_and_is_kept_as_evidence(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None]
@@ -151,7 +155,7 @@ def test_a_service_that_was_restored_admits_it_and_is_no_liar(
     assert verified() == (0, set())
 
 
-@pytest.mark.parametrize(("at", "excused"), [(1, False), (None, True)])
+@pytest.mark.parametrize(("at", "excused"), leave_to_full([(1, False), (None, True)]))
 def test_a_head_that_a_batch_carries_was_told_when_the_batch_was_settled(
     fake_market: FakeMarket,
     worked: Callable[[], WorkerContext],
@@ -194,7 +198,7 @@ def compare_observers(verified: Verified, folder: Path, happen: Callable[[], Non
     return CliRunner().invoke(app, ["wallet", "heads", "compare", str(export), "--data", str(folder)])
 
 
-@pytest.mark.parametrize("lie", [None, tell_other_leaves, begin_anew_unadmitted])
+@pytest.mark.parametrize("lie", leave_to_full([None, tell_other_leaves, begin_anew_unadmitted], 2))
 def test_two_observers_find_two_histories_by_one_command(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None] | None
 ) -> None:
@@ -205,7 +209,7 @@ def test_two_observers_find_two_histories_by_one_command(
     assert ("Both are signed" in compared.output) is (lie is not None)
 
 
-@pytest.mark.parametrize("size", ["fewer leaves", "as many", "more"])
+@pytest.mark.parametrize("size", leave_to_full(["fewer leaves", "as many", "more"]))
 def test_two_observers_do_not_convict_a_service_that_admits_a_restore_between_them(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, size: str
 ) -> None:

@@ -27,6 +27,7 @@ from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit,
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from tests.kit.desk import fund_job
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import PRICE, FakeMarket
@@ -238,6 +239,7 @@ def test_an_accusation_that_its_evidence_does_not_make_up_is_not_guilty(
     assert burnt_pay.unpaid == VEST
 
 
+@FULL
 def test_nobody_but_the_jobs_validators_rules_on_locked_pay(burnt_pay: BurntPay, new_key: NewKey) -> None:
     case = burnt_pay.accuse(FOUND)
     stranger = burnt_pay.as_validator("rule", case, "--guilty", by=new_key())
@@ -246,6 +248,7 @@ def test_nobody_but_the_jobs_validators_rules_on_locked_pay(burnt_pay: BurntPay,
     assert burnt_pay.unpaid == VEST
 
 
+@FULL
 def test_a_burn_is_shown_by_the_audit_of_an_own_answer(burnt_pay: BurntPay) -> None:
     case = burnt_pay.burn(FOUND)
     burnt_pay.publish(case, FOUND)
@@ -264,6 +267,7 @@ def test_a_burn_about_another_result_than_is_published_is_named(burnt_pay: Burnt
     assert "IN QUESTION" in burnt["text"]
 
 
+@FULL
 def test_a_burn_of_an_answer_that_its_audit_confirmed_is_named(burnt_pay: BurntPay) -> None:
     burnt_pay.publish(burnt_pay.burn(burnt_pay.right), burnt_pay.right)
     assert burnt_pay.verify()[:2] == (1, {"unproven_burn"})

@@ -18,6 +18,7 @@ from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, Units
 from gradmarket.market.wire.sign_in import ChainFacts
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.test_watchtower import EARNED, Scene, told
 from worker import wallet
@@ -90,6 +91,7 @@ def redeem(scene: VestedScene, key: PrivateKey) -> None:
     require_receipt(claims.redeem(scene.ledger, key, voucher, signature))
 
 
+@FULL
 def test_the_worker_is_told_of_a_case_about_locked_pay_and_sends_nothing(scene: VestedScene) -> None:
     assert scene.look() == [], "nobody accuses it"
     sent = scene.ledger.nonce(scene.me)
@@ -138,6 +140,7 @@ def test_a_watcher_collects_what_an_acquittal_frees_though_the_worker_is_offline
     assert scene.paid() == EARNED
 
 
+@FULL
 def test_a_watcher_saves_nothing_of_what_validators_burnt(scene: VestedScene) -> None:
     """The cheating twin."""
     assert scene.export().exit_code == 0

@@ -24,6 +24,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ContractRefused
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_until
 from worker import wallet
@@ -165,6 +166,7 @@ def test_an_offline_worker_s_watcher_contests_wins_and_redeems_before_claims_end
     assert told(scene.watch()) == ["watching"], "nothing twice"
 
 
+@FULL
 def test_without_a_watcher_the_same_accusation_slashes_and_the_voucher_dies(scene: Scene) -> None:
     case = scene.accuse()
     scene.pass_time(HOUR + 2)
@@ -233,6 +235,7 @@ def test_the_payout_that_the_worker_signed_is_named_once_and_only_that(scene: Sc
     assert scene.paid() == 5, "the worker has changed it since"
 
 
+@FULL
 def test_a_watcher_that_begins_anew_loses_nothing_though_the_export_is_gone(scene: Scene) -> None:
     assert scene.export().exit_code == 0
     assert scene.watch().exit_code == 0
@@ -261,7 +264,7 @@ def test_a_forged_voucher_displaces_no_true_one(scene: Scene, new_key: NewKey) -
     assert scene.paid() == EARNED
 
 
-@pytest.mark.parametrize("chain_job", [-1, 2**256])
+@pytest.mark.parametrize("chain_job", leave_to_full([-1, 2**256]))
 def test_a_voucher_of_a_job_that_no_contract_can_have_stops_no_tower(scene: Scene, chain_job: int) -> None:
     """One tower may watch over many, and one of these names what it likes: what was read before is seen to."""
     assert scene.export().exit_code == 0
@@ -277,6 +280,7 @@ def test_a_voucher_of_a_job_that_no_contract_can_have_stops_no_tower(scene: Scen
     assert scene.paid() == EARNED
 
 
+@FULL
 def test_an_older_export_takes_no_voucher_away(scene: Scene) -> None:
     assert scene.export().exit_code == 0
     older = (scene.exported / "watch.json").read_bytes()
@@ -316,6 +320,7 @@ def test_a_worker_without_a_watcher_exports_nothing(scene: Scene) -> None:
     assert not scene.exported.exists()
 
 
+@FULL
 def test_a_full_disk_or_a_damaged_copy_keeps_no_case_uncontested(scene: Scene) -> None:
     assert scene.export().exit_code == 0
     case = scene.accuse()
@@ -333,6 +338,7 @@ def test_a_full_disk_or_a_damaged_copy_keeps_no_case_uncontested(scene: Scene) -
     assert (scene.stage(case), tower.troubled) == (CaseStage.CONTESTED, True)
 
 
+@FULL
 def test_the_tower_looks_until_it_is_over(scene: Scene) -> None:
     assert scene.export().exit_code == 0
     over, case = threading.Event(), scene.accuse()

@@ -11,6 +11,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.terms import Digest, ReplicaState
 from gradmarket.market.wire.poll import PollRequest
+from tests.lanes import FULL
 from tests.worker.breakers import Breaker
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import FakeMarket
@@ -112,6 +113,7 @@ def test_a_response_that_was_lost_is_asked_for_again_and_nothing_is_owed(
     assert all(is_final_state(row.state) for row in fake_market.rows.values())
 
 
+@FULL
 def test_of_two_answers_one_payload_leaves_and_the_other_when_that_is_paid(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:

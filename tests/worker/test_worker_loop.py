@@ -16,6 +16,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import Hash, ReplicaState
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened
 from gradmarket.network.chain_errors import ChainUnreachable
+from tests.lanes import leave_to_full
 from tests.onchain import NewKey
 from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, Row, other
 from worker.journal import Journal
@@ -213,7 +214,9 @@ def unsigned_wave(fake_market: FakeMarket, row: Row) -> WaveOpened:
 
 @pytest.mark.parametrize(
     ("move", "breach"),
-    [(wrong_secret, Fault.WRONG_SECRET), (left_out, Fault.LEFT_OUT), (unsigned_wave, Fault.UNSIGNED_WAVE)],
+    leave_to_full(
+        [(wrong_secret, Fault.WRONG_SECRET), (left_out, Fault.LEFT_OUT), (unsigned_wave, Fault.UNSIGNED_WAVE)]
+    ),
 )
 def test_nothing_is_revealed_to_a_wave_that_breaks_a_rule(
     fake_market: FakeMarket,
@@ -253,13 +256,16 @@ def rejected_unproven(fake_market: FakeMarket, row: Row) -> SignedVerdict:
 
 @pytest.mark.parametrize(
     ("move", "breach"),
-    [
-        (other_root, Fault.OTHER_ROOT),
-        (other_price, Fault.OTHER_PRICE),
-        (unsigned_promise, Fault.UNSIGNED_VERDICT),
-        (contradiction, Fault.CONTRADICTION),
-        (rejected_unproven, Fault.REJECTED_UNPROVEN),
-    ],
+    leave_to_full(
+        [
+            (other_root, Fault.OTHER_ROOT),
+            (other_price, Fault.OTHER_PRICE),
+            (unsigned_promise, Fault.UNSIGNED_VERDICT),
+            (contradiction, Fault.CONTRADICTION),
+            (rejected_unproven, Fault.REJECTED_UNPROVEN),
+        ],
+        2,
+    ),
 )
 def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
     fake_market: FakeMarket,

@@ -21,6 +21,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.poll import PollRequest, Reveal, SignedVerdict
 from gradmarket.market.wire.sign_in import Session
+from tests.lanes import FULL, leave_to_full
 from tests.worker.breakers import ENDINGS, REPLIES, Breaker
 from tests.worker.fake_market import OTHER, FakeMarket, Row, Taken, other
 from worker import durable, wallet
@@ -73,7 +74,7 @@ def unpaid(context: WorkerContext, loop: Loop) -> int:
     return context.account_store.unpaid(context.signer) + loop._replica_files.handed_over()
 
 
-@pytest.mark.parametrize(("end", "reply"), KINDS)
+@pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 6))
 def test_whatever_follows_a_promise_the_worker_loses_one_payload(
     fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState | None, reply: int | None
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_promise_cannot_be_undone_by_an_earlier_state(
     assert [held.promised for held in loop._replica_files.open()] == [True]
 
 
+@FULL
 def test_a_requester_that_went_away_in_the_middle_and_came_back_is_not_blamed(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire.poll import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.addresses import PublicOnly
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
@@ -173,6 +174,7 @@ def test_a_market_that_answers_nonsense_ends_nothing_at_the_others(street: Stree
     assert (lines[-1]["event"], lines[-1]["accepted"], lines[-1]["redeemed"]) == ("summary", 3, "9")
 
 
+@FULL
 def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_when_it_is_sound(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_whe
     assert open_now[-1] == 2
 
 
+@FULL
 def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(street: Street, working: Working) -> None:
     """Its replica holds one place of three; the others are worked, revealed, uploaded and paid meanwhile."""
     stuck, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
@@ -215,6 +218,7 @@ def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(stree
     assert len(stuck.fake_market.rows) == 1
 
 
+@FULL
 def test_a_market_whose_polls_fail_takes_no_time_of_the_others(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +231,7 @@ def test_a_market_whose_polls_fail_takes_no_time_of_the_others(
     assert "problem" in [line["event"] for line in lines]
 
 
+@FULL
 def test_a_voucher_is_redeemed_in_good_time_though_its_only_market_is_silent(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +256,7 @@ def test_a_voucher_is_redeemed_in_good_time_though_its_only_market_is_silent(
     assert seen[-1] == 5
 
 
+@FULL
 def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Working) -> None:
     """The first closes its wave only when the other has paid, and that one only when it hears of the leaving."""
     slow, good = street.opens(9, "aaaaaaaaaaaaaaaa").fake_market, street.opens(3, "bbbbbbbbbbbbbbbb").fake_market
@@ -279,6 +285,7 @@ def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Workin
     assert (lines[-1]["accepted"], lines[-1]["redeemed"]) == (2, "12")
 
 
+@FULL
 def test_a_market_that_asks_to_sign_in_elsewhere_at_the_end_keeps_no_other_voucher_from_being_redeemed(
     street: Street, working: Working
 ) -> None:
@@ -309,6 +316,7 @@ def test_an_only_market_that_asks_to_sign_in_elsewhere_ends_the_work_and_what_it
     assert street.ledger.balance(address_of(street.worker)) == 5
 
 
+@FULL
 def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +348,7 @@ class Node(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
+@FULL
 def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
     street: Street, anvil: LocalChain, tmp_path: Path, shared_child: None
 ) -> None:
@@ -401,6 +410,7 @@ def test_where_money_is_real_nothing_is_discovered_in_tokens_that_nobody_named(
         session.run_worker(settings, journal=Journal(stream=StringIO()), signals=Signals())
 
 
+@FULL
 def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discovered(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
 from worker import durable, wallet
@@ -155,6 +156,7 @@ def test_a_contested_case_is_decided_by_the_validators_that_agree(
     assert stakes.staker(chain_job.ledger, wallet.load_wallet(tmp_path / "worker", None).address).amount == AMOUNT
 
 
+@FULL
 def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
     tmp_path: Path, market: str, chain_job: OpenedJob, judges: list[PrivateKey]
 ) -> None:

@@ -159,6 +159,7 @@ def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(wor
     assert "it has never seen this worker" in said
 
 
+@FULL
 def test_what_a_kilowatt_hour_earns_is_the_last_hours_pay_over_what_all_cards_drew(
     working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_its_own_page_shows_the_same_and_has_nothing_to_press(
         assert httpx.request(method, working.page).status_code == 405
 
 
+@FULL
 def test_a_page_elsewhere_whose_name_points_here_reads_nothing(working: Working) -> None:
     """DNS rebinding: the browser sends the name that it was given."""
     port = working.page.rpartition(":")[2]
@@ -204,6 +206,7 @@ def test_a_page_elsewhere_whose_name_points_here_reads_nothing(working: Working)
     assert httpx.get(f"{working.page}/facts", headers={"Host": f"localhost:{port}"}).status_code == 200
 
 
+@FULL
 def test_it_listens_on_this_machine_alone_and_says_a_taken_port(
     working: Working, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -235,6 +238,7 @@ def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Work
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@FULL
 def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) -> None:
     before = shown(working.folder, server)
     server.__exit__()

@@ -25,6 +25,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
+from tests.lanes import FULL
 from tests.onchain import NewKey
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
@@ -147,6 +148,7 @@ def test_a_gradient_that_the_market_forgot_is_named(
     assert verified() == (1, {"missing_gradient"})
 
 
+@FULL
 def test_a_market_that_publishes_another_verdict_is_named(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +357,7 @@ def test_show_tells_every_job_and_where_it_stands(
     assert Units(fake_market.earned) == 21
 
 
+@FULL
 def test_what_was_worked_for_under_another_release_accuses_nobody(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +369,7 @@ def test_what_was_worked_for_under_another_release_accuses_nobody(
     assert verified() == (1, {"unsigned_voucher"}), "the contract's rules are"
 
 
+@FULL
 def test_a_market_that_became_another_release_is_not_held_against_what_it_publishes(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified
 ) -> None:

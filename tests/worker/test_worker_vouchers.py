@@ -14,6 +14,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, ReplicaId, Units
+from tests.lanes import FULL
 from worker.money.account_store import AccountStore, JobAccount
 
 ME, SIGNER, OTHER = (Address(f"0x{digit * 40}") for digit in "123")
@@ -158,6 +159,7 @@ for number in range(1, 10**6):
 """
 
 
+@FULL
 def test_what_was_said_to_be_kept_survives_kill_9(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", WRITER, str(tmp_path)]
     for _ in range(2):

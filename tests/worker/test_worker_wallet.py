@@ -12,6 +12,7 @@ from gradmarket.cli import app
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from tests.lanes import FULL
 from worker import durable, wallet
 from worker.money import ownership
 from worker.money.account_store import AccountStore, JobAccount
@@ -25,6 +26,7 @@ def test_a_plain_key_is_its_owners_alone(tmp_path: Path) -> None:
     assert "NOT encrypted" in made.describe_key_file()
 
 
+@FULL
 def test_an_encrypted_key_needs_its_passphrase(tmp_path: Path) -> None:
     made = wallet.create_wallet(tmp_path, "correct horse")
     assert json.loads(made.path.read_text())["version"] == 3

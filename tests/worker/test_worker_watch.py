@@ -16,6 +16,7 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket
 from worker import wallet
@@ -141,6 +142,7 @@ def own_job(own_ledger: Ledger, new_key: NewKey) -> OpenedJob:
     return made
 
 
+@FULL
 def test_whose_owner_contests_by_hand_is_told_and_nothing_is_sent(
     tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey
 ) -> None:

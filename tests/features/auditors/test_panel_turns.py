@@ -9,6 +9,7 @@ from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims, renew_waits
 from tests.features.auditors.test_panels import LEASE_S, TWO, NewFloor, claimed, due, panel, seats, sit
 from tests.kit.behaviour import HONEST
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_one_class import NAMES
@@ -24,6 +25,7 @@ def beside(new_floor: NewFloor, audit: dict[str, object], tasks: int = 2) -> Mar
     return market
 
 
+@FULL
 def test_auditors_of_any_processor_sit_in_the_panel_of_a_reproducible_job(new_floor: NewFloor) -> None:
     market = new_floor(audit=TWO, arithmetic="reproducible")
     for name in NAMES:
@@ -41,6 +43,7 @@ def join_panel(auditor: SimAuditor) -> None:
     auditor.sit(work)
 
 
+@FULL
 def test_seals_are_opened_before_whatever_else_is_due(new_floor: NewFloor) -> None:
     market = beside(new_floor, {"probability": 1.0}, tasks=3)
     auditors = panel(market, None, None)
@@ -50,6 +53,7 @@ def test_seals_are_opened_before_whatever_else_is_due(new_floor: NewFloor) -> No
     assert [claimed(one).panel for one in auditors] == ["open", "open"]
 
 
+@FULL
 def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_opens_then(new_floor: NewFloor) -> None:
     market = beside(new_floor, {"probability": 1.0}, tasks=3)
     ann, bea = panel(market, None, None)
@@ -69,6 +73,7 @@ def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_open
     assert seats(market) == {"ann": PanelSeatState.OPENED, "bea": PanelSeatState.OPENED}
 
 
+@FULL
 def test_who_says_for_ever_that_it_computes_is_barred_at_last(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +92,7 @@ def test_who_says_for_ever_that_it_computes_is_barred_at_last(
     assert market.clock.now <= began + class_checks.HELD_S + 2 * LEASE_S
 
 
+@FULL
 def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_floor: NewFloor) -> None:
     market = due(new_floor)
     ann, bea = panel(market, None, None)
@@ -114,6 +120,7 @@ def test_one_that_leaves_again_and_again_ends_the_panel_and_holds_up_no_job_for_
     assert not market.events("audit_failed")
 
 
+@FULL
 def test_panels_that_wait_for_more_auditors_than_there_are_keep_no_other_job_waiting(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ from requester.store.tables import Task
 from tests.features.audits.test_auditor_brings import FixtureAuditor
 from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
@@ -189,6 +190,7 @@ def test_a_copied_seal_is_worth_nothing(new_floor: NewFloor) -> None:
         panel_exchange.record_opening(market.context, work.task, "bea", opened.model_copy(update={"auditor": bea.name}))
 
 
+@FULL
 def test_who_seals_an_answer_that_it_learns_later_cannot_open_it(new_floor: NewFloor) -> None:
     market = due(new_floor)
     ann, bea, cem = panel(market, None, None, None)
@@ -225,6 +227,7 @@ def test_one_that_seals_and_stalls_is_replaced_and_barred(new_floor: NewFloor) -
     assert told(market)["trust"]["withheld"] == 1
 
 
+@FULL
 def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_floor: NewFloor) -> None:
     market = due(new_floor)
     ann, bea, cem = panel(market, None, None, None)
@@ -242,6 +245,7 @@ def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_floor: 
     assert not market.events("auditor_barred")
 
 
+@FULL
 def test_an_operator_that_left_its_seat_may_come_back_where_nobody_else_can(new_floor: NewFloor) -> None:
     """Its machine was away for longer than a lease: without it a panel of two operators waited for a third forever."""
     market = due(new_floor)
@@ -270,6 +274,7 @@ def test_seats_are_not_renewed_for_an_hour_longer_where_the_clock_was_ahead(new_
     assert seat.claimed_until == market.clock() + LEASE_S
 
 
+@FULL
 def test_colluding_auditors_below_the_threshold_convict_nobody(new_floor: NewFloor) -> None:
     market = due(new_floor, audit=THREE)
     ann, bea, cem, dag, eva = panel(market, LIE, LIE, None, None, None)
@@ -281,6 +286,7 @@ def test_colluding_auditors_below_the_threshold_convict_nobody(new_floor: NewFlo
     assert not market.events("audit_failed")
 
 
+@FULL
 def test_a_panel_that_never_agrees_ends_and_its_task_is_done_again(new_floor: NewFloor) -> None:
     market = due(new_floor)
     lies = [SimAuditor(market, scaled(2.0 + one), name="m", operator=f"liar {one}") for one in range(8)]
@@ -373,6 +379,7 @@ def test_anybody_reads_from_the_ended_audit_who_found_what_and_a_forged_seat_pro
             assert auditors.find_proven_answer(domain, offer, seat.model_copy(update=change)) is None
 
 
+@FULL
 def test_the_evidence_of_a_task_proves_what_its_panel_found(new_floor: NewFloor) -> None:
     market = due(new_floor)
     sit(*panel(market, HONEST, HONEST))

@@ -18,6 +18,7 @@ from graphdoc.encoding import Bytes
 from requester.store import identities
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
+from tests.lanes import leave_to_full
 from tests.patience import wait_for
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
@@ -63,7 +64,7 @@ class FixtureAuditor(Auditor):
         return self._computer.computer.compute(work.offer), 1.0
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("restarted", leave_to_full([False, True]))
 def test_the_round_goes_on_with_the_auditors_gradient(
     new_floor: NewFloor, restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

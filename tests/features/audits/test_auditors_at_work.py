@@ -11,6 +11,7 @@ from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits import audited_classes, auditor_claims
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
@@ -42,6 +43,7 @@ def test_what_no_auditor_can_compute_is_voted_again(new_floor: NewFloor) -> None
     check_books(market)
 
 
+@FULL
 def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=3)
     honest = market.worker()
@@ -77,6 +79,7 @@ def test_proven_ones_alone_vote_while_an_auditor_fails(new_floor: NewFloor) -> N
     check_books(market)
 
 
+@FULL
 def test_an_audit_of_a_vote_that_nobody_can_compute_locks_no_round(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=4, replication={"audit": 0.99})
     prove(market, *(market.worker() for _ in range(3)))
@@ -101,6 +104,7 @@ def test_where_one_replica_decides_the_job_says_what_it_waits_for(new_floor: New
     check_books(market)
 
 
+@FULL
 def test_an_auditor_that_goes_on_computing_is_there_and_keeps_its_audit(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     worker = market.worker()

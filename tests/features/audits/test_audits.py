@@ -200,6 +200,7 @@ def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
     check_books(market)
 
 
+@FULL
 def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("pause"))
     merged_lies(market)
@@ -282,6 +283,7 @@ def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: 
         assert (row.evidence, row.operator in {liar.address for liar in liars}) == (0.0, True)
 
 
+@FULL
 def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=16, audit={"probability": 0.5})
     betrayed(market)
@@ -311,6 +313,7 @@ def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_acc
     assert market.tasks()[0].state == TaskState.REVOKED
 
 
+@FULL
 def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloor) -> None:
     """Nobody would ever run an audit there, and the job would wait for it for good."""
     market = new_floor(audit=always())
@@ -322,6 +325,7 @@ def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloo
     assert {audit.job_id for audit in audits_of(market)} == {market.job}
 
 
+@FULL
 def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     betrayed(market)
@@ -412,6 +416,7 @@ def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor)
     assert auditor.claim() == first
 
 
+@FULL
 def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
     for _ in range(3):

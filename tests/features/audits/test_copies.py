@@ -7,6 +7,7 @@ from gradmarket.market.wire.poll import CommitmentRequest, OfferFields
 from requester.features.audits.copies import ALIKE
 from requester.features.records.worker_figures import read_history
 from requester.store.tables import Earned, Reputation, Task
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -72,6 +73,7 @@ def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) ->
     check_books(market)
 
 
+@FULL
 def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **ALONE)
     market.prove_class()

@@ -11,6 +11,7 @@ from requester.features.audits.audit_draws import SUSPECT
 from requester.store import strikes
 from requester.store.tables import Job, Reputation
 from tests.kit.behaviour import Behaviour, filled, scaled
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -94,7 +95,7 @@ def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> No
     assert [task.state for task in market.tasks()] == [TaskState.REVOKED, TaskState.OPEN]
 
 
-@pytest.mark.parametrize("kind", [HUGE, filled("w", float("inf"))], ids=["over the bound", "infinite"])
+@pytest.mark.parametrize("kind", leave_to_full([HUGE, filled("w", float("inf"))]), ids=["over the bound", "infinite"])
 def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_floor: NewFloor, kind: Behaviour) -> None:
     market = new_floor(rounds=2)
     liars = [market.worker(kind) for _ in range(3)]
@@ -115,6 +116,7 @@ def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_fl
     check_books(market)
 
 
+@FULL
 def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, norm_bound=1e-6)
     workers = [market.worker() for _ in range(6)]
@@ -128,6 +130,7 @@ def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_floor: NewF
     check_books(market)
 
 
+@FULL
 def test_who_is_set_aside_is_asked_again_once_the_requester_resumes(new_floor: NewFloor) -> None:
     """The others that were to be asked are gone."""
     market = new_floor(rounds=1)

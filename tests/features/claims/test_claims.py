@@ -22,6 +22,7 @@ from requester.app import create_app
 from requester.features import api_tokens
 from requester.features.claims.claim_rows import RoundClaimRow
 from tests.kit.behaviour import HONEST, scaled
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
@@ -111,6 +112,7 @@ def test_an_auditor_claims_a_round_once(market: MarketFixture, door: TestClient)
     assert claim(market, door, key_of("another"), 1, digest_under(told(market, door), answers))[0] == 200
 
 
+@FULL
 def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestClient) -> None:
     """Who sends another's signed answer claims it for that one, and not for itself."""
     market.play()
@@ -123,6 +125,7 @@ def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestC
     assert told(market, door)["items"] == [item]
 
 
+@FULL
 def test_nothing_is_told_while_the_job_goes_on_or_of_a_round_that_is_not_there(
     market: MarketFixture, door: TestClient
 ) -> None:
@@ -140,6 +143,7 @@ def test_nothing_is_told_while_the_job_goes_on_or_of_a_round_that_is_not_there(
     assert door.get(f"/v1/jobs/{'f' * 16}/rounds/0/claims").status_code == 404
 
 
+@FULL
 def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, audit={"probability": 1.0, "claims": 1})
     liars = [market.worker(LIE), market.worker(LIE)]

@@ -15,6 +15,7 @@ from requester.store import stored_times
 from requester.store.tables import Account, Job, Replica, Strike, Task, Transaction, Worker
 from tests.kit.behaviour import IDLE
 from tests.kit.clock import SOME_DAY
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS
 
@@ -82,6 +83,7 @@ def times(market: Any) -> list[float]:
     return [value for column in columns for row in market.all(column.class_) if (value := getattr(row, column.key))]
 
 
+@FULL
 def test_work_goes_on_at_once_after_an_hour_that_was_none(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     market.worker(IDLE)

@@ -19,7 +19,7 @@ from requester.stages import collect
 from requester.store import ready_rows
 from requester.store.tables import Job, Round
 from tests.kit.behaviour import scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_fixture import LAYOUT, STAGES, MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -69,6 +69,7 @@ def test_rounds_in_three_jobs_have_the_bits_of_rounds_in_one(new_floor: NewFloor
     assert told == updates(whole, FIRST)
 
 
+@FULL
 def test_a_job_that_only_took_the_parameters_has_other_bits(new_floor: NewFloor) -> None:
     """The twin: without the optimizer's memory, or the place in the order, it is not the longer job."""
     whole, parts = new_floor(rounds=4, **ALONE), new_floor(rounds=2, **ALONE)
@@ -83,6 +84,7 @@ def test_a_job_that_only_took_the_parameters_has_other_bits(new_floor: NewFloor)
     assert updates(parts, SECOND) != updates(whole, FIRST)[2:]
 
 
+@FULL
 def test_a_finished_job_keeps_one_state_and_a_killed_one_makes_it_anew(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from requester.features import coverage
 from requester.store import jobs
 from requester.store.tables import Job
 from tests.features.late.test_late_tasks import LATE, slow_one
+from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -62,6 +63,7 @@ def test_the_books_say_which_rows_wait_and_that_none_was_left_out(market: Market
     assert books["worst_share"] >= (used // 2) / (used / 2)
 
 
+@FULL
 def test_the_books_are_read_page_by_page(market: MarketFixture) -> None:
     first = asked(market, limit=1)
     second = asked(market, limit=1, cursor=first["next"])

@@ -12,6 +12,7 @@ from contracts.ledger import Ledger
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, Units
+from tests.lanes import FULL
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
 from worker import Untrusted
 from worker.features.discovery import announcements
@@ -122,6 +123,7 @@ def test_a_later_job_of_a_market_that_led_nowhere_is_followed(ledger: Ledger, ne
     assert [one.event.job for one in discovery.look()] == [later.job]
 
 
+@FULL
 def test_a_flood_of_dust_makes_no_market_forgotten_that_was_worked_for(
     ledger: Ledger, new_key: NewKey, honest: JobOpened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_flood_of_dust_makes_no_market_forgotten_that_was_worked_for(
     assert HONEST in [one.endpoint for one in discovery.look()]
 
 
+@FULL
 def test_a_flood_in_one_token_makes_nothing_of_another_forgotten(
     ledger: Ledger, elsewhere: Ledger, new_key: NewKey, honest: JobOpened, monkeypatch: pytest.MonkeyPatch
 ) -> None:

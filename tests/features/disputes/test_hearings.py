@@ -33,6 +33,7 @@ from requester.moves import judging
 from requester.store import in_hand
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
@@ -90,6 +91,7 @@ def test_whose_answer_stands_is_paid_and_the_other_gets_what_a_wrong_answer_gets
     check_books(market)
 
 
+@FULL
 def test_a_task_that_ended_otherwise_leaves_no_hearing_open_and_nobody_wrong(new_floor: NewFloor) -> None:
     market = traced(new_floor)
     honest, _ = split(market)

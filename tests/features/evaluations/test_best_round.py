@@ -10,6 +10,7 @@ from gradmarket.market.terms import Digest, JobState
 from requester.features import evaluations
 from requester.moves import evaluation
 from requester.stages import aggregate
+from tests.lanes import FULL
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture
 
@@ -51,6 +52,7 @@ def test_the_best_parameters_are_kept_and_those_before_them_are_not(
     assert newest[-1] == 7
 
 
+@FULL
 def test_where_nothing_measures_the_metric_the_loss_decides(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_metric_of_some_rounds_goes_before_the_loss() -> None:
     assert find_best_round("f1", []) is None
 
 
+@FULL
 def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> None:
     """The twin: what was never measured is not the best."""
     market = new_floor(**ALONE, rounds=8, settings={"keep_parameters_every": 100})
@@ -84,6 +87,7 @@ def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> 
     assert min(kept(market)) > 2
 
 
+@FULL
 def test_a_round_that_is_taken_back_is_no_longer_the_best(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the rounds that stand, the best whose parameters are still there."""
     market = played(new_floor, monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.7, 0.65, 0.8])

@@ -14,7 +14,7 @@ from requester.moves import replay, snapshots
 from requester.store import disclosure
 from requester.store.tables import Job, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -63,6 +63,7 @@ def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_floor: NewFloor)
     check_books(market)
 
 
+@FULL
 def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
     """A worker that holds its place for ever holds up one round, for its lease, and is paid nothing."""
     market = new_floor(rounds=4, **LATE)
@@ -83,6 +84,7 @@ def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
     check_books(market)
 
 
+@FULL
 def test_where_nothing_late_is_merged_it_is_paid_and_its_rows_come_first(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, **PAID_ONLY)
     workers = [market.worker() for _ in range(3)]
@@ -168,6 +170,7 @@ def test_nobody_is_told_a_late_answer_before_it_is_decided(new_floor: NewFloor) 
     assert rule.may_publish_answer(TaskState.COMMITTING, False, 0, 0, False) is False
 
 
+@FULL
 def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_floor: NewFloor) -> None:
     audit = {"probability": 1.0, "on_failure": "replay"}
     market = new_floor(rounds=3, audit=audit, **LATE)
@@ -273,6 +276,7 @@ def stalled(market: MarketFixture, silent: SimWorker) -> Task:
     return market.tasks(Task.id == market.replica(silent).task_id)[0]
 
 
+@FULL
 def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFloor) -> None:
     market, others, silent = measured(new_floor)
     task, replica = stalled(market, silent), market.replica(silent)
@@ -289,6 +293,7 @@ def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFl
     check_books(market)
 
 
+@FULL
 def test_who_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_floor: NewFloor) -> None:
     market, others, silent = measured(new_floor)
     task, before = stalled(market, silent), market.earned().get(silent.address, 0)
@@ -304,6 +309,7 @@ def test_who_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_f
     check_books(market)
 
 
+@FULL
 def test_where_rounds_wait_for_all_nobody_is_expected_and_nobody_backed(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, tasks_per_round=3, **ALONE)
     for _ in range(3):

@@ -15,6 +15,7 @@ from gradmarket.market.views.ledger_views import EntryKind
 from requester.features.ledger import statement
 from requester.store.tables import Earned
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import ETHER, NewKey
 
 
@@ -63,6 +64,7 @@ def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFix
     assert (settled.cause.batch, settled.cause.tx is None, settled.cause.block is None) == (0, False, False)
 
 
+@FULL
 def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -82,7 +84,7 @@ def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
     assert compute_balances(moves)[f"reserved:{worker}"] == 7 * PRICE
 
 
-@pytest.mark.parametrize("change", ["forgotten", "invented"])
+@pytest.mark.parametrize("change", leave_to_full(["forgotten", "invented"]))
 def test_books_that_differ_are_told(chain_fixture: ChainFixture, new_key: NewKey, change: str) -> None:
     job_id, _ = busy(chain_fixture, new_key)
     chain_fixture.settle_down()

@@ -16,6 +16,7 @@ from requester.store import earned_rows, identities
 from requester.store.tables import Job
 from tests.api.api_service import serving
 from tests.api.test_authorisation import JOB
+from tests.lanes import FULL
 from tests.onchain import OpenJob
 
 ACCOUNTS = 230
@@ -70,6 +71,7 @@ def test_hundreds_of_accounts_are_some_batches(service: Any, open_job: OpenJob) 
     assert figures.accounts[promised.workers[0]].reserved == 7
 
 
+@FULL
 def test_the_chain_is_asked_once_for_many_strangers(anvil, deployment, tmp_path, open_job) -> None:  # type: ignore[no-untyped-def]
     deployments.write_deployment(deployment, tmp_path / "deployment.json")
     settings = RequesterSettings(

@@ -16,6 +16,7 @@ from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, Leaf
 from requester.app import create_app
 from requester.features.log.leaf_rows import LogLeaf, append_leaves
 from requester.store.tables import Earned, Job, Replica, Round, Task, Wave
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -52,6 +53,7 @@ def leaves_of(api: TestClient, market: MarketFixture) -> list[Hash]:
     return list(LeafHashes.model_validate(get(api, market, "/leaves")).hashes)
 
 
+@FULL
 def test_every_record_of_a_job_is_one_leaf(market: MarketFixture, api: TestClient) -> None:
     workers = [market.worker() for _ in range(3)]
     market.play(*workers)
@@ -101,7 +103,7 @@ def test_an_earlier_head_is_proven_to_be_a_prefix(market: MarketFixture, api: Te
     assert job_log.find_fork(late, early, proof.path) == ""
 
 
-@pytest.mark.parametrize("later", [0, 3])
+@pytest.mark.parametrize("later", leave_to_full([0, 3]))
 def test_two_observers_find_a_service_that_shows_two_histories(
     market: MarketFixture, api: TestClient, later: int
 ) -> None:

@@ -54,6 +54,7 @@ def scores_of(market: MarketFixture, worker: SimWorker) -> list[ScoreView]:
     return sorted(theirs, key=lambda score: score.number)
 
 
+@FULL
 def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=4, tasks_per_round=20, **scored(0.5))
     workers = hired(market, HONEST, HONEST)

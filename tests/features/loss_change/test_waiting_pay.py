@@ -12,7 +12,7 @@ from requester.store.tables import Account, Earned, Task
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -46,6 +46,7 @@ def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor)
     check_books(market)
 
 
+@FULL
 def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
     (worker,) = hired(market, HONEST)
@@ -61,6 +62,7 @@ def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floo
     assert "pay" not in described(market)
 
 
+@FULL
 def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 10, **scored())
     liar, honest = hired(market, NOISE, HONEST)
@@ -75,6 +77,7 @@ def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -
     check_books(market)
 
 
+@FULL
 @pytest.mark.parametrize(("behaviour", "paid"), leave_to_full([(NOISE, False), (HONEST, True)]))
 def test_who_left_after_few_answers_is_paid_at_the_end_unless_its_scores_speak_against_it(
     new_floor: NewFloor, behaviour: object, paid: bool
@@ -178,6 +181,7 @@ def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_floor:
     check_books(market)
 
 
+@FULL
 def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_floor: NewFloor) -> None:
     """Each diverges alone, so neither speaks for the other; the third answer counts, and they are paid nothing."""
     market, first = pause_by_divergence(new_floor, INFINITE, HONEST)
@@ -203,6 +207,7 @@ def open_with_a_cleared_worker(new_floor: NewFloor) -> tuple[MarketFixture, SimW
     raise AssertionError("it is never cleared")
 
 
+@FULL
 def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_wait(new_floor: NewFloor) -> None:
     market, honest, auditor = open_with_a_cleared_worker(new_floor)
     liars = list[SimWorker]()
@@ -217,6 +222,7 @@ def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_w
     check_books(market)
 
 
+@FULL
 def test_where_one_of_the_cleared_diverges_too_the_job_waits_for_its_requester(new_floor: NewFloor) -> None:
     """The twin: here the model diverges, and nobody further is asked."""
     market, honest, auditor = open_with_a_cleared_worker(new_floor)

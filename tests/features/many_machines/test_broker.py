@@ -16,6 +16,7 @@ from requester import part_troubles
 from requester.features.many_machines.broker import Prompt
 from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of, send_message
 from requester.settings import RequesterSettings
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 
 LOST: Final = """
@@ -137,6 +138,7 @@ def test_stages_in_celery_need_a_broker_and_a_shared_database(missing: str) -> N
         RequesterSettings(stages="celery", **{name: value for name, value in given.items() if name != missing})  # type: ignore[arg-type]
 
 
+@FULL
 def test_a_beat_ends_though_its_signal_came_in_a_destructor() -> None:
     own = {
         "GRADMARKET_STAGES": "celery",

@@ -23,6 +23,7 @@ from requester.features.owner_key import KeyElsewhere
 from requester.store.tables import Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture
+from tests.lanes import FULL
 from tests.onchain import DEPLOYER, ETHER, NewKey
 
 CHAIN_ID = 4242
@@ -119,6 +120,7 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(
     assert list_chain_differences(chain_fixture.chain, job_id) == []
 
 
+@FULL
 def test_what_waits_for_its_owner_does_not_keep_the_office_awake(
     chain_fixture: ChainFixture, owner: PrivateKey
 ) -> None:

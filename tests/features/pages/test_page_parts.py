@@ -31,6 +31,7 @@ from requester.store.tables import Job
 from requester.store.work import RowReader
 from tests.features.private.test_private_jobs import holder, listed
 from tests.features.private.test_worth_pay import floor_of
+from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 
 TOKEN = TokenUnit("GRAD", 18)
@@ -143,6 +144,7 @@ def test_a_task_s_story_prices_it_in_the_token(new_floor) -> None:  # type: igno
         build_story_page(market.context, reader, market.job, "nil")
 
 
+@FULL
 def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  # type: ignore[no-untyped-def]
     spent = Privacy.model_validate(PRIVACY)
     market = new_floor(data=listed(2), rounds=3, tasks_per_round=2, norm_bound=100.0, privacy=PRIVACY)

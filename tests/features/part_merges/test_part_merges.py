@@ -274,6 +274,7 @@ def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
     assert market.all(MergePart) == []
 
 
+@FULL
 def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
     """Rounds 0 to 2 are merged in parts from colluders' answers, taken back, and merged again from honest ones."""
     market = shared(new_floor(rounds=5, audit={"probability": 1e-9, "on_failure": "replay"}, optimizer=NESTEROV))

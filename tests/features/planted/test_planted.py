@@ -24,6 +24,7 @@ from requester.features.planted.planted_rows import PlantedAnswer
 from requester.store.tables import Job
 from requester.store.work import RowReader
 from tests.kit.behaviour import HONEST, scaled
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -116,6 +117,7 @@ def test_a_lone_liar_is_caught_by_the_vote(new_floor: NewFloor) -> None:
     assert trust["catch_rate"] == 1.0
 
 
+@FULL
 def test_an_auditor_that_errs_accuses_nobody(new_floor: NewFloor) -> None:
     market = new_floor(audit=PLANTED)
     workers = [market.worker() for _ in range(3)]
@@ -130,6 +132,7 @@ def test_an_auditor_that_errs_accuses_nobody(new_floor: NewFloor) -> None:
     assert market.earned() == {worker.address: PRICE for worker in workers}
 
 
+@FULL
 def test_drawn_audits_count_beside_planted_tasks(new_floor: NewFloor) -> None:
     market = new_floor(audit={"probability": 1.0})
     market.worker(LIE), market.worker(LIE), market.worker()
@@ -140,6 +143,7 @@ def test_drawn_audits_count_beside_planted_tasks(new_floor: NewFloor) -> None:
     assert (trust["planted"]["tasks"], trust["share"], trust["catch_rate"]) == (0, 1.0, 1.0)
 
 
+@FULL
 def test_what_was_answered_before_was_not_known_beforehand(new_floor: NewFloor) -> None:
     market = new_floor(audit=PLANTED)
     market.worker(), market.worker(), market.worker()

@@ -18,6 +18,7 @@ from gradmarket.market.step import LocalStep
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
+from tests.lanes import FULL
 from worker.features.private.control_rounds import ControlRound, RoundsInMemory
 from worker.features.private.holder_files import RoundFiles
 
@@ -98,6 +99,7 @@ def test_the_parameters_are_those_of_the_papers_algorithm(scene: Scene) -> None:
             np.testing.assert_allclose(own[name], theirs[name], atol=2e-6)
 
 
+@FULL
 def test_without_it_holders_of_unlike_rows_end_where_the_loss_of_all_is_not_least(scene: Scene) -> None:
     """What a step of all rows would still change: corrections that were always zeros would pass no other test."""
     plain = LocalStep.model_validate(LOCAL)

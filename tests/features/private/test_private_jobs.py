@@ -24,6 +24,7 @@ from requester.stages import collect
 from requester.store import newcomers, visibility
 from requester.store.tables import Job, Round, Task, UnneededBlob
 from tests.kit.behaviour import HONEST, IDLE, WITHHOLDER, Behaviour, filled, scaled
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture, first_parameters
 from tests.requester.market_workers import SimWorker, key_of, wants
@@ -52,6 +53,7 @@ def answered_by(market: MarketFixture, number: int) -> list[str]:
     return sorted(named[task.uploader] for task in market.tasks() if task.round == number and task.payload)
 
 
+@FULL
 def test_each_holder_answers_once_in_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(3), rounds=3, tasks_per_round=3)
     three = [holder(market, rows=10) for _ in range(3)]
@@ -117,7 +119,9 @@ def test_a_holder_that_leaves_is_replaced(new_floor) -> None:  # type: ignore[no
     assert idle.address not in market.earned()
 
 
-@pytest.mark.parametrize("spoiled", [filled("w", np.nan), filled("w", np.inf), scaled(1e6), filled("loss", np.nan)])
+@pytest.mark.parametrize(
+    "spoiled", leave_to_full([filled("w", np.nan), filled("w", np.inf), scaled(1e6), filled("loss", np.nan)], 2)
+)
 def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, spoiled) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(3), rounds=2, tasks_per_round=2, norm_bound=100.0)
     cheat = holder(market, spoiled)
@@ -151,6 +155,7 @@ def test_a_refusal_tells_nobody_how_long_an_answer_was(new_floor, spoiled, said)
     assert "gradient norm" not in " ".join(map(str, told))
 
 
+@FULL
 def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(6), rounds=2, norm_bound=100.0)
     for _ in range(5):
@@ -380,6 +385,7 @@ def test_a_job_of_named_privacy_ends_at_its_epsilon_and_tells_no_loss(new_floor)
     assert "loss" not in {key for event in market.events("round_closed") for key, value in event.items() if value}
 
 
+@FULL
 def test_a_job_that_bounds_what_is_told_of_a_row_ends_at_that_bound(new_floor) -> None:  # type: ignore[no-untyped-def]
     """A holder of the fewest rows, one step's, uses each in every round."""
     per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}

@@ -21,6 +21,7 @@ from gradmarket.market.rules.sampled_privacy import SampledSteps, compute_sample
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
+from tests.lanes import FULL, leave_to_full
 from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
 from worker.features.private.holder_files import RowUsesFolder
 from worker.features.private.own_rows import OwnRows
@@ -66,6 +67,7 @@ def taken(rows: CountedRows, publication: Publication, tasks: int) -> list[tuple
     return [(partition.name, tuple(numbers)) for step in steps for partition, numbers in step.pieces]
 
 
+@FULL
 @pytest.mark.parametrize("partition", [10**6, 10])
 def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: Publication, partition: int) -> None:
     """Of 32 rows 8 a step; with partitions of 10 what is left of each is left out."""
@@ -228,7 +230,7 @@ def allowed(publication: Publication, held: int) -> int:
     return asked.count_uses(asked.rate_of(8, held))
 
 
-@pytest.mark.parametrize("partition", [10**6, 10])
+@pytest.mark.parametrize("partition", leave_to_full([10**6, 10]))
 def test_rows_are_drawn_by_chance_from_all_partitions_and_each_step_counts(
     tmp_path: Path, drawn: Publication, partition: int
 ) -> None:

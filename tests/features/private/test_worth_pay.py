@@ -68,6 +68,7 @@ def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> 
     return market
 
 
+@FULL
 def test_who_lowers_the_loss_is_paid_more_and_who_does_not_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = floor_of(new_floor, 4, rounds=1)
     honest = [holder(market) for _ in range(2)]

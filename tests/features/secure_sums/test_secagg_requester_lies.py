@@ -23,6 +23,7 @@ from gradmarket.market.features.secure_sums.sum_messages import (
 )
 from gradmarket.market.terms import Hash
 from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
+from tests.lanes import FULL
 
 COUNT = 9
 PLAY = AggregationPlay(COUNT, 20, 100, 1, 3, seed=5)
@@ -306,6 +307,7 @@ def test_a_set_of_another_number_of_holders_is_refused(packed: bytes) -> None:
         holder.sign_survivors(at(3).states[0], SurvivorsProposed(survivors=packed))
 
 
+@FULL
 def test_a_survivor_with_too_few_neighbours_is_refused() -> None:
     played = at(3, SPARSE)
     others = list(played.terms.points[0])

@@ -50,6 +50,7 @@ def test_where_too_many_drop_out_nothing_is_unmasked(data: st.DataObject) -> Non
         assert played.answers == {}
 
 
+@FULL
 def test_a_sparse_graph_gives_the_same_sum() -> None:
     drops = {number: 1 + number % STEPS for number in range(0, 120, 3)}
     play = AggregationPlay(120, 50, 2**20, 12, 40, drops=drops)

@@ -115,6 +115,7 @@ def test_who_drops_out_after_its_vector_is_in_the_sum_and_is_paid_if_it_comes_ba
     assert market.earned() == {one.address: PRICE for one in six}
 
 
+@FULL
 def test_who_is_in_the_sum_and_never_comes_back_holds_up_nobody(floor: Floor) -> None:
     market, six = floor()
     six[2].gone = 4
@@ -153,13 +154,16 @@ def false_share(message: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("step", "lie", "said"),
-    [
-        (1, forged, "signature"),
-        (2, swapped_shares, "each neighbour once"),
-        (3, forged, "signature"),
-        (4, forged, "signature"),
-        (5, false_share, "did not deal"),
-    ],
+    leave_to_full(
+        [
+            (1, forged, "signature"),
+            (2, swapped_shares, "each neighbour once"),
+            (3, forged, "signature"),
+            (4, forged, "signature"),
+            (5, false_share, "did not deal"),
+        ],
+        2,
+    ),
 )
 def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
     floor: Floor, step: int, lie: Callable[[Any], Any], said: str
@@ -174,6 +178,7 @@ def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
     assert six[1].address not in market.earned()
 
 
+@FULL
 @pytest.mark.parametrize("step", leave_to_full([3, 1, 2, 4, 5]))
 def test_a_second_other_message_of_a_step_is_refused(floor: Floor, step: int) -> None:
     market, six = floor()
@@ -251,6 +256,7 @@ def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
     return found
 
 
+@FULL
 @pytest.mark.parametrize("quiet", leave_to_full([2, 1, 3, 4, 5, 6]))
 def test_who_asks_on_and_on_and_says_nothing_holds_up_nobody(floor: Floor, quiet: int) -> None:
     market, five = floor(staying=COUNT - 1)
@@ -293,6 +299,7 @@ def test_merged_rounds_are_merged_again_after_a_crash(floor: Floor) -> None:
     merged_plainly(market, six, 2)
 
 
+@FULL
 def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
     """At any step: neither as floats nor as whole numbers, of 32 or of 64 bits."""
     market, six = floor(rounds=2)
@@ -355,6 +362,7 @@ def test_a_round_whose_survivors_were_told_waits_for_them_and_is_never_begun_ane
     merged_plainly(market, six)
 
 
+@FULL
 def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
     market, six = floor()
     at(market, six, 2)

@@ -14,6 +14,7 @@ from requester.features.stakes.accusing import advance_accusations as accusing_s
 from requester.store import jobs
 from requester.store.tables import JobEvent, Task
 from tests.features.stakes.court import BOND, Court
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey
 
 STAKE, AT_RISK, WINDOW = 1_000, 300, 3 * HOUR
@@ -87,6 +88,7 @@ def evidence(court: StakeCourt) -> tuple[Hash, Hash, Hash, Hash]:
     return Hash(task.offer_digest), Hash(b"\x01" * 32), Hash(b"\xaa" * 32), Hash(b"\xbb" * 32)
 
 
+@FULL
 def test_who_contests_and_is_right_loses_nothing_and_the_bond_is_burnt(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()
@@ -113,6 +115,7 @@ def test_who_contests_and_lies_is_slashed_by_the_validators(court: StakeCourt) -
     assert stakes.staker(court.ledger, address_of(court.chain_fixture.key)).amount == 0
 
 
+@FULL
 def test_validators_that_stay_silent_slash_nobody(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()
@@ -130,6 +133,7 @@ def test_who_has_nothing_at_risk_is_not_accused(court: StakeCourt) -> None:
     assert court.sent("accuse") == []
 
 
+@FULL
 def test_leaving_after_the_lie_does_not_save_the_stake(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()

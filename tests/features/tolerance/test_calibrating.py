@@ -30,6 +30,7 @@ from tests.features.tolerance.market_calibrating import (
     tolerant,
 )
 from tests.kit.behaviour import HONEST, scaled
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
 
@@ -222,6 +223,7 @@ def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) 
         assert bool(allowed(market, job)) == same
 
 
+@FULL
 def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, tasks_per_round=2)
     known(market, RUNS - 1)
@@ -232,6 +234,7 @@ def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_
     assert pairs(market)[CLASS, GPU].state == CalibrationState.CALIBRATED
 
 
+@FULL
 def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     SimAuditor(market).play()

@@ -19,6 +19,7 @@ from gradmarket.market.wire.poll import Reveal
 from requester.store.tables import Earned, Reputation
 from tests.features.tolerance.market_calibrating import calibrate
 from tests.kit.behaviour import NOISE, WITHHOLDER, Arrays, Behaviour, filled, scaled
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
@@ -104,6 +105,7 @@ def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_floor: 
     check_books(market)
 
 
+@FULL
 def test_steps_that_are_each_allowed_are_no_quorum(new_floor: NewFloor) -> None:
     """Five, each just within the threshold of the next: three of them are near one, and it takes the majority."""
     market = mixed(new_floor, replication={"replicas": 5, "max_replicas": 5}, norm_bound=1e6)
@@ -168,6 +170,7 @@ def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(n
     assert (market.strikes(one), market.strikes(other)) == (1, 1)
 
 
+@FULL
 def test_who_was_outvoted_has_a_proof_though_the_first_who_was_asked_withholds(new_floor: NewFloor) -> None:
     """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
     market = mixed(new_floor, rounds=50)
@@ -214,7 +217,7 @@ REFUSED: dict[str, tuple[Callable[[Reveal], Reveal], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "why"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("change", "why"), leave_to_full(REFUSED.values(), 2), ids=REFUSED)
 def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
     new_floor: NewFloor, change: Callable[[Reveal], Reveal], why: str
 ) -> None:
@@ -342,6 +345,7 @@ def test_an_auditors_answer_takes_the_sketch_that_is_compared_and_no_other(new_f
     assert [audit.state for audit in audits_of(market)] == [AuditState.ANSWERED]
 
 
+@FULL
 def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewFloor) -> None:
     market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
     one, two, other = market.worker(), market.worker(), gpu(market)

@@ -17,6 +17,7 @@ from requester.features.vesting import VestingFeature
 from requester.store.tables import Job, JobEvent
 from tests.chain.chain_fixture import PRICE
 from tests.features.stakes.court import BOND, Court
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey
 
 PRICES, EARNED, WINDOW, RULING = 2, 5, 4 * HOUR, 6 * HOUR
@@ -93,6 +94,7 @@ def test_a_ruling_burns_what_is_locked_and_the_books_balance(court: VestCourt) -
     assert [(str(one.kind), one.units) for one in entries if one.kind == "burnt"] == [("burnt", LOCKED)]
 
 
+@FULL
 def test_a_second_fault_waits_for_pay_that_no_case_claims(court: VestCourt) -> None:
     court.works()
     court.audit_fails(tasks=2)
@@ -103,6 +105,7 @@ def test_a_second_fault_waits_for_pay_that_no_case_claims(court: VestCourt) -> N
     assert court.chain_fixture.all(JobEvent, JobEvent.kind == "accuse_refused") == []
 
 
+@FULL
 def test_an_acquittal_costs_the_requester_its_bond_and_the_worker_nothing(court: VestCourt) -> None:
     court.works()
     court.audit_fails()
@@ -118,6 +121,7 @@ def test_an_acquittal_costs_the_requester_its_bond_and_the_worker_nothing(court:
     assert court.collects() == EARNED * PRICE
 
 
+@FULL
 def test_validators_that_stay_silent_burn_the_bond_alone(court: VestCourt) -> None:
     court.works()
     court.audit_fails()
@@ -127,6 +131,7 @@ def test_validators_that_stay_silent_burn_the_bond_alone(court: VestCourt) -> No
     assert court.collects() == EARNED * PRICE
 
 
+@FULL
 def test_where_a_case_of_a_worker_failed_its_later_pay_costs_no_further_bond(court: VestCourt) -> None:
     court.works()
     court.audit_fails()
@@ -141,6 +146,7 @@ def test_where_a_case_of_a_worker_failed_its_later_pay_costs_no_further_bond(cou
     assert stakes.to_burn(court.ledger) == BOND
 
 
+@FULL
 def test_nothing_is_accused_before_it_is_credited(court: VestCourt) -> None:
     worker = court.chain_fixture.joins(court.job, court.worker)
     court.chain_fixture.settle_down()
@@ -161,6 +167,7 @@ def test_who_was_never_credited_is_accused_of_nothing(court: VestCourt) -> None:
     assert court.sent("accuse") == []
 
 
+@FULL
 def test_a_stake_s_accusations_leave_locked_pay_alone(court: VestCourt) -> None:
     court.works()
     court.audit_fails()

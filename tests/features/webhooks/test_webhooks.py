@@ -18,6 +18,7 @@ from requester.features.webhooks import sending, webhook_rows
 from requester.features.webhooks.sending import GIVEN_UP_S, TRY_S, UNREACHED, Letter, compute_wait, post_letter
 from requester.features.webhooks.webhook_rows import FULL, MOST, MOST_WAITING, Webhook, WebhookDelivery
 from requester.store import stored_times
+from tests import lanes
 from tests.databases import BOTH
 from tests.features.webhooks.conftest import POSTING, NewTold, Receiver
 from tests.patience import PATIENCE_S
@@ -249,6 +250,7 @@ def test_a_wait_is_four_times_the_last_up_to_six_hours(tries: int, seconds: floa
     assert compute_wait(tries) == seconds
 
 
+@lanes.FULL
 def test_a_ping_waits_once_and_a_webhook_s_queue_has_an_end(new_told: NewTold, receiver: Receiver) -> None:
     """The cheating twin: a token's owner fills the database with what its own dead receiver never takes."""
     told = new_told(receiver.url)

@@ -64,6 +64,7 @@ def test_honest_work_passes_by_two_windows(new_floor: NewFloor) -> None:
     check_books(market)
 
 
+@FULL
 def test_two_windows_add_nothing_to_a_record(new_floor: NewFloor) -> None:
     market = windowed(new_floor, rounds=3)
     team(market, WindowWorker, WindowWorker, WindowWorker)
@@ -150,6 +151,7 @@ def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> Non
     assert {audit.state for audit in others} == {AuditState.FAILED}
 
 
+@FULL
 def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> None:
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
     market = windowed(new_floor, rounds=5, replication=alone)
@@ -246,6 +248,7 @@ class Vandal(WindowWorker):
         return super()._encoded(answer, offer, [offer.parameters for _ in leaves])
 
 
+@FULL
 def test_a_leaf_that_names_another_blob_does_it_no_harm(new_floor: NewFloor) -> None:
     market = windowed(new_floor)
     vandals = team(market, Vandal, Vandal, WindowWorker)
