@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from requester.features.disputes.hearing_routes import MOST_WAIT_S
+from requester.features.disputes import MOST_WAIT_S
 from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 from tests.patience import PATIENCE_S
 
