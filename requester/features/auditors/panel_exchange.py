@@ -258,7 +258,7 @@ def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Diges
         if seat.operator in wrong:
             bar_auditor(work, seat, PanelSeatState.WRONG, WRONG, now)
     audit.root, audit.seconds = decided, max((seat.seconds or 0.0 for seat in right), default=None)
-    audit.runs += len(right) + len(wrong)
+    audit.runs += sum(seat.root is not None for seat in seats)
     work.flush()
     work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)
     work.notify("audit")
