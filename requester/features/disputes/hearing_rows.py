@@ -1,4 +1,4 @@
-"""Hearings as rows: what a referee asks two workers whose answers differ, and what they said."""
+"""Hearings as rows: what a referee asks two workers, or two auditors, whose answers differ, and what they said."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -308,7 +308,8 @@ def _compute_operation(here: RefereeCourse, referee: Referee, leaf: int) -> None
 def _write_question(work: Work, row: TaskHearing, asked: AskedInHearing, most: int) -> None:
     row.questions = [*row.questions, asked.model_dump(mode="json")]
     row.most_bytes, row.due_at = most, float(asked.until)
-    work.notify(*(hearing_topic(side) for side in row.sides), *(worker_topic(side) for side in row.sides))
+    polls = (hearing_topic, worker_topic) if row.run is None else (hearing_topic,)
+    work.notify(*(topic(side) for topic in polls for side in row.sides))
 
 
 def _write_ruling(context: Context, work: Work, hand: TaskInHand, row: TaskHearing, ruling: SignedRuling) -> None:
@@ -319,8 +320,8 @@ def _write_ruling(context: Context, work: Work, hand: TaskInHand, row: TaskHeari
     work.notify(TOPIC)
 
 
-def hearing_topic(worker: str) -> str:
-    return f"hearing:{worker}"
+def hearing_topic(side: str) -> str:
+    return f"hearing:{side}"
 
 
 def _settle(context: Context, scene: _Scene) -> float | None:

@@ -1,5 +1,7 @@
 """A job's referee hears auditors of a panel that differ: who loses is barred, and silence loses in time."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -14,30 +16,37 @@ from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, PanelSeatState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import HEARING_S, AuditorStatement, PublishedHearing
+from gradmarket.market.wire.hearing_messages import HEARING_S, AuditorQuestions, AuditorStatement, PublishedHearing
 from gradmarket.public_audit.panel_proof import find_panel_faults
 from graphdoc.tracing.packed import digest_plain_bytes
+from requester.features import disputes
 from requester.features.auditors import panel_exchange
 from requester.features.audits.audit_tables import Audit
 from requester.features.disputes import hearing_exchange, hearings
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.records.evidence_routes import evidence_of
+from requester.notifier import worker_topic
 from requester.store.tables import Task
 from tests.features.auditors.test_panels import LIE, TWO, NewFloor, panel, seats, sit
 from tests.features.disputes.test_hearings import ALONE, VOTES, traced
 from tests.kit.behaviour import HONEST
+from tests.patience import PATIENCE_S, wait_for
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
 
 
 def differ(market: MarketFixture) -> list[SimAuditor]:
     """The only task is accepted, and two auditors have opened different answers to it."""
+    auditors = two_auditors(market)
+    sit(*auditors)
+    return auditors
+
+
+def two_auditors(market: MarketFixture) -> list[SimAuditor]:
     for _ in range(2):
         market.worker(HONEST)
     market.until(lambda: audits_of(market))
-    auditors = panel(market, None, LIE)
-    sit(*auditors)
-    return auditors
+    return panel(market, None, LIE)
 
 
 def say(market: MarketFixture, auditor: SimAuditor, operator: str | None = None, key: PrivateKey | None = None) -> None:
@@ -75,9 +84,33 @@ def test_a_silent_auditor_loses_its_standing_and_the_answer_that_stands_decides(
     assert seats(market) == {"ann": PanelSeatState.OPENED, "bea": PanelSeatState.WRONG}
     assert [one["reason"] for one in market.events("auditor_barred")] == [panel_exchange.LOST]
     (audit,) = audits_of(market)
-    assert audit.state == AuditState.PASSED
+    assert (audit.state, audit.runs) == (AuditState.PASSED, 2), "who was barred computed it too"
     assert audit.root is not None
     assert audit.root == market.task().root
+
+
+def test_an_auditor_that_waits_hears_of_a_question_at_once_and_no_worker_is_woken_by_it(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disputes, "LOOK_S", 2 * PATIENCE_S)
+    market = traced(new_floor, audit=TWO)
+    ann, bea = two_auditors(market)
+    signer, waits = ann.sealing.signer, threading.Event()
+
+    def load() -> AuditorQuestions:
+        waits.set()
+        return hearing_exchange.list_auditor_questions(market.context, "ann", signer)
+
+    async def wait_beside_the_market() -> AuditorQuestions:
+        asked = asyncio.create_task(disputes._wait_for_question(market.context, signer, load, 2 * PATIENCE_S))
+        await asyncio.to_thread(wait_for, waits)
+        await asyncio.to_thread(sit, ann, bea)
+        return await asyncio.wait_for(asked, PATIENCE_S)
+
+    with market.context.notifier.listen([worker_topic(signer)]) as woken:
+        (asked,) = asyncio.run(wait_beside_the_market()).questions
+        assert asked.task == market.task().id
+        assert not woken.is_set()
 
 
 def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(new_floor: NewFloor) -> None:

@@ -1,8 +1,8 @@
-"""Whose answer stands where a referee hears those that differ: a tournament of answers, two workers at a time. Pure.
+"""Whose answer stands where a referee hears those that differ: a tournament of answers, two sides at a time. Pure.
 
-Who loses a hearing is out. An answer stands as long as one worker that gave it is not out, so a silent colluder takes
+Who loses a hearing is out. An answer stands as long as one side that gave it is not out, so a silent colluder takes
 no honest answer with it. Who computed honestly never loses one (features.disputes), so an answer that stands alone is
-the honest one where there is any. Each hearing ends with a worker out, or is between two that are not heard again.
+the honest one where there is any. Each hearing ends with a side out, or is between two that are not heard again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,19 +24,19 @@ class Heard(NamedTuple):
 
 
 def find_standing_root(answers: Mapping[Address, Digest], heard: Iterable[Heard]) -> Digest | None:
-    """Returns the one root that stands; None where there are more, or none. `answers`: by workers."""
-    roots = {answers[worker] for worker in list_standing(answers, heard)}
+    """Returns the one root that stands; None where there are more, or none. `answers`: by workers or auditors."""
+    roots = {answers[side] for side in list_standing(answers, heard)}
     return roots.pop() if len(roots) == 1 else None
 
 
 def list_standing(answers: Mapping[Address, Digest], heard: Iterable[Heard]) -> list[Address]:
-    """Returns the workers that have lost no hearing, in order."""
-    out = {worker for each in heard for worker in each.wrong}
+    """Returns the sides that have lost no hearing, in order."""
+    out = {side for each in heard for side in each.wrong}
     return sorted(answers.keys() - out)
 
 
 def choose_sides(answers: Mapping[Address, Digest], heard: Collection[Heard]) -> tuple[Address, Address] | None:
-    """Returns the next two workers to be heard; None where one answer stands, or no two are left to be heard."""
+    """Returns the next two to be heard; None where one answer stands, or no two are left to be heard."""
     before = {frozenset(each.sides) for each in heard}
     pairs = combinations(list_standing(answers, heard), 2)
     apart = ((one, other) for one, other in pairs if answers[one] != answers[other])
