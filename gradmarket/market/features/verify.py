@@ -156,9 +156,19 @@ def _find_vote_faults(case: VerdictCase) -> Iterator[Finding]:
         yield from (Finding(fault, f"wave {wave.number}") for fault in _of_wave(case, wave))
     for why in refereed.find_heard_faults(case.answers, case.heard):
         yield Finding(Fault.OTHER_HEARING, detail=why)
+    yield from _find_unheard_splits(case)
     for pair in evidence.allowed or ():
         if not all(calibration.LEAST <= tau <= calibration.MOST for tau in pair.tau.values()):
             yield Finding(Fault.NO_CALIBRATION, " and ".join(pair.classes))
+
+
+def _find_unheard_splits(case: VerdictCase) -> Iterator[Finding]:
+    """Finds waves that were opened before a referee had heard all answers that differed."""
+    for number in sorted(wave.number for wave in case.evidence.waves)[1:] if case.checks.refereed else ():
+        before = {one.worker for one in case.committed if one.wave < number}
+        answers = {side: root for side, root in case.answers.items() if side in before}
+        if refereed.choose_sides(answers, [each for each in case.heard if before.issuperset(each.sides)]) is not None:
+            yield Finding(Fault.UNHEARD, f"wave {number}")
 
 
 def _of_ballot(case: VerdictCase, ballot: PublishedBallot, seed: Hash | None) -> Iterator[Fault]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,12 @@ from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefus
 from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
+from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.messages import DisputeAnswer, Outcome
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import HEARING_S, HearingAnswer, HearingQuestion, SignedRuling
 from gradmarket.market.wire.poll import hash_of
 from graphdoc import tensors
@@ -29,8 +33,10 @@ from requester.exchange import outbox
 from requester.features import disputes
 from requester.features.disputes import HearingsFeature, hearing_exchange, hearing_rows, hearings, workers_heard
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
+from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
-from requester.store import in_hand
+from requester.store import in_hand, jobs
+from requester.store.tables import Job, Task
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.lanes import FULL
@@ -285,6 +291,28 @@ def test_a_clock_that_was_far_ahead_holds_no_hearing_up_and_costs_no_side(new_fl
     (told,) = market.events("heard")
     assert told["wrong"] == []
     assert "clock" in told["reason"]
+
+
+@pytest.mark.parametrize("votes", [VOTES, VOTES | {"replication": {"name": "fixed", "replicas": 3}}])
+def test_a_wave_that_was_opened_before_all_differing_answers_were_heard_is_found(
+    new_floor: NewFloor, votes: dict[str, Any]
+) -> None:
+    market = new_floor(**votes)
+    split(market, *(HONEST, LIE, scaled(5.0))[: votes["replication"]["replicas"]])
+    for _ in range(2):
+        market.worker(HONEST)
+    market.play()
+    with market.context.reading() as reader:
+        shown = evidence_of(reader, reader.get_one(Task, market.task().id))
+        checks = jobs.load_publication(reader.get_one(Job, market.job)).checks
+    evidence = PublishedEvidence.model_validate(shown.model_dump(mode="json"))
+    case, heard = VerdictCase(market.context.domain, market.context.signer_address, checks, evidence), evidence.hearings
+    assert (len(evidence.waves), list_case_faults(case)) == (2, [])
+    for each in heard or pytest.fail("nobody was heard"):
+        fewer = evidence.model_copy(update={"hearings": tuple(other for other in heard or () if other != each)})
+        found = list_case_faults(replace(case, evidence=fewer))
+        assert [(one.fault, one.about) for one in found] == [(Fault.UNHEARD, "wave 1")]
+    assert list_case_faults(replace(case, checks=replace(checks, refereed=False), evidence=fewer)) == []
 
 
 def test_a_side_whose_signed_answer_does_not_hold_loses_at_once(new_floor: NewFloor) -> None:
