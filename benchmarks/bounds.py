@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
-from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc.cost import Cost
 from graphdoc.document.graph import Document
 from tests.models.zoo import ZOO

@@ -19,10 +19,10 @@ from benchmarks.simulations.scores import AUDITS, HONEST, TRUSTED, Passed, Score
 from benchmarks.size import sized
 from gradmarket.market.features.loss_change import ALPHA, BETA, RUNS, WINDOW
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.model.architectures import cnn, gpt, mlp
-from gradmarket.market.model.compute import compute_step
 from gradmarket.market.step import GradientStep
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
+from gradmarket.runner.architectures import cnn, gpt, mlp
+from gradmarket.runner.compute import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, next_token, publish_module
 from graphdoc.document.schema import parse_document

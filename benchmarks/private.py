@@ -30,15 +30,14 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.sampling import draw_shuffled_rows
 from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.step import LocalStep
+from gradmarket.runner.compute import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.encoding import Bytes

@@ -13,7 +13,7 @@ from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, SEEDS, Holders
 from examples.holders import LOCAL
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.model.drawn_rows import prefix_corrections
+from gradmarket.runner.drawn_rows import prefix_corrections
 from worker.features.private.control_rounds import ControlRound, RoundsInMemory
 
 PREFIX = "private.variates."

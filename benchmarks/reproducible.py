@@ -24,7 +24,7 @@ from benchmarks.rig.freivalds import check_product
 from benchmarks.rig.product_check import check_exact_product
 from benchmarks.rig.rounds import GPT_10M
 from benchmarks.size import SMALLEST, sized
-from gradmarket.market.model.architectures import gpt
+from gradmarket.runner.architectures import gpt
 from graphdoc.document.graph import Arithmetic
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import next_token, publish_module

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from gradmarket import Market, TrainingJob
-from gradmarket.market.model.architectures import gpt
+from gradmarket.runner.architectures import gpt
 
 LENGTH = 32
 INNER = {"name": "adamw", "lr": 3e-3, "clip": 1.0}

@@ -13,14 +13,13 @@ import numpy as np
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, RunnerFailed
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
-from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import GradientStep, Step
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc import tensors
 from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
 from graphdoc.document.graph import Document

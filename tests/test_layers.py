@@ -150,10 +150,10 @@ PLUGINS: Final = (
     "gradmarket.market.gradient.aggregators",
     "gradmarket.market.gradient.codecs",
     "gradmarket.market.gradient.optimizers",
-    "gradmarket.market.model.architectures",
+    "gradmarket.runner.architectures",
     "gradmarket.market.model.arguments",
     "graphdoc.operators",
-    "gradmarket.market.model.steps",
+    "gradmarket.runner.steps",
     "gradmarket.market.rules.pricing",
     "gradmarket.market.rules.replication",
     "gradmarket.market.rules.verifiers",
@@ -164,8 +164,6 @@ PLUGINS: Final = (
 
 TORCH: Final = (
     "graphdoc",
-    "gradmarket.market.features.disputes.traced",
-    "gradmarket.market.model",
     "gradmarket.runner",
     "gradmarket.sdk",
     "gradmarket.callbacks.tensorboard",
@@ -248,10 +246,12 @@ IMPURE_CALLS: Final = {
     "ChaCha20Poly1305.generate_key",
 }
 
-EDGES: Final = tuple(
-    f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "export_command", "__main__")
+EDGES: Final = (
+    *(f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "export_command", "__main__")),
+    "gradmarket.runner.market_runner",
+    "gradmarket.runner.features.disputes.tracing_runner",
 )
-"""Of graphdoc, what starts processes, exports a module of this process, and reads files for a command."""
+"""Of graphdoc and the runner, what starts processes, exports a module of this process, and reads files."""
 
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
 FORBIDDEN_CALLS: Final = {
@@ -343,7 +343,9 @@ def feature_of(name: str) -> str | None:
 
 
 def against_purity(module: Module) -> Iterator[str]:
-    if package_of(module.name) in ("market", "graphdoc") and not any(within(module.name, edge) for edge in EDGES):
+    if package_of(module.name) in ("market", "graphdoc", "runner") and not any(
+        within(module.name, edge) for edge in EDGES
+    ):
         yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
         yield from (f"{module.name} calls {name}" for name in calls(module) if name in IMPURE_CALLS)
 

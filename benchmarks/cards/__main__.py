@@ -65,7 +65,7 @@ def main() -> int:
 
 def _is_installed() -> bool:
     """Returns whether an isolated child of this Python finds the packages."""
-    code = "import graphdoc.runner.child, gradmarket.market.model.architectures"
+    code = "import graphdoc.runner.child, gradmarket.runner.architectures"
     command = [sys.executable, "-I", "-c", code]
     return subprocess.run(command, capture_output=True, cwd=os.sep, check=False).returncode == 0
 

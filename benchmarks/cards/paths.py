@@ -13,10 +13,10 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, Layout, LayoutEntry, payload_bytes
-from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays
-from gradmarket.market.model.device_codecs import PACKERS, estimate_packing_bytes, pack_answer
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep
 from gradmarket.runner import DocumentInfo, Runner
+from gradmarket.runner.device_arrays import compute_device_norm, download_arrays, upload_arrays
+from gradmarket.runner.device_codecs import PACKERS, estimate_packing_bytes, pack_answer
 from graphdoc import plugins
 from graphdoc.document.captured import FIRST, CapturedPasses, record_cuda_graph
 from graphdoc.document.interpret import Program

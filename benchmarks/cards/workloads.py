@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gradmarket.market.model.architectures import gpt
+from gradmarket.runner.architectures import gpt
 from graphdoc.document.graph import Precision
 from graphdoc.document.publish import compute_classification_loss, next_token, publish_module
 from graphdoc.figures import Published

@@ -20,17 +20,16 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
 from gradmarket.market.job_links import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
-from gradmarket.market.model.architectures import gpt
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.layout import build_layout
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.step import Schedule, Step
+from gradmarket.runner.architectures import gpt
+from gradmarket.runner.compute import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish_module
 from graphdoc.document.schema import parse_document

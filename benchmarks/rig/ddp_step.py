@@ -20,7 +20,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.rig.rounds import GPT_10M
-from gradmarket.market.model.architectures import gpt
+from gradmarket.runner.architectures import gpt
 
 WARM: Final = 3
 """Steps; powerSGD's are whole at first."""

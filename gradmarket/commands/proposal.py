@@ -19,10 +19,10 @@ from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_links import Downlink
 from gradmarket.market.job_parts import ReadyModel
-from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.step import GradientStep, LocalStep
+from gradmarket.runner.task_cost import compute_task_cost
 from gradmarket.terminal import echo_json, echo_text
 from gradmarket.user_files import check_input
 

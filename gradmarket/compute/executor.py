@@ -24,13 +24,13 @@ from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import other_rows
-from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.network import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.runner.market_runner import TaskInputs
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc.cost import Cost
 from graphdoc.encoding import Bytes
 from graphdoc.tensors import unpack_tensors

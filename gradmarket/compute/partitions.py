@@ -13,11 +13,11 @@ from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.drawn_rows import build_drawn_counts
 from gradmarket.market.model.sampling import list_training_partitions, partition_of, task_rows
 from gradmarket.market.terms import Digest
 from gradmarket.network import PartitionUnfit
 from gradmarket.runner import Runner
+from gradmarket.runner.drawn_rows import build_drawn_counts
 
 PARTITIONS_KEPT: Final = 4
 """Kept unpacked, those prefetched included."""

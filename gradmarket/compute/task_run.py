@@ -15,19 +15,18 @@ from gradmarket.market.gradient.codecs import Codec, load_codec
 from gradmarket.market.gradient.payload import encode_payload, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.model import window_state
-from gradmarket.market.model.drawn_rows import prefix_corrections
 from gradmarket.market.model.row_weights import layout_in
-from gradmarket.market.model.window_state import State
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of, hash_of
-from gradmarket.runner import DocumentInfo
+from gradmarket.runner import DocumentInfo, window_state
+from gradmarket.runner.drawn_rows import prefix_corrections
+from gradmarket.runner.window_state import State
 from graphdoc.encoding import Bytes
 
 Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
-"""(state, batch, seed, step) -> the arrays of market.model.compute."""
+"""(state, batch, seed, step) -> the arrays of runner.compute."""
 Answered = tuple[Mapping[str, np.ndarray], Sequence[Hash]]
 """The tensors of an answer, and its leaves."""
 

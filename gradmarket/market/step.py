@@ -188,7 +188,7 @@ class PlacedStep(LocalStep):
 class WindowStep(PlacedStep):
     """The inner steps of one task from number `begins` to before number `ends`, counted from 0.
 
-    It starts from the state before them and answers with the state after them (model.window_state).
+    It starts from the state before them and answers with the state after them (runner.window_state).
     """
 
     begins: int = Field(ge=0)

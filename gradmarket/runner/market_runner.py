@@ -11,11 +11,10 @@ from pydantic import Field, TypeAdapter
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
-from gradmarket.market.model.drawn_rows import CORRECTION, DRAWN
-from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.window_state import MEMORY, by_step, own_names
+from gradmarket.market.gradient.payload_layout import Layout, build_layout, payload_bytes
 from gradmarket.market.step import PAYLOAD, Step, WindowStep
+from gradmarket.runner.drawn_rows import CORRECTION, DRAWN
+from gradmarket.runner.window_state import MEMORY, by_step, own_names
 from graphdoc.document.graph import Document, Precision, answer_of
 from graphdoc.encoding import Bytes
 from graphdoc.figures import Published, Ranges
@@ -122,7 +121,7 @@ class Runner(DocumentRunner):
         return self.reader.check(partition.format, data, manifest.batch(partition.rows), ranges, manifest.shifted)
 
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
-        """Computes a step of the current document: the arrays of market.model.compute, in its layout's order.
+        """Computes a step of the current document: the arrays of runner.compute, in its layout's order.
 
         An inner optimizer's memory, corrections and drawn counts go in with the state if that has them.
         """

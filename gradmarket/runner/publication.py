@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.model import architectures
-from gradmarket.runner import ready_metrics
+from gradmarket.runner import architectures, ready_metrics
 from graphdoc import plugins
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.graph import Precision

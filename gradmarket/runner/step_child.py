@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from gradmarket.market.model.compute import compute_payload, compute_step
-from gradmarket.market.model.device_codecs import estimate_packing_bytes
-from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.task_cost import compute_task_cost
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import PAYLOAD, TaskStep
+from gradmarket.runner.compute import compute_payload, compute_step
+from gradmarket.runner.device_codecs import estimate_packing_bytes
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc.document.meter import Limits
 from graphdoc.passes import hold_state
 from graphdoc.runner.child import RequestHandler, serve_by

@@ -10,8 +10,8 @@ from torch import nn
 from gradmarket.commands.needs import Resources, Speed, compute_resources, in_words_of_time, list_resource_lines
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
 from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_weights import check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
 from gradmarket.runner import DocumentInfo, Runner

@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 from gradmarket import Market
 from gradmarket.market.errors import MarketError
-from gradmarket.market.model.architectures import gpt
 from gradmarket.mistakes import print_error
+from gradmarket.runner.architectures import gpt
 
 HERE = Path(__file__).parent
 LENGTH = 32

@@ -27,13 +27,13 @@ from gradmarket.market.features.disputes.questions import Question, Reply, count
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, SignedRuling
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import Posted, Scene
 from tests.kit.behaviour import HONEST as HONEST_WORKER

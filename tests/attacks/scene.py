@@ -25,14 +25,14 @@ from gradmarket.market.data.manifest import Column, Manifest, Partition, parse_m
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.compute import compute_step
 from graphdoc import tensors
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document

@@ -21,8 +21,8 @@ from gradmarket.data.inputs import select_inputs
 from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.data.manifest import Labelled, Manifest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.model.compute import compute_step
 from gradmarket.market.step import GradientStep
+from gradmarket.runner.compute import compute_step
 from gradmarket.runner.publication import publish_ready
 from graphdoc import formats
 from graphdoc.document.interpret import Program

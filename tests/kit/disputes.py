@@ -13,12 +13,12 @@ from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import Question, Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
-from gradmarket.market.features.disputes.traced.plan import Slot
-from gradmarket.market.features.disputes.traced.run import TaskTrace, trace_task
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import Domain, address_of, signer_of
 from gradmarket.market.terms import Address, Hash
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
+from gradmarket.runner.features.disputes.traced.plan import Slot
+from gradmarket.runner.features.disputes.traced.run import TaskTrace, trace_task
 from graphdoc.tracing.values import Traced, Value, compute_digest
 from tests.kit.traced import SmallTask
 

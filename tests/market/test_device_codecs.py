@@ -11,7 +11,7 @@ from gradmarket.market.gradient import codecs
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
-from gradmarket.market.model.device_codecs import PACKERS, pack_answer
+from gradmarket.runner.device_codecs import PACKERS, pack_answer
 from graphdoc import plugins
 from graphdoc.document.graph import WEIGHT
 from tests.kit.shards import shorten_shards

@@ -12,12 +12,12 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
 from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, split_parts
 from gradmarket.market.features.disputes.referee import BEFORE, Referee, Terms
-from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
-from gradmarket.market.features.disputes.traced.run import TaskTrace
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
+from gradmarket.runner.features.disputes.traced.run import TaskTrace
 from graphdoc.tracing.values import Traced, compute_digest
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, hear, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn

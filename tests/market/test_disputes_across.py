@@ -16,13 +16,13 @@ from gradmarket.market.features.disputes.hearing import Ask, hear_dispute, judge
 from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
-from gradmarket.market.features.disputes.traced.run import TaskTrace, trace_task
 from gradmarket.market.features.disputes.transcript import play_hearing
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.hearing_messages import AskedInHearing, SaidInHearing
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
+from gradmarket.runner.features.disputes.traced.run import TaskTrace, trace_task
 from graphdoc.tracing.values import Traced, Value
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of
 from tests.kit.torch_tests import TRACING

@@ -11,7 +11,6 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
 from gradmarket.market.features.disputes.referee import Referee
-from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.features.disputes.transcript import find_ruling_fault, find_transcript_faults, terms_of
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -24,6 +23,7 @@ from gradmarket.market.wire.hearing_messages import (
     build_ruling,
 )
 from gradmarket.market.wire.poll import digest_of
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, side_of
 from tests.kit.disputes import terms_of as kit_terms
 from tests.worker.test_dispute_hearing import lie_about, task

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.model import architectures
-from gradmarket.market.model.architectures import cnn, gpt, mlp
+from gradmarket.runner import architectures
+from gradmarket.runner.architectures import cnn, gpt, mlp
 from graphdoc import plugins
 from graphdoc.document.graph import Precision
 from graphdoc.document.publish import compute_classification_loss, publish_module

@@ -12,8 +12,8 @@ from gradmarket.commands.plan import _build_costs
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model import architectures
 from gradmarket.market.rules import classes
+from gradmarket.runner import architectures
 from gradmarket.runner.publication import publish_ready
 from gradmarket.sdk.model import set_job_arithmetic
 from graphdoc import plugins

@@ -19,15 +19,15 @@ from fuzz.calls.making import CPU, called, given_of, gradients, without_elements
 from fuzz.calls.recipes import honest
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.drawn_rows import build_drawn_counts
-from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.row_noise import clipped_sum
 from gradmarket.market.rules import stopping
 from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import GradientStep, LocalStep, Step
+from gradmarket.runner.compute import compute_step
+from gradmarket.runner.drawn_rows import build_drawn_counts
+from gradmarket.runner.row_noise import clipped_sum
 from graphdoc.document.bound import compute_bound
 from graphdoc.document.calls import OPERATORS
 from graphdoc.document.interpret import STEP_ERRORS, Program, Results

@@ -18,12 +18,11 @@ from gradmarket.market.gradient.aggregators import load_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Inspection
 from gradmarket.market.gradient.payload import encode_payload, read_tensors, weight_of
-from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, payload_bytes
+from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, build_layout, payload_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers, weight_scales
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.layout import build_layout
 from gradmarket.market.model.row_weights import find_row_weights_fault
 from gradmarket.market.step import GradientStep, LocalStep, WindowStep
+from gradmarket.runner.compute import compute_step
 from graphdoc.cost import EVALUATION_ROWS
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program

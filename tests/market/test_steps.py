@@ -13,14 +13,14 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.model import steps, window_state
-from gradmarket.market.model.architectures import cnn
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.layout import build_layout
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.model.sampling import draw_shuffled_rows
-from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep
+from gradmarket.runner import steps, window_state
+from gradmarket.runner.architectures import cnn
+from gradmarket.runner.compute import compute_step
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc import plugins
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, publish_module

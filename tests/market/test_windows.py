@@ -13,11 +13,11 @@ from gradmarket.market.errors import PayloadRefused, TensorsRefused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import decode_tensors, encode_payload, leaves_of
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES, Layout, LayoutEntry, payload_bytes
-from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.audit_messages import MOST_WINDOWS
+from gradmarket.runner import window_state
 
 ENTRIES = (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (2, 3), "gradient"), LayoutEntry("m", (2,), "buffer"))
 LAYOUT = Layout(ENTRIES, leaves=2)

@@ -9,11 +9,11 @@ from gradmarket.compute.task_run import TaskRun
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.model import window_state
 from gradmarket.market.step import LocalStep, Step, WindowStep
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of
+from gradmarket.runner import window_state
 from graphdoc import tensors
 from requester.features.windows import state_upload
 from tests.requester.market_workers import SimWorker

@@ -15,10 +15,10 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
-from gradmarket.market.model.device_codecs import estimate_packing_bytes
-from gradmarket.market.model.layout import build_layout
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner
+from gradmarket.runner.device_codecs import estimate_packing_bytes
 from gradmarket.runner.step_child import StepHandler
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradmarket.market.model.task_cost import compute_task_cost
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc.cost import evaluation_cost, evaluation_sizes
 from graphdoc.document.publish import compute_classification_loss, publish_module
 

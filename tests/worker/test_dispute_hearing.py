@@ -20,10 +20,10 @@ from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQue
 from gradmarket.market.features.disputes.questions import digest_said
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import SignedRuling
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS

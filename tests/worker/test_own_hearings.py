@@ -16,7 +16,6 @@ from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.features.disputes.traced.course import PlanCourse
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
 from gradmarket.market.terms import Address, ReplicaId
@@ -29,6 +28,7 @@ from gradmarket.market.wire.hearing_messages import (
     HearingQuestions,
 )
 from gradmarket.market.wire.poll import OfferFields, digest_of
+from gradmarket.runner.features.disputes.traced.course import PlanCourse
 from gradmarket.sealing import SealingKey
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
 from tests.offers import offer as make_offer

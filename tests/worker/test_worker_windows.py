@@ -20,13 +20,12 @@ from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model import window_state
 from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
 from gradmarket.market.wire.audit_messages import AuditWork, StateRequest, WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
-from gradmarket.runner import Runner
+from gradmarket.runner import Runner, window_state
 from gradmarket.sealing import SealingKey
 from graphdoc import tensors
 from graphdoc.encoding import Bytes

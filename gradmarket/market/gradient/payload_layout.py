@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.codecs import Codec, fp32
+from graphdoc.document.graph import Document
 
 Kind = Literal["loss", "gradient", "buffer"]
 
@@ -136,3 +137,14 @@ def shard_bytes(layout: Layout, index: int, codec: Codec) -> int:
 def count_shard_elements(layout: Layout, index: int) -> int:
     part = layout.shards[index]
     return len(range(part.start, part.stop))
+
+
+def build_layout(document: Document) -> Layout:
+    """Returns the layout of a step's answer.
+
+    It has the loss, a gradient for each trainable parameter in document order, and the float buffers sorted by name.
+    It is weighed where the document's rows have weights.
+    """
+    gradients = [LayoutEntry(entry.name, entry.shape, "gradient") for entry in document.trainable]
+    buffers = [LayoutEntry(name, document.state[name][0], "buffer") for name in sorted(document.updates)]
+    return Layout((LayoutEntry("loss", (), "loss"), *gradients, *buffers), weighed=document.weight is not None)

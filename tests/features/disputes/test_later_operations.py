@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from gradmarket.market.features.disputes.referee import Referee, Terms
-from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from requester.features.disputes.hearings import _move_referee
 from requester.features.disputes.referee_child import RefereeCourse
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of

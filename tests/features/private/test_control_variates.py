@@ -10,11 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.compute import compute_step
-from gradmarket.market.model.drawn_rows import prefix_corrections
-from gradmarket.market.model.layout import build_layout
 from gradmarket.market.step import LocalStep
+from gradmarket.runner.compute import compute_step
+from gradmarket.runner.drawn_rows import prefix_corrections
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module

@@ -1,4 +1,4 @@
-"""A task traced operation by operation, in a confined child (market.features.disputes.traced).
+"""A task traced operation by operation, in a confined child (runner.features.disputes.traced).
 
 Names of what goes to a tracing child beside a task's state. No torch.
 """

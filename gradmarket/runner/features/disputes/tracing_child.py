@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
-from gradmarket.market.features.disputes.traced.operations import Operations
-from gradmarket.market.features.disputes.traced.plan import Slot, TaskPlan, TracedTask
-from gradmarket.market.features.disputes.traced.run import trace_task
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.task_cost import compute_task_cost
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.runner.features.disputes import HASH_BYTES, INPUT, ROWS
+from gradmarket.runner.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
+from gradmarket.runner.features.disputes.traced.operations import Operations
+from gradmarket.runner.features.disputes.traced.plan import Slot, TaskPlan, TracedTask
+from gradmarket.runner.features.disputes.traced.run import trace_task
 from gradmarket.runner.step_child import StepHandler, read_step
+from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc.document.meter import Limits
 from graphdoc.errors import Refused
 from graphdoc.passes import Arrays

@@ -1,7 +1,7 @@
 """Computes the mean gradient over the rows, or the noised one of `per_row` (model.row_noise)."""
 
-from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
 from gradmarket.market.step import GradientStep
+from gradmarket.runner.row_noise import compute_step_gradient, count_rows
 from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays, Tensors, place_state
 

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.features.disputes.referee import BEFORE, CourseOperation
-from gradmarket.market.features.disputes.traced.operations import Operations, read_constant
-from gradmarket.market.features.disputes.traced.plan import Slot, TaskPlan, iterate_reads
 from gradmarket.market.terms import Hash
+from gradmarket.runner.features.disputes.traced.operations import Operations, read_constant
+from gradmarket.runner.features.disputes.traced.plan import Slot, TaskPlan, iterate_reads
 from graphdoc.tracing.packed import digest_plain_bytes
 from graphdoc.tracing.rounding import judge_rounding
 from graphdoc.tracing.values import Traced, Value, compute_digest, locate_value, unpack_value

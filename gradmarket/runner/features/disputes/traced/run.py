@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from gradmarket.market.features.disputes.traced.operations import Operations, read_constant
-from gradmarket.market.features.disputes.traced.plan import Slot, Source, TaskOperation, is_backward
+from gradmarket.runner.features.disputes.traced.operations import Operations, read_constant
+from gradmarket.runner.features.disputes.traced.plan import Slot, Source, TaskOperation, is_backward
 from graphdoc.tracing.nodes import Ran, run_backward, run_forward
 from graphdoc.tracing.values import Blocks, Traced, Value, compute_digest, find_block, locate_value, pack_value
 

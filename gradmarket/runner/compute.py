@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.model import steps
-from gradmarket.market.model.device_codecs import pack_answer
-from gradmarket.market.model.layout import build_layout
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import Step, WindowStep
+from gradmarket.runner import steps
+from gradmarket.runner.device_codecs import pack_answer
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.index_watch import watch_indices
 from graphdoc.document.inputs import check_batch, check_state
@@ -29,7 +29,7 @@ def compute_step(
     These are the mean loss over the batch, its gradient and the float buffers' new values; where the document has a
     weight, that of the rows too, under passes.WEIGHT. The batch has
     step.moves * step.room rows. The file of the step's kind defines the gradient. For a WindowStep the answer is the
-    state after it (model.window_state), and `state` has the one before it too. Arrays that can be are written into
+    state after it (runner.window_state), and `state` has the one before it too. Arrays that can be are written into
     those of `into`, by name, and these are in the answer. Raises Refused, OutOfMemory.
     """
     tensors = _compute_tensors(program, state, batch, seed, step, device)

@@ -13,13 +13,13 @@ import torch
 from blake3 import blake3
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.traced.plan import Source, TaskOperation, TaskPlan
 from gradmarket.market.gradient.norm import compute_clip_factor, compute_norm
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import pack_shard
-from gradmarket.market.model.device_arrays import compute_device_norm, download_arrays, upload_arrays
-from gradmarket.market.model.steps.local import compute_inner_rate, pull_to_first, runs_on_device
 from gradmarket.market.step import LocalStep
+from gradmarket.runner.device_arrays import compute_device_norm, download_arrays, upload_arrays
+from gradmarket.runner.features.disputes.traced.plan import Source, TaskOperation, TaskPlan
+from gradmarket.runner.steps.local import compute_inner_rate, pull_to_first, runs_on_device
 from graphdoc.passes import Arrays, build_tensors
 from graphdoc.tracing.nodes import run_backward, run_forward
 from graphdoc.tracing.passes import CallStep, CounterValue, Root

@@ -26,11 +26,11 @@ import torch
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.model import drawn_rows, window_state
-from gradmarket.market.model.device_arrays import DeviceArray, JoinedParameters, clip_on_device
-from gradmarket.market.model.layout import build_layout
-from gradmarket.market.model.row_noise import compute_step_gradient, count_rows
+from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import LocalStep, WindowStep
+from gradmarket.runner import drawn_rows, window_state
+from gradmarket.runner.device_arrays import DeviceArray, JoinedParameters, clip_on_device
+from gradmarket.runner.row_noise import compute_step_gradient, count_rows
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
 from graphdoc.passes import Arrays, Outcome, Tensors, build_tensors, derive_part_seed, numpy_of, place_state

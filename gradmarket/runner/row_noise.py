@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient import noise
-from gradmarket.market.model.drawn_rows import read_drawn_count
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.step import Passes
+from gradmarket.runner.drawn_rows import read_drawn_count
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
 from graphdoc.document.row_gradients import row_gradients

@@ -6,9 +6,9 @@ from typing import Any, Final, cast
 
 from torch import nn
 
-from gradmarket.market.model.architectures._activations import ACTIVATIONS
 from gradmarket.market.model.arguments import parse_model_arguments
 from gradmarket.market.model.arguments.mlp import Settings
+from gradmarket.runner.architectures._activations import ACTIVATIONS
 from graphdoc.document.publish import compute_classification_loss
 
 OBJECTIVE: Final = compute_classification_loss
