@@ -248,6 +248,7 @@ IMPURE_CALLS: Final = {
 
 EDGES: Final = (
     *(f"graphdoc.{name}" for name in ("runner", "export", "document.alone", "command", "export_command", "__main__")),
+    "gradmarket.runner.machine_limits",
     "gradmarket.runner.market_runner",
     "gradmarket.runner.features.disputes.tracing_runner",
 )
