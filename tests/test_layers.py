@@ -77,7 +77,7 @@ REQUESTER: Final = {
 }
 
 WORKER: Final = {
-    **dict.fromkeys(("durable", "journal", "settings", "signals", "wallet", "options", "work_schedule"), 0),
+    **dict.fromkeys(("durable", "journal", "settings", "signals", "wallet", "options"), 0),
     "protocol": 1,
     "money": 2,
     "markets": 3,

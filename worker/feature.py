@@ -9,11 +9,13 @@ import typer
 
 from gradmarket.compute.held_rows import HeldRows
 from gradmarket.market.terms import Address
+from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
+from gradmarket.market.wire.step_fault import StepFault
 from worker.markets.background import LeaseComputation
 from worker.markets.market_session import MarketEntry, SessionPart, Shared
 from worker.markets.scheduler import MarketSource
-from worker.markets.worker_context import WorkerContext
+from worker.markets.worker_context import FindPause, WorkerContext
 from worker.protocol.in_flight import InFlightFolder
 from worker.settings import WorkerSettings
 
@@ -67,6 +69,17 @@ class WorkerFeature:
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None:
         """Called when a market was signed in to; returns what runs beside its loop."""
+        return None
+
+    def open_pause(self, settings: WorkerSettings, cards: Sequence[str]) -> FindPause | None:
+        """Called when a session starts, with the uuids of the cards that compute; returns what keeps it from tasks.
+
+        Raises Refused for a rule of the owner's that nothing here can follow.
+        """
+        return None
+
+    def describe_fault(self, context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None:
+        """Called for an error of a lease's step, before another is computed; returns what the market hears of it."""
         return None
 
     def open_computation(self, context: WorkerContext, replica_files: InFlightFolder) -> LeaseComputation | None:

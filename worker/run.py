@@ -12,25 +12,25 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute import machine
 from gradmarket.compute.own_machine import open_runners
 from gradmarket.market.errors import Refused
-from graphdoc.runner.driver import Management
 from worker import Untrusted, durable, wallet
 from worker.features import FEATURES
 from worker.journal import Journal
 from worker.markets.market_session import Shared, Wrap
 from worker.markets.scheduler import Scheduler
+from worker.markets.worker_context import never_paused
 from worker.money import ownership
 from worker.money.session_summary import SoFar, Summary, build_session_summary, log_session_summary, sum_accounts
 from worker.protocol.own_limits import runner_settings
 from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
 from worker.wallet import Wallet
-from worker.work_schedule import WorkSchedule
 
 NEED_A_FEATURE: Final = {
     "dataset": "rows of its own: leave --dataset out",
     "discover": "the discovery of markets: name each with --market",
     "page": "a page of its own: leave --page out",
     "consents": "consents of payout keys: leave --consent out",
+    **dict.fromkeys(("hours", "idle", "max_watts", "max_celsius"), "rules of when it works: leave them out"),
 }
 """Settings that a feature serves -> what a worker without it says."""
 MOST_LEASES: Final = 64
@@ -91,10 +91,10 @@ def _open_shared_parts(
         if mine.warning:
             journal.say("card", mine.warning, why=mine.why)
         cards = [one.card.uuid for one in each if one.card]
-        schedule = WorkSchedule(settings.work_rules, cards, Management() if cards else None)
-        schedule.check_rules()
+        pauses = (feature.open_pause(settings, cards) for feature in FEATURES)
+        find_pause = next((pause for pause in pauses if pause is not None), never_paused)
         parts = settings, key, account_store, mine.runner, journal, signals, stack
-        yield Shared(*parts, wrapper, own, FEATURES, schedule, [one.runner for one in each[1:]])
+        yield Shared(*parts, wrapper, own, FEATURES, find_pause, [one.runner for one in each[1:]])
 
 
 def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:

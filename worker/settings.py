@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, HttpUrl, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -14,15 +14,43 @@ from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
 from gradmarket.market.wire.poll import MAX_WAIT_S
 from gradmarket.network.addresses import server_origin
-from worker.work_schedule import WorkRules, parse_hours
 
 GIB = 2**30
+DAY_MINUTES: Final = 24 * 60
+_SPAN: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))? *- *([0-9]{1,2})(?::([0-9]{2}))?")
+_FORM: Final = "write them like 22-6, or 22:30-6,12-13"
+
+Span = tuple[int, int]
+"""Minutes of the day: the first, and the one after the last; over midnight where that is less."""
 
 
 def _check_amount_text(text: str) -> str:
     if not re.fullmatch(WRITTEN, text):
         raise ValueError(f"{text[:80]!r} is no amount: write it like '0.01 GRAD', '1e18 units' or '1000'")
     return text
+
+
+def parse_hours(text: str) -> tuple[Span, ...]:
+    """Returns the spans of `22-6` or `22:30-6,12-13`, in the machine's own time. Raises ValueError."""
+    parts = [part.strip() for part in text.split(",")]
+    if parts == [""]:
+        return ()
+    if "" in parts:
+        raise ValueError(f"{text[:80]!r} has no hours beside a comma: {_FORM}")
+    return tuple(map(_parse_span, parts))
+
+
+def _parse_span(text: str) -> Span:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text[:80]!r} are no hours: {_FORM}")
+    hours = [int(found[1]), int(found[3])]
+    minutes = [60 * hour + int(minute or 0) for hour, minute in zip(hours, (found[2], found[4]), strict=True)]
+    if max(minutes) > DAY_MINUTES or any(int(found[at] or 0) > 59 for at in (2, 4)):
+        raise ValueError(f"{text!r} has no such time of day")
+    if minutes[0] % DAY_MINUTES == minutes[1] % DAY_MINUTES and minutes != [0, DAY_MINUTES]:
+        raise ValueError(f"{text!r} begins where it ends: write 0-24 for the whole day")
+    return minutes[0] % DAY_MINUTES, minutes[1]
 
 
 def _check_hours(text: str) -> str:
@@ -180,10 +208,6 @@ class WorkerSettings(BaseSettings):
         """Returns the named markets' addresses without a trailing slash; with `discover`, naming none is allowed."""
         first = () if self.discover and "market" not in self.model_fields_set else (self.market,)
         return tuple(dict.fromkeys(str(market).rstrip("/") for market in (*first, *self.markets)))
-
-    @property
-    def work_rules(self) -> WorkRules:
-        return WorkRules(parse_hours(self.hours), self.idle, self.max_watts, self.max_celsius)
 
     @property
     def downloads(self) -> Path:

@@ -10,7 +10,7 @@ from gradmarket.runner import RunnerSettings
 from graphdoc.errors import GraphdocError
 from graphdoc.runner.cards import list_cards
 from graphdoc.runner.driver import Management
-from worker.work_schedule import WorkRules, WorkSchedule
+from worker.features.work_schedule import WorkRules, WorkSchedule
 
 LEAST_WATTS = 0.5
 LEAST_CELSIUS = 1

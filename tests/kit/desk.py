@@ -20,6 +20,7 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from tests.onchain import HOUR, OpenedJob, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
+from worker.features.fault_reports import fault_of
 from worker.journal import Journal
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import AccountStore
@@ -84,4 +85,5 @@ def open_desk(
             Journal(stream=(folder / "journal").open("a")),
             Signals(),
             "cpu",
+            describe_fault=fault_of,
         )

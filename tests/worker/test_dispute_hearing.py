@@ -23,6 +23,7 @@ from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import SignedRuling
+from gradmarket.network.thread_server import serve_in_thread
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
@@ -39,7 +40,6 @@ from worker.features.disputes.hearing_client import (
 )
 from worker.features.disputes.hearing_room import HearingRoom
 from worker.journal import Journal
-from worker.protocol.thread_server import serve_in_thread
 
 REFEREE = PrivateKey(b"\3" * 32)
 PLACES = [("call", "forward"), ("call", "backward"), ("move", "optimizer"), ("shard", "payload"), ("rows", "")]

@@ -15,11 +15,12 @@ from graphdoc.runner.driver import CardLoad, Management
 from tests.kit.stand_in_card import UUIDS, install_driver
 from tests.patience import wait_until
 from tests.worker.fake_market import FakeMarket
+from worker.features.work_schedule import LOOK_S, WorkRules, WorkSchedule, is_within, read_processor_times
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
 from worker.options import settings_of
 from worker.protocol.in_flight import InFlightFolder
-from worker.work_schedule import LOOK_S, WorkRules, WorkSchedule, is_within, parse_hours, read_processor_times
+from worker.settings import parse_hours
 
 MIDNIGHT = datetime(2026, 5, 4)
 NIGHT = WorkRules(hours=parse_hours("22-6"))
@@ -153,7 +154,7 @@ def test_a_paused_worker_asks_for_nothing_says_so_once_and_goes_on(
     fake_market: FakeMarket, make_desk: Callable[..., WorkerContext]
 ) -> None:
     context, hour = make_desk(fake_market), [21]
-    context.schedule = WorkSchedule(NIGHT, now=lambda: MIDNIGHT + timedelta(hours=hour[0]))
+    context.find_pause = WorkSchedule(NIGHT, now=lambda: MIDNIGHT + timedelta(hours=hour[0])).find_pause
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     for _ in range(3):
         loop.turn()

@@ -11,7 +11,7 @@ from gradmarket.market.wire.step_fault import FaultKind
 from gradmarket.network import DownloadRefused, PartitionUnfit
 from graphdoc.figures import Range
 from graphdoc.values import Outside
-from worker.markets.step_faults import fault_of
+from worker.features.fault_reports import fault_of
 from worker.markets.worker_context import WorkerContext
 
 

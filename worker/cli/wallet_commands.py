@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,6 @@ from worker import wallet
 from worker.feature import WalletLine
 from worker.features import FEATURES
 from worker.journal import Journal
-from worker.money.job_standing import list_standings
 from worker.money.ownership import check_a_key_may_be_made, open_account_store
 from worker.money.redeem_all import redeem_all
 from worker.money.session_summary import sum_accounts
@@ -83,7 +81,6 @@ def show(
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     key = wallet.load_wallet(settings.data, settings.secret)
     warn = partial(echo_text, err=True)
-    jobs = list(list_standings(settings, key.address))
     more: dict[str, Sequence[WalletLine]] = {}
     for feature in FEATURES:
         more |= feature.list_wallet_lines(settings, key.address, warn)
@@ -91,13 +88,10 @@ def show(
         sums = sum_accounts(open_account_store(settings.data, key.address).accounts)
         money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
         counts = {"accepted": sums.accepted, "rejected": sums.rejected}
-        lists = {"jobs": [asdict(job) for job, _ in jobs]}
-        lists |= {name: [dict(line.fields) for line in lines] for name, lines in more.items()}
+        lists = {name: [dict(line.fields) for line in lines] for name, lines in more.items()}
         echo_text(json.dumps({**_build_wallet_facts(key), **money, **counts, **lists}))
         return
     echo_text(key.describe_key_file())
-    for job, token in jobs:
-        echo_text(job.text(token))
     for line in chain.from_iterable(more.values()):
         echo_text(line.text)
 

@@ -6,17 +6,22 @@ from worker.feature import WorkerFeature
 from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
 from worker.features.disputes import DisputesFeature
+from worker.features.fault_reports import StepFaultsFeature
 from worker.features.machine_check import MachineCheckFeature
 from worker.features.owner_page import OwnerPageFeature
 from worker.features.private import HeldRowsFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
+from worker.features.standings import StandingsFeature
 from worker.features.verify import VerifyFeature
 from worker.features.vesting import LockedPayFeature
 from worker.features.watchtower import WatchtowerFeature
 from worker.features.windows import WindowStatesFeature
+from worker.features.work_schedule import WorkScheduleFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
+    StandingsFeature(),
+    WorkScheduleFeature(),
     MachineCheckFeature(),
     OwnerPageFeature(),
     StakingFeature(),
@@ -26,6 +31,7 @@ FEATURES: Final[tuple[WorkerFeature, ...]] = (
     DiscoveryFeature(),
     PayoutConsentsFeature(),
     WindowStatesFeature(),
+    StepFaultsFeature(),
     VerifyFeature(),
     HeldRowsFeature(),
     MaskedAnswersFeature(),

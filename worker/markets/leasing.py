@@ -14,7 +14,6 @@ from gradmarket.market.wire.poll import Lease, LeaseReturn
 from gradmarket.market.wire.step_fault import StepFault
 from gradmarket.network.chain_errors import ChainUnreachable
 from worker.markets.background import Computed, LeaseComputation, Step, in_thread
-from worker.markets.step_faults import fault_of, on_own_rows
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import JobAccount
 from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
@@ -34,6 +33,12 @@ an honest operator ends after 77 at most in nineteen of twenty cases, once the j
 def compute_rest(declined: int) -> float:
     """Returns the seconds without a lease after so many declined ones in a row."""
     return min(LONGEST_REST_S, FIRST_REST_S * 2.0 ** min(declined, 32))
+
+
+def on_own_rows(context: WorkerContext, lease: Lease) -> bool:
+    """Whether the task is computed on rows of this machine's own, of which the market hears nothing."""
+    spec = context.spec(lease.job)
+    return spec is not None and not spec.repeatable
 
 
 class Leasing:
@@ -78,7 +83,7 @@ class Leasing:
     def _is_paused(self) -> bool:
         """Returns whether the owner's rules keep this worker from taking tasks now, which it says once."""
         context, before = self._context, self.paused
-        self.paused = context.schedule.find_pause(bool(self.steps), context.signals.pause)
+        self.paused = context.find_pause(bool(self.steps), context.signals.pause)
         if self.paused:
             context.journal.once("paused", f"Takes no task now: {self.paused}.", why=self.paused)
         elif before:
@@ -232,7 +237,7 @@ class Leasing:
             payload, seconds = computed()
         except UNFIT as error:
             context.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
-            self.give_up(held.lease, str(error), failed=True, fault=fault_of(context, held.lease, error))
+            self.give_up(held.lease, str(error), failed=True, fault=context.describe_fault(context, held.lease, error))
             self._replica_files.forget(held.replica)
             self._pause_leasing(FIRST_REST_S)
             return

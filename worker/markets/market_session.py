@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Final, Protocol
 
 from contracts.gas_price import GWEI
@@ -19,7 +20,9 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import find_release_difference
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
+from gradmarket.market.wire.step_fault import StepFault
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
 from worker import Untrusted
@@ -28,7 +31,7 @@ from worker.markets.background import LeaseComputation
 from worker.markets.expected_pay import estimate_best_prospect
 from worker.markets.loop import Loop
 from worker.markets.upkeep import Upkeep
-from worker.markets.worker_context import WorkerContext
+from worker.markets.worker_context import FindPause, WorkerContext, never_paused
 from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ChainView, choose_rpc, connect_to_deployment
@@ -41,7 +44,6 @@ from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet
-from worker.work_schedule import WorkSchedule
 
 Wrap = Callable[[Compute], Compute]
 LAST_WORDS: Final = 3
@@ -83,6 +85,8 @@ class SessionHooks(Protocol):
 
     def open_computation(self, context: WorkerContext, replica_files: InFlightFolder) -> LeaseComputation | None: ...
 
+    def describe_fault(self, context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None: ...
+
 
 @dataclass(frozen=True)
 class Shared:
@@ -98,7 +102,7 @@ class Shared:
     wrapper: Wrap | None = None
     own: HeldRows | None = None
     features: Sequence[SessionHooks] = ()
-    schedule: WorkSchedule = field(default_factory=WorkSchedule)
+    find_pause: FindPause = never_paused
     more_runners: Sequence[Runner] = ()
     """One for each further card, all of one class."""
 
@@ -150,7 +154,8 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
         shared.signals,
         shared.runner.determinism_class(),
         ObjectStores(settings.stores),
-        shared.schedule,
+        shared.find_pause,
+        partial(_describe_fault, shared.features),
         more,
     )
     return MarketSession(
@@ -184,6 +189,13 @@ def _open_fetcher(shared: Shared, market: MarketClient, named: bool) -> Fetcher:
     )
     shared.stack.callback(fetcher.close)
     return fetcher
+
+
+def _describe_fault(
+    features: Sequence[SessionHooks], context: WorkerContext, lease: Lease, error: Exception
+) -> StepFault | None:
+    found = (feature.describe_fault(context, lease, error) for feature in features)
+    return next((fault for fault in found if fault is not None), None)
 
 
 def _build_gas_ceiling(settings: WorkerSettings) -> GasCeiling | None:

@@ -1,7 +1,7 @@
 """Everything that the worker's parts share for one market: its identity, limits, clients, accounts and caches."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.market.wire.step_fault import StepFault
 from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 from worker.journal import Journal
@@ -42,7 +43,17 @@ from worker.protocol.worth import compute_least_price
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet
-from worker.work_schedule import WorkSchedule
+
+FindPause = Callable[[bool, Callable[[float], object]], str]
+"""(whether a step is computed, what waits so many seconds) -> why no task is taken now, empty where one may be."""
+
+
+def never_paused(_works: bool, _pause: Callable[[float], object]) -> str:
+    return ""
+
+
+def describe_nothing(_context: "WorkerContext", _lease: Lease, _error: Exception) -> StepFault | None:
+    return None
 
 
 class CardLanes:
@@ -95,7 +106,9 @@ class WorkerContext:
     signals: Signals
     determinism_class: str
     stores: ObjectStores = field(default_factory=lambda: ObjectStores(frozenset()))
-    schedule: WorkSchedule = field(default_factory=WorkSchedule)
+    find_pause: FindPause = never_paused
+    describe_fault: Callable[["WorkerContext", Lease, Exception], StepFault | None] = describe_nothing
+    """What the market hears of an error of a lease's step."""
     more_executors: Sequence[Executor] = ()
     """One for each further card of this worker."""
     attending: set[ReplicaId] = field(default_factory=set)

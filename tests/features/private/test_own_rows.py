@@ -24,8 +24,8 @@ from gradmarket.market.wire.step_fault import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
+from worker.features import fault_reports
 from worker.features.private.own_rows import OwnRows
-from worker.markets import step_faults
 from worker.settings import WorkerSettings
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 3}}
@@ -159,9 +159,9 @@ def test_a_worker_without_rows_refuses_the_job_before_it_computes(make_bench: Ma
 def test_a_fault_tells_nothing_of_the_rows(private: Publication) -> None:
     lease: Any = SimpleNamespace(job=private.job)
     context: Any = SimpleNamespace(spec=lambda _job: private.spec)
-    assert step_faults.fault_of(context, lease, Refused("row 3 of y has 7")) is None
+    assert fault_reports.fault_of(context, lease, Refused("row 3 of y has 7")) is None
     published: Any = SimpleNamespace(spec=lambda _job: None)
-    told = step_faults.fault_of(published, lease, Refused("row 3 of y has 7"))
+    told = fault_reports.fault_of(published, lease, Refused("row 3 of y has 7"))
     assert told is not None
     assert told.kind == FaultKind.REFUSED
 

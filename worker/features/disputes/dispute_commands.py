@@ -22,6 +22,7 @@ from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.hearing_messages import SignedRuling
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.network.environment import is_address
+from gradmarket.network.thread_server import serve_in_thread
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.user_files import check_writable
 from worker import wallet
@@ -35,7 +36,6 @@ from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, 
 from worker.protocol.client import COMMAND_WAIT_S, MarketClient
 from worker.protocol.own_limits import memory_of
 from worker.protocol.signin import Credentials
-from worker.protocol.thread_server import serve_in_thread
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

@@ -20,11 +20,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from gradmarket.network.thread_server import serve_in_thread
 from gradmarket.pages import ASSETS, NOSNIFF, Templates, build_html_response
 from worker.features.owner_page.elsewhere import Outlook
 from worker.features.owner_page.own_facts import OwnFacts
 from worker.features.owner_page.sentences import list_own_tables, list_warnings
-from worker.protocol.thread_server import serve_in_thread
 
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = (LOOPBACK, "localhost")

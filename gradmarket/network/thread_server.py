@@ -1,4 +1,4 @@
-"""A small service of the worker's own in a thread: its page, or a hearing."""
+"""A small service in a thread of this process: a worker's page, or a hearing."""
 
 import errno
 import socket

@@ -1,6 +1,6 @@
 """A worker's standing in every job of its accounts: from its own records, and from the chain if a node answers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from contracts import stakes
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
+from worker.feature import WalletLine, WorkerFeature
 from worker.money import known_chains
 from worker.money.account_store import JobAccount, convert_to_amount
 from worker.money.chain_view import ledger_of
@@ -102,3 +103,15 @@ def _build_rejection(record: ReplicaRecord) -> Rejection:
     lease = record.lease
     evidence = f"{record.market}/v1/jobs/{lease.job}/tasks/{lease.task}"
     return Rejection(lease.replica, lease.task, record.verdict.reason, evidence)
+
+
+class StandingsFeature(WorkerFeature):
+    name = "standings"
+
+    def list_wallet_lines(
+        self,
+        settings: WorkerSettings,
+        me: Address,
+        say: Callable[[str], None],  # noqa: ARG002
+    ) -> Mapping[str, Sequence[WalletLine]]:
+        return {"jobs": [WalletLine(job.text(money), asdict(job)) for job, money in list_standings(settings, me)]}

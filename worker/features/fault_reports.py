@@ -15,6 +15,8 @@ from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.wire.poll import Lease
 from gradmarket.market.wire.step_fault import FaultKind, StepFault
 from gradmarket.network import DownloadFailed, DownloadRefused, PartitionUnfit
+from worker.feature import WorkerFeature
+from worker.markets.leasing import on_own_rows
 from worker.markets.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (
@@ -49,12 +51,6 @@ def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFaul
     return _looked_into(context, lease, fault) if kind == FaultKind.STEP_FAILED else fault
 
 
-def on_own_rows(context: WorkerContext, lease: Lease) -> bool:
-    """Whether the task is computed on rows of this machine's own, of which the market hears nothing."""
-    spec = context.spec(lease.job)
-    return spec is not None and not spec.repeatable
-
-
 def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:
     """Adds the partition, and the input and row that the step does not accept, if there are any."""
     publication = context.view(lease.job).publication
@@ -70,3 +66,10 @@ def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> Step
         if bad is None
         else located.model_copy(update={"input": shorten_printable(bad.input, 100), "row": bad.row})
     )
+
+
+class StepFaultsFeature(WorkerFeature):
+    name = "fault_reports"
+
+    def describe_fault(self, context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None:
+        return fault_of(context, lease, error)

@@ -3,7 +3,6 @@
 What is in hand is finished all the same. Watts, heat and use of cards are NVIDIA's management library's.
 """
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,10 @@ from typing import Final
 
 from gradmarket.market.errors import Refused
 from graphdoc.runner.driver import CardLoad, Management
+from worker.feature import WorkerFeature
+from worker.markets.worker_context import FindPause
+from worker.settings import Span, WorkerSettings, parse_hours
 
-DAY_MINUTES: Final = 24 * 60
 COOLED: Final = 5
 """Degrees below the cap at which a card that was too warm takes tasks again."""
 BUSY_PROCESSOR: Final = 0.25
@@ -25,34 +26,6 @@ LOOK_S: Final = 60.0
 MEASURED_S: Final = 1.0
 """Seconds for which it is measured: no step is computed meanwhile."""
 STATISTICS: Final = Path("/proc/stat")
-_SPAN: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))? *- *([0-9]{1,2})(?::([0-9]{2}))?")
-_FORM: Final = "write them like 22-6, or 22:30-6,12-13"
-
-Span = tuple[int, int]
-"""Minutes of the day: the first, and the one after the last; over midnight where that is less."""
-
-
-def parse_hours(text: str) -> tuple[Span, ...]:
-    """Returns the spans of `22-6` or `22:30-6,12-13`, in the machine's own time. Raises ValueError."""
-    parts = [part.strip() for part in text.split(",")]
-    if parts == [""]:
-        return ()
-    if "" in parts:
-        raise ValueError(f"{text[:80]!r} has no hours beside a comma: {_FORM}")
-    return tuple(map(_parse_span, parts))
-
-
-def _parse_span(text: str) -> Span:
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text[:80]!r} are no hours: {_FORM}")
-    hours = [int(found[1]), int(found[3])]
-    minutes = [60 * hour + int(minute or 0) for hour, minute in zip(hours, (found[2], found[4]), strict=True)]
-    if max(minutes) > DAY_MINUTES or any(int(found[at] or 0) > 59 for at in (2, 4)):
-        raise ValueError(f"{text!r} has no such time of day")
-    if minutes[0] % DAY_MINUTES == minutes[1] % DAY_MINUTES and minutes != [0, DAY_MINUTES]:
-        raise ValueError(f"{text!r} begins where it ends: write 0-24 for the whole day")
-    return minutes[0] % DAY_MINUTES, minutes[1]
 
 
 def is_within(spans: Sequence[Span], minute: int) -> bool:
@@ -156,3 +129,14 @@ class WorkSchedule:
         if self.management is None or not self.cards:
             return []
         return [load for uuid in self.cards if (load := self.management.read_load(uuid)) is not None]
+
+
+class WorkScheduleFeature(WorkerFeature):
+    name = "work_schedule"
+    serves = frozenset({"hours", "idle", "max_watts", "max_celsius"})
+
+    def open_pause(self, settings: WorkerSettings, cards: Sequence[str]) -> FindPause:
+        rules = WorkRules(parse_hours(settings.hours), settings.idle, settings.max_watts, settings.max_celsius)
+        schedule = WorkSchedule(rules, cards, Management() if cards else None)
+        schedule.check_rules()
+        return schedule.find_pause
