@@ -12,10 +12,11 @@ from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import find_ruling_fault, find_transcript_faults, terms_of
-from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.hearing_messages import (
+    OVER,
     AskedInHearing,
     PublishedHearing,
     SaidInHearing,
@@ -155,6 +156,29 @@ def test_a_question_that_was_put_late_is_no_fault() -> None:
     late = question_until(heard(), 1, 10 * ANSWER_S)
     assert faults(change_answer(change_answer(late, 1, 0, at=9 * ANSWER_S), 1, 1, at=0)) != [""]
     assert faults(late) == [""]
+
+
+def answer_nonsense(hearing: PublishedHearing) -> PublishedHearing:
+    """The liar's first answer, signed by it, does not hold: the hearing ends there."""
+    one, dispute, body = hearing.questions[0], terms_of(DOMAIN, OFFER, hearing).dispute, b"nonsense"
+    question = Question(one.asked, one.level, one.place).digest(dispute, 0)
+    struct = DisputeAnswer(dispute, BEN, 0, question, digest_said(body))
+    signature = sign_digest(LIAR, digest_struct(DOMAIN, struct))
+    said = {"said": digest_said(body), "signature": signature, "size": len(body), "body": "0x" + body.hex()}
+    (place,) = (number for number, each in enumerate(one.answers) if each.side == BEN)
+    changed = change_answer(hearing, 0, place, **said)
+    return changed.model_copy(update={"questions": changed.questions[:1]})
+
+
+def test_a_hearing_on_whose_verdict_nobody_waited_any_more_convicts_nobody() -> None:
+    """Its task had ended otherwise. Under no other word is the verdict of what both answered left out."""
+    ended = answer_nonsense(heard())
+    over = rule(ended, why=OVER)
+    assert list(find_transcript_faults(DOMAIN, address_of(REFEREE), OFFER, over)) == []
+    assert find_ruling_fault(terms_of(DOMAIN, OFFER, over), course(), over, redo) == ("", False)
+    assert faults(rule(ended, BEN)) == [""]
+    assert "nobody lost" in faults(rule(ended, why="the referee cannot go on"))[0]
+    assert "wrong (" in faults(rule(ended, ANN, why=OVER))[0]
 
 
 def drop_answer(hearing: PublishedHearing) -> PublishedHearing:

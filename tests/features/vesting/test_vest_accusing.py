@@ -7,9 +7,11 @@ from sqlalchemy import select
 
 from contracts import calls, stakes
 from contracts.ledger import Ledger
+from contracts.rpc import call_json_rpc
+from gradmarket.market.messages import Ruling
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.signing import address_of
-from gradmarket.market.terms import AccusationState
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.terms import AccusationState, Amount, Hash
 from gradmarket.market.views.payment_views import VestView
 from requester.features.ledger import statement
 from requester.features.stakes.accusations import Accusation
@@ -18,7 +20,7 @@ from requester.store.tables import Job, JobEvent
 from tests.chain.chain_fixture import PRICE
 from tests.features.stakes.court import BOND, Court
 from tests.lanes import FULL
-from tests.onchain import HOUR, NewKey
+from tests.onchain import HOUR, NewKey, with_money
 
 PRICES, EARNED, WINDOW, RULING = 2, 5, 4 * HOUR, 6 * HOUR
 LOCKED = PRICES * PRICE
@@ -47,6 +49,11 @@ class VestCourt(Court):
         me = address_of(self.worker)
         self.send(self.judge, calls.collect(self.market, self.chain_job, me))
         return self.ledger.balance(me)
+
+    def states(self) -> list[AccusationState]:
+        """Of the accusations, in the order of their tasks."""
+        with self.chain_fixture.chain.reading() as reader:
+            return list(reader.session.scalars(select(Accusation.state).order_by(Accusation.task_id)))
 
     def told(self) -> VestView:
         """What the job's view has of its vest."""
@@ -139,11 +146,31 @@ def test_where_a_case_of_a_worker_failed_its_later_pay_costs_no_further_bond(cou
     court.chain_fixture.earns(court.job, address_of(court.worker), EARNED)
     court.redeems()
     court.audit_fails(first=1)
-    with court.chain_fixture.chain.reading() as reader:
-        states = reader.session.scalars(select(Accusation.state).order_by(Accusation.state)).all()
-    assert states == [AccusationState.ACQUITTED, AccusationState.VOID]
+    assert court.states() == [AccusationState.ACQUITTED, AccusationState.VOID]
     assert len(court.sent("accuse")) == 1
     assert stakes.to_burn(court.ledger) == BOND
+
+
+@FULL
+def test_a_case_that_is_posted_while_another_of_the_worker_fails_is_followed_to_its_end(court: VestCourt) -> None:
+    """Dropped, it would be closed by nobody once it is mined, and hold the worker's pay and the bond."""
+    court.works()
+    court.audit_fails(first=1)
+    case, judges = Hash(court.accusation().case), [address_of(court.judge)]
+    ruling = Ruling(case, Amount(int(court.accusation().amount)), False)
+    signed = sign_digest(court.judge, digest_struct(court.ledger.domain(), ruling))
+    court.send(court.judge, calls.decide(court.market, case, False, judges, 1, [signed]))
+    with_money(court.ledger, court.chain_fixture.key)
+    Court.audit_fails(court)
+    call_json_rpc(court.ledger.web3, "evm_setAutomine", False)
+    court.chain_fixture.settle_down()
+    assert court.states() == [AccusationState.DUE, AccusationState.ACQUITTED]
+    call_json_rpc(court.ledger.web3, "evm_setAutomine", True)
+    court.passes(1)
+    assert court.states() == [AccusationState.CONTESTED, AccusationState.ACQUITTED]
+    court.passes(RULING + 2)
+    assert court.states() == [AccusationState.ACQUITTED, AccusationState.ACQUITTED]
+    assert (len(court.sent("accuse")), court.burnt) == (2, 2 * BOND)
 
 
 @FULL
