@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi import HTTPException, Request
@@ -22,8 +22,16 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import HEARING_S, HearingAnswer, HearingQuestion, SignedRuling
+from gradmarket.market.wire.hearing_messages import (
+    HEARING_S,
+    HearingAnswer,
+    HearingQuestion,
+    PublishedHearing,
+    SignedRuling,
+)
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
+from gradmarket.public_audit.job_proof import JobRecord
 from graphdoc import tensors
 from graphdoc.encoding import canonical
 from graphdoc.tracing.packed import digest_plain_bytes
@@ -35,7 +43,7 @@ from requester.features.disputes import HearingsFeature, hearing_exchange, heari
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
-from requester.store import in_hand, jobs
+from requester.store import in_hand, jobs, schema
 from requester.store.tables import Job, Task
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
@@ -248,6 +256,29 @@ def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_floor: NewF
     check_books(market)
 
 
+def test_a_hearing_that_names_a_panel_where_the_job_has_none_is_a_fault_of_the_audit(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, _ = split(market)
+    say(market, honest, root_of(honest, 3))
+    market.lapse(HEARING_S + 1.0)
+    market.play()
+    with market.context.reading() as reader:
+        shown = evidence_of(reader, reader.get_one(Task, market.task().id))
+        publication = jobs.load_publication(reader.get_one(Job, market.job))
+    evidence = PublishedEvidence.model_validate(shown.model_dump(mode="json"))
+    (heard,) = evidence.hearings or ()
+
+    def prove(hearing: PublishedHearing) -> list[str]:
+        told = {market.task().id: evidence.model_copy(update={"hearings": (hearing,)})}
+        opened, domain = SimpleNamespace(signer=market.context.signer_address), market.context.domain
+        record = SimpleNamespace(evidence=told, domain=domain, opened=opened, publication=publication)
+        (result,) = prove_disputes(cast(JobRecord, record), None)
+        return [each.detail for each in result.faults]
+
+    assert prove(heard) == []
+    assert prove(heard.model_copy(update={"run": 0})) == ["it is of a panel's auditors, and the job has no panel"]
+
+
 def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(new_floor: NewFloor) -> None:
     """It was away, or heard others, after both had answered the one before."""
     market = traced(new_floor)
@@ -276,6 +307,22 @@ def test_who_could_not_answer_while_the_service_was_away_is_asked_again(new_floo
     row = market.all(TaskHearing)[0]
     assert list(find_transcript_faults(market.context.domain, market.context.signer_address, market.task().offer_digest,
                                        row.publish())) == ["it has no ruling"]  # fmt: skip
+
+
+def test_a_hearing_under_way_goes_on_across_the_revision_that_hears_auditors(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    honest, liar = split(market)
+    say(market, honest, root_of(honest, 3))
+    engine = market.context.sessions.kw["bind"]
+    schema.downgrade_schema(engine, "0050")
+    schema.upgrade_schema(engine)
+    assert schema.list_schema_differences(engine) == []
+    say(market, liar, root_of(liar, 3))
+    market.drive()
+    assert {asked_of(market, worker).number for worker in (honest, liar)} == {1}
+    market.lapse(HEARING_S + 1.0)
+    assert [told["reason"] for told in market.events("heard")] == ["it did not answer in time"]
+    check_books(market)
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2])
