@@ -16,7 +16,7 @@ def blob_digest(data: Bytes) -> Digest:
     return digest_text(blake3(data))
 
 
-def domain_hash(tag: str, *parts: bytes) -> Hash:
+def domain_hash(tag: str, *parts: Bytes) -> Hash:
     """Returns H(tag, parts). Every part is preceded by its length, so no two lists share a preimage."""
     hasher = blake3(len(tag).to_bytes(8, "big") + tag.encode())
     for part in parts:

@@ -132,7 +132,7 @@ def remove_faults(registry: Path, names: set[str]) -> None:
     """Removes the imports of the features' faults, and their lines in the tuple."""
     text = registry.read_text()
     for name in names:
-        found = rf"^from gradmarket\.market\.features\.{name}\.\S+ import (\w+)\n"
+        found = rf"^from gradmarket\.market\.features\.{name}(?:\.\S+)? import (\w+)\n"
         for fault in re.findall(found, text, flags=re.M):
             text, count = re.subn(rf"^    {fault},\n", "", text, flags=re.M)
             assert count == 1

@@ -127,20 +127,20 @@ async def _take_answer(
     context: Context, caller: str, said: hearing_exchange.Statement, size: int, request: Request
 ) -> HearingReceipt:
     door = await run_in_threadpool(hearing_exchange.admit_answer, context, caller, said)
-    body: bytearray | None = bytearray()
     if size > door.most_bytes:
         if not door.may_be_longer:
             raise HTTPException(413, f"an answer to this question has at most {door.most_bytes} bytes")
-        body = None
-    if body is not None:
+        await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, None, size)
+        return HearingReceipt(number=said.number)
+    with context.blobs.receive() as incoming:
         async with request.app.state.readers.reading(f"{said.side} {door.task}"):
             try:
                 async with asyncio.timeout(max(0.0, door.until - context.clock())):
-                    await consume_stream(request.stream(), size, LONGER, body.extend)
+                    await consume_stream(request.stream(), size, LONGER, incoming.write)
             except TimeoutError:
                 raise HTTPException(404, hearing_exchange.LATE) from None
-    held = None if body is None else bytes(body)
-    await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, held, size)
+        with incoming.mapped() as body:
+            await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, body, size)
     return HearingReceipt(number=said.number)
 
 

@@ -1,6 +1,8 @@
 """Tells workers and auditors what a referee asks them, and takes what they say: once, and signed before it is read."""
 
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from gradmarket.market.wire.hearing_messages import (
     SaidInHearing,
 )
 from gradmarket.market.wire.poll import OfferFields, hash_of
+from graphdoc.encoding import Bytes
 from requester.context import Context
 from requester.features.disputes import hearing_rows
 from requester.features.disputes.hearing_rows import HearingValue, TaskHearing
@@ -120,9 +123,11 @@ def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequ
 
 
 def store_answer(
-    context: Context, caller: str, door: HearingDoor, said: Statement, body: bytes | None, size: int
+    context: Context, caller: str, door: HearingDoor, said: Statement, body: Bytes | None, size: int
 ) -> None:
     """Writes an answer down; `body` is none of one that is longer than the referee holds.
+
+    Of long ones this process has one in memory at a time; the others wait in their files.
 
     Raises Refused for other bytes than were signed, NotFound where they come too late.
     """
@@ -130,7 +135,7 @@ def store_answer(
         raise Refused("the bytes are not those that were signed")
     if body is not None and len(body) != size:
         raise Refused(f"the answer has another length than the {size} bytes of its content-length")
-    with context.begin() as work:
+    with _LONG if size > MOST_SAID else nullcontext(), context.begin() as work:
         task = lock_row(work, Task, door.task)
         row = _find_asked(context, work, caller, said)
         work.refresh(row)
@@ -142,7 +147,10 @@ def store_answer(
             work.notify(TOPIC)
 
 
-def _write_answer(work: Work, row: TaskHearing, said: Statement, body: bytes | None, size: int, at: int) -> None:
+_LONG: Final = threading.Lock()
+
+
+def _write_answer(work: Work, row: TaskHearing, said: Statement, body: Bytes | None, size: int, at: int) -> None:
     inline = body is not None and size <= MOST_SAID
     shown = SaidInHearing(
         side=said.side,
@@ -150,11 +158,11 @@ def _write_answer(work: Work, row: TaskHearing, said: Statement, body: bytes | N
         signature=said.signature,
         size=size,
         at=at,
-        body="0x" + body.hex() if body is not None and inline else None,
+        body="0x" + bytes(body).hex() if body is not None and inline else None,
     )
     asked = row.open
     answered = asked.model_copy(update={"answers": (*asked.answers, shown)})
     row.questions = [*row.questions[:-1], answered.model_dump(mode="json")]
     if body is not None and not inline:
         key = {"task_id": row.task_id, "number": row.number, "question": said.number, "side": said.side}
-        work.add(HearingValue(**key, body=body))
+        work.add(HearingValue(**key, body=bytes(body)))

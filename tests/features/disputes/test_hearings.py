@@ -1,7 +1,8 @@
 """A job's referee hears a split vote: who loses is unpaid, silence loses in time, and where it cannot tell votes do."""
 
 import asyncio
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -57,6 +58,7 @@ NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 VOTES = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
 ALONE = bytes(32)
+Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 def split(market: MarketFixture, *behaviours: Behaviour) -> list[SimWorker]:
@@ -392,25 +394,52 @@ def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_f
     market = traced(new_floor)
     honest, _ = split(market)
     asked, body = asked_of(market, honest), root_of(honest, 3)
-    said = sign_answer(market, honest, body)
-    headers = [
-        (f"hearing-{name}".encode(), str(value).encode()) for name, value in said.model_dump(mode="json").items()
-    ]
 
     async def receive() -> dict[str, Any]:
         await asyncio.wait_for(asyncio.Event().wait(), PATIENCE_S)
         raise AssertionError("it is read for ever")
 
+    market.clock.now = float(asked.until)
+    with pytest.raises(HTTPException, match="late"):
+        bring(market, honest, sign_answer(market, honest, body), len(body), receive)
+
+
+def bring(market: MarketFixture, side: SimWorker, said: HearingAnswer, size: int, receive: Receive) -> None:
+    """At the door of workers, with a body as it is received."""
+    fields = said.model_dump(mode="json").items()
+    headers = [(f"hearing-{name}".encode(), str(value).encode()) for name, value in fields]
     scope = {
         "type": "http",
         "method": "POST",
         "path": "/v1/work/hearings",
-        "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        "headers": [*headers, (b"content-length", str(size).encode())],
         "app": SimpleNamespace(state=SimpleNamespace(readers=PieceReaders())),
     }
-    market.clock.now = float(asked.until)
-    with pytest.raises(HTTPException, match="late"):
-        asyncio.run(disputes.answer(market.context, honest.address, Request(scope, receive)))
+    asyncio.run(disputes.answer(market.context, side.address, Request(scope, receive)))
+
+
+def test_an_answer_on_its_way_takes_no_memory_of_its_length(new_floor: NewFloor) -> None:
+    """Each of many sides may bring 32 MiB, as slowly as its question lasts."""
+    market = traced(new_floor)
+    honest, _ = split(market)
+    chunk, count, held = bytes(2**20), 24, list[int]()
+    said = sign_answer(market, honest, chunk * count)
+    with market.context.begin() as work:
+        (row,) = hearing_rows.list_hearings(work, market.task().id)
+        row.most_bytes = len(chunk) * count
+
+    async def receive() -> dict[str, Any]:
+        held.append(tracemalloc.get_traced_memory()[0])
+        return {"type": "http.request", "body": bytes(len(chunk)), "more_body": len(held) < count}
+
+    tracemalloc.start()
+    try:
+        bring(market, honest, said, len(chunk) * count, receive)
+    finally:
+        tracemalloc.stop()
+    assert max(held) - held[0] < len(chunk) * count // 2
+    (kept,) = market.all(HearingValue)
+    assert kept.body == chunk * count
 
 
 def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: NewFloor) -> None:

@@ -9,6 +9,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import Asked
+from graphdoc.encoding import Bytes
 
 LENGTH: Final = 8
 MOST_LATER: Final = 8
@@ -46,7 +47,7 @@ class Reply:
     signature: bytes
 
 
-def digest_said(said: bytes) -> Hash:
+def digest_said(said: Bytes) -> Hash:
     return domain_hash("gradmarket dispute answer", said)
 
 
