@@ -165,6 +165,10 @@ class Worker:
         left = len(self._open) - ending
         return self._leases - left if self._ahead or not left else 0
 
+    def is_busy(self) -> bool:
+        """Returns whether a replica of its own is not over."""
+        return bool(self._open)
+
     def _hear(self, told: PollAnswer) -> None:
         self._waves = {wave.replica for wave in told.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
         for verdict in told.verdicts:
@@ -213,6 +217,7 @@ def work(workers: Iterable[Worker], replicas: int) -> int:
 
 def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:
     """Every worker in a thread of its own; raises RuntimeError where one fails."""
+    shared = tuple(workers)
     failed: list[BaseException] = []
 
     def one(worker: Worker) -> None:
@@ -220,11 +225,15 @@ def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:
             while not failed and not enough():
                 worker.turn(wait_s=1.0)
             worker.finish()
+            until = time.monotonic() + LAST_S
+            while not failed and any(other.is_busy() for other in shared):  # a vote may lack this worker
+                worker.turn(wait_s=1.0, asks=time.monotonic() > until)
+                worker.finish()
         except BaseException as error:
             failed.append(error)
             raise
 
-    threads = [threading.Thread(target=one, args=(worker,)) for worker in workers]
+    threads = [threading.Thread(target=one, args=(worker,)) for worker in shared]
     for thread in threads:
         thread.start()
     for thread in threads:
