@@ -1,4 +1,4 @@
-"""What a document is said to take, against what it took: memory of a fresh child over its idle one, and operations.
+"""Bounds of documents over what children took: memory beyond an idle child's, and operations.
 
 Every model of tests/models at two numbers of rows. The bound is the cost of one task, as a worker reads it; the peak
 is the child's largest resident size (VmHWM). Memory below the peak would be no bound; above 1.3 times of it small

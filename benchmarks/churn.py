@@ -1,4 +1,4 @@
-"""Workers that are killed and replaced while a job runs: real processes, and SIGKILL.
+"""Workers killed by SIGKILL and replaced while a job runs.
 
 Every minute two of six workers are killed, whatever they hold, and two that nobody knows take their place. Who is left
 computes the same job then, undisturbed. Leases last 20 s: one that a killed worker held is given to another then. Where

@@ -1,4 +1,4 @@
-"""How fast each codec packs and unpacks float32 gradients, one core; beside it a copy of the same bytes."""
+"""Codecs packing and unpacking float32 gradients on one core, beside a copy of the bytes."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A card's speed, alone and through the confined child, beside torch's autocast in the same run.
+"""A card's speed through the confined child, beside torch's autocast.
 
 `of_eager`: the document's speed over autocast's; `host_share_of_task`: what of a gradient, answered in two_bit, is not
 the card's own time; `local_of_loop`: 20 served inner steps of AdamW over torch's own loop with its fused AdamW. Without

@@ -1,4 +1,4 @@
-"""What one request of a stranger costs the service, at every door of its OpenAPI document: the worst of a list."""
+"""CPU of one request of a stranger, at the worst of all routes."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Bytes that a worker downloads for the parameters of a task, and what the codec of updates costs in loss.
+"""Bytes that a worker downloads for a task's parameters, and the loss that the codec of updates costs.
 
 The bytes are counted where a server sends them, headers apart: a worker of the real code takes part in every round of a
 job of 2.1 million parameters, whose updates are those of random gradients. The loss is that of a small character model,

@@ -1,4 +1,4 @@
-"""What a finer codec for the first rounds' updates is worth in loss: the local steps of `downlink`, other seeds.
+"""Loss with a finer codec for the first rounds' updates: local steps of `downlink`, other seeds.
 
 Whole parameters, `two_bit`, and `two_bit` after five rounds of `int4`: chosen in a trial, with the seeds of `downlink`.
 """

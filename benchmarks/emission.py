@@ -1,4 +1,4 @@
-"""What it costs to publish a module: seconds of CPU, the process's peak of memory, and for loops CPU a traced node.
+"""Publishing a module: CPU, peak memory, and for loops CPU a traced node.
 
 A loop of four times as many places must cost four times as much: growth is CPU a node at 4n over CPU a node at n. torch
 traces every node of a loop; its document has one for all of them. Each model is published in a process of its own, with

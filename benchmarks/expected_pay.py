@@ -1,4 +1,4 @@
-"""What a worker is told that it would earn an hour before it joins a job, over what it then earns.
+"""Pay an hour as promised before a worker joins, over its pay then.
 
 Real processes, whose steps sleep, so that the joining worker takes no processor from the others. `alone`: rounds of one
 task that one worker took so far. `crowd`: three workers share rounds of eight. `votes`: each task takes three answers.

@@ -1,4 +1,4 @@
-"""Four jobs at once on a served market over one after the other, by workers as they are, with a child for each job."""
+"""Time of four jobs at once over one after the other, on a served market."""
 
 import subprocess
 import sys

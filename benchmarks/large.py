@@ -1,4 +1,4 @@
-"""GPT-2 small trained end to end on this machine: real workers and steps, `large` rounds, memory and time.
+"""GPT-2 small trained end to end on this machine, by real workers.
 
 `r1`: one worker, and an auditor that runs each task again. `r3`: three workers vote. Both train the ready architecture,
 whose head is not tied: 163 million parameters. `sdk`: transformers' own GPT-2, 124 million, handed over by the SDK. A

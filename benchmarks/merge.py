@@ -1,4 +1,4 @@
-"""Merging: payload bytes in, to published parameters; and what is resident of a model that is worked on in files.
+"""Merging payloads to published parameters, and resident memory of a model in files.
 
 `MERGE_ELEMENTS` names the size of the large model; four payloads of it are merged by a process of its own. With 10^9
 the figures end in `1b`, and it takes 36 GB of disk.

@@ -1,4 +1,4 @@
-"""`make newcomer`: seconds from the wheel to the first accepted gradient of an own model, here and in a bare container.
+"""Seconds from the wheel to the first accepted gradient (`make newcomer`), here and in a bare container.
 
 pip finds packages where it finds them here; how many it had to fetch stands in the note of the installation.
 """

@@ -1,4 +1,4 @@
-"""What the web page costs: the first paint of a large job in Chromium, an event on the screen, and what viewers take.
+"""The web page: first paint of a large job in Chromium, an event on the screen, and viewers' cost.
 
 The large job has 10,000 workers and 1,000 rounds, written as rows. A viewer holds the stream of the page's part, as the
 page's script does.

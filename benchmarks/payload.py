@@ -1,4 +1,4 @@
-"""Payloads: received, hashed and on disk; folded from the page cache; and how fast an update is fetched."""
+"""Payloads hashed onto disk or folded from the page cache, and updates fetched."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Ten holders of unevenly split digits: accuracy on the requester's rows after 30 rounds, beside Flower's FedAvg.
+"""Accuracy of ten holders of unevenly split digits after 30 rounds, beside Flower's FedAvg.
 
 Split, first parameters, local steps and rounds are those of examples/holders.py in both. Flower's clients are a
 perceptron in numpy, whose answers weigh as their rows; here a row cap bounds the weight. Noise is that of

@@ -1,4 +1,4 @@
-"""Wall time of the ten-holder example's rounds beside Flower's, one after the other on this machine.
+"""Wall time of the ten-holder example's rounds over Flower's.
 
 All have a server and ten holders in processes of their own on loopback: ours, Flower's legacy loop, which its makers
 have deprecated, and Flower as it is deployed now, by a SuperLink and ten SuperNodes. Counted is from the end of the

@@ -1,4 +1,4 @@
-"""How many tasks a second a stranger's audit proves without recomputing: verdicts, rounds, payments and the log."""
+"""Tasks a second that a stranger's audit proves without recomputing."""
 
 import time
 from collections.abc import Iterator

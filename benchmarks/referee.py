@@ -1,4 +1,4 @@
-"""A refereed dispute over a GPT of 10.8 million parameters: what committing and judging cost.
+"""A refereed dispute over a GPT of 10.8 million parameters: committing and judging.
 
 All of it is CPU time of this process, so that other programs count little. The step is that of wan_steps: inner steps
 of 8 rows of 128 tokens. Committing is tracing a task by its checkpoints against computing it, with one thread: two that

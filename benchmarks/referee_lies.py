@@ -1,4 +1,4 @@
-"""Which lies a referee finds: at least two thousand of one element each, in small tasks of every kind of document.
+"""Lies of one element that a referee finds, in tasks of every kind of document.
 
 Each lie is about one element of one result of one operation, drawn evenly from every kind of operation, and followed up
 by an honest computation. Where the task swallows it, such as by rounding, no answer changes and there is nothing to

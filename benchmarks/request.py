@@ -1,4 +1,4 @@
-"""What a request that does nothing costs the service, against FastAPI on uvicorn alone, by turns in one run."""
+"""CPU of a request that does nothing, beside FastAPI on uvicorn alone."""
 
 import subprocess
 import sys

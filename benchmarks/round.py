@@ -1,4 +1,4 @@
-"""What a round takes besides its steps: wall time from one published update to the next, and the service's CPU.
+"""A round without its steps: wall time from update to update, and the service's CPU.
 
 Workers are real ones whose steps replay a recorded payload: the same bytes, votes, signatures, uploads, durable commits
 and updates. One task a worker at R = 1, two workers; at R = 3 six workers, three a task. In the same run, over as many

@@ -1,4 +1,4 @@
-"""How fast a gradient is sketched, beside the machine's memcpy: CPU time of one thread, since the machine is shared."""
+"""Sketching a gradient, beside memcpy: CPU time of one thread."""
 
 import time
 from collections.abc import Callable, Iterator

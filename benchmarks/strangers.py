@@ -1,4 +1,4 @@
-"""What one stranger's address does to others' job: its time with each kind of stranger over its time undisturbed.
+"""Time of others' job beside each kind of stranger, over its time undisturbed.
 
 The stranger has an address of its own (127.0.0.2), with the limits that every address has by default.
 """

@@ -1,4 +1,4 @@
-"""What a whole task costs the service in CPU: lease, commit, reveal, verdict, upload, accepted, earned, voucher.
+"""The service's CPU for a whole task, from lease to voucher.
 
 Service and database are processes of their own, their CPU time read from the system. Workers are simulated here, with
 real signatures and one payload, so that nothing but the control plane is measured. `leases`: what a worker has in

@@ -1,4 +1,4 @@
-"""What redundancy costs in bytes: payloads sent by all workers over one payload for each accepted task, at 3 replicas.
+"""Payloads sent at three replicas over one for each accepted task.
 
 A service and workers over HTTP; every byte that a worker puts as a payload counts, whether it is taken or not.
 """

@@ -1,4 +1,4 @@
-"""What a viewer of a job's page costs the service: its CPU a change and viewer, by the stream and by asking each time.
+"""The service's CPU for each viewer of a job's page and change.
 
 The job is paused and resumed; each change is waited for by all viewers before the next one.
 """

@@ -1,4 +1,4 @@
-"""Workers behind slow links with 50 ms and breaking connections: what is sent twice, and how long they compute.
+"""Workers behind slow, breaking links of 50 ms: bytes sent twice, and share of time computing.
 
 `wan.utilisation.UP_DOWN`: the share of a worker's time that goes into its steps, at so many Mbit/s up and down.
 """

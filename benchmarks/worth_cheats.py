@@ -1,4 +1,4 @@
-"""What holders gain by cheats instead of honest work, where answers are paid by worth (`private.worth.*`).
+"""Holders' gain by cheats over honest work, where answers are paid by worth (`private.worth.*`).
 
 The ten-holder example's split and local steps on a perceptron in numpy, in 30 rounds, measured by group_worth as
 the service does. A ratio is of a holder's mean pay in three honest plays, of all its wallets together; of who has no
