@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import JSON, ForeignKey, Index, and_, exists, func, select
+from sqlalchemy import JSON, ForeignKey, Index, and_, bindparam, exists, func, select
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.features.loss_change import (
@@ -18,7 +18,8 @@ from gradmarket.market.features.loss_change import (
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from requester.features.audits.audit_tables import Audit
-from requester.store.tables import Base, Job, Replica, Task
+from requester.store import earned_rows
+from requester.store.tables import Base, Earned, Job, Replica, Task
 from requester.store.work import RowReader
 
 
@@ -107,21 +108,38 @@ def decide_waiting_pay(reader: RowReader, job: Job, operator: str) -> bool | Non
     return is_waiting_pay_due([build_accepted_change(row).passes for row in mine], honest)
 
 
-_OTHER, _ITS, _OTHERS = aliased(Replica), aliased(Task), aliased(Task)
-DIVERGED_ALONE: Final = and_(
-    Replica.state == ReplicaState.DIVERGED,
-    exists().where(
-        _ITS.id == Replica.task_id,
-        _OTHERS.job_id == _ITS.job_id,
-        _OTHERS.round == _ITS.round,
-        _OTHERS.index == _ITS.index,
-        _OTHERS.state.in_((TaskState.ACCEPTED, TaskState.FINAL)),
-        _OTHER.task_id == _OTHERS.id,
-        _OTHER.state == ReplicaState.PAYABLE,
-        _OTHER.operator != Replica.operator,
-    ),
+def split_diverged(reader: RowReader, job: Job) -> tuple[set[str], set[str]]:
+    """Returns the replicas with waiting pay that diverged where another operator's answer to the same task did not.
+
+    First those where that answer is known to be honest: its operator is cleared or, once its own pay is decided at the
+    job's end, its score passes. Then those where its pay still waits. A free stranger's answer speaks against nobody.
+    """
+    cleared = list_cleared_operators(reader, job.id)
+    alone, doubted = set[str](), set[str]()
+    for replica, other, waits, score in reader.session.execute(_DIVERGED, {"job": job.id}):
+        if waits:
+            doubted.add(replica)
+        elif other in cleared or (score is not None and build_accepted_change(score).passes):
+            alone.add(replica)
+    return alone, doubted - alone
+
+
+_OTHER, _ITS, _OTHERS, _OTHER_S_PAY = aliased(Replica), aliased(Task), aliased(Task), aliased(Earned)
+_DIVERGED: Final = (
+    select(Replica.id, _OTHER.operator, _OTHER_S_PAY.waits, Score)
+    .join(Earned, Earned.replica_id == Replica.id)
+    .join(_ITS, _ITS.id == Replica.task_id)
+    .join(
+        _OTHERS,
+        and_(_OTHERS.job_id == _ITS.job_id, _OTHERS.round == _ITS.round, _OTHERS.index == _ITS.index),
+    )
+    .join(_OTHER, _OTHER.task_id == _OTHERS.id)
+    .join(_OTHER_S_PAY, _OTHER_S_PAY.replica_id == _OTHER.id)
+    .outerjoin(Score, Score.task_id == _OTHERS.id)
+    .where(Replica.job_id == bindparam("job"), Replica.state == ReplicaState.DIVERGED, *earned_rows.WAITING)
+    .where(_OTHERS.state.in_((TaskState.ACCEPTED, TaskState.FINAL)), _OTHER.state == ReplicaState.PAYABLE)
+    .where(_OTHER.operator != Replica.operator, _OTHER_S_PAY.revoked.is_(False))
 )
-"""Condition on a replica: its answer diverged, and the accepted one of another operator to the same task did not."""
 
 
 def _is_audited_still(reader: RowReader, job_id: str, operator: str) -> bool:

@@ -6,6 +6,8 @@ All scores of an operator in the job together can convict it, as market.features
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from sqlalchemy import ColumnElement, and_
+
 from gradmarket.market.errors import Refused
 from gradmarket.market.features import loss_change
 from gradmarket.market.features.loss_change import (
@@ -15,7 +17,7 @@ from gradmarket.market.features.loss_change import (
     honest_share,
 )
 from gradmarket.market.rules import secrets
-from gradmarket.market.terms import ChangeVerdict, Digest
+from gradmarket.market.terms import ChangeVerdict, Digest, ReplicaState
 from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreRequest, ScoreTask
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditKind
@@ -66,22 +68,31 @@ class ScoredAudits(AuditKind):
         """Pays whom a whole test has cleared, and drops what the convicted were to be paid.
 
         Once the job has ended, the rest is decided as soon as no audit of their answers is under way. No score is of an
-        answer that diverged: it is dropped where another operator's to the same task did not.
+        answer that diverged: scores.split_diverged says where it is dropped, and where it waits for another's.
         """
         if not jobs.load_spec(job).verifier.scored:
             return
-        earned_rows.end_waiting(work, job.id, scores.DIVERGED_ALONE, paid=False)
-        for operator in sorted(earned_rows.list_waiting_operators(work, job.id)):
-            paid = scores.decide_waiting_pay(work, job, operator)
-            if paid is None:
-                continue
-            changed = earned_rows.end_waiting(work, job.id, Replica.operator == operator, paid)
+
+        def end(operator: str, whose: ColumnElement[bool], paid: bool) -> None:
+            changed = earned_rows.end_waiting(work, job.id, and_(Replica.operator == operator, whose), paid)
             for account in changed:
                 if account.promised:
                     account.voucher_signature = sign(job, account)
                 work.notify(worker_topic(account.worker))
-            kind = "pay_released" if paid else "pay_dropped"
-            record_event(work, job.id, kind, now, operator=operator, workers=[one.worker for one in changed])
+            if changed:
+                kind, workers = "pay_released" if paid else "pay_dropped", [one.worker for one in changed]
+                record_event(work, job.id, kind, now, operator=operator, workers=workers)
+
+        operators = sorted(earned_rows.list_waiting_operators(work, job.id))
+        paid = {operator: scores.decide_waiting_pay(work, job, operator) for operator in operators}
+        decided = {operator: pay for operator, pay in paid.items() if pay is not None}
+        for operator, pay in decided.items():
+            end(operator, Replica.state != ReplicaState.DIVERGED, pay)
+        alone, doubted = scores.split_diverged(work, job)
+        for operator in operators if alone else ():
+            end(operator, Replica.id.in_(alone), paid=False)
+        for operator, pay in decided.items():
+            end(operator, Replica.id.not_in(doubted if pay else ()), pay)
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
         """Returns those that a whole test has cleared; the rule is market.features.loss_change."""

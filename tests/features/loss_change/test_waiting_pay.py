@@ -181,6 +181,41 @@ def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_floor:
     check_books(market)
 
 
+ZERO = filled("w", 0.0)
+
+
+@pytest.mark.parametrize(("behaviour", "dropped"), [(ZERO, False), (HONEST, True)])
+def test_a_free_stranger_drops_no_diverged_pay_by_an_answer_that_no_score_speaks_for(
+    new_floor: NewFloor, behaviour: Behaviour, dropped: bool
+) -> None:
+    """The first diverges; the other's answer is accepted, fails its score or passes, and nobody is cleared."""
+    market, first = pause_by_divergence(new_floor, behaviour)
+    market.play()
+    assert (account_of(market, first).waiting, market.events("pay_dropped")) == (PRICE, [])
+    Scorer(market, passing=1.0, seed=1).play()
+    assert market.state() == JobState.FINISHED
+    assert promised(market, first) == (0 if dropped else PRICE)
+    assert [event["operator"] for event in market.events("pay_dropped")] == [first.address] * dropped
+    check_books(market)
+
+
+@FULL
+def test_who_diverged_is_dropped_in_a_running_job_once_the_other_is_cleared(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+    liar, _honest = hired(market, INFINITE, HONEST)
+    market.until(lambda: any(row.state == ReplicaState.DIVERGED for row in market.replicas(liar)))
+    owed = account_of(market, liar).waiting
+    auditor = Scorer(market, passing=1.0)
+    for _ in range(30):
+        if market.events("pay_released"):
+            break
+        assert account_of(market, liar).waiting >= owed > 0, "the other is a stranger, too"
+        auditor.play(passes=1)
+    assert (account_of(market, liar).earned, market.state()) == (0, JobState.RUNNING)
+    assert {tuple(told["workers"]) for told in market.events("pay_dropped")} == {(liar.address,)}
+    check_books(market)
+
+
 @FULL
 def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_floor: NewFloor) -> None:
     """Each diverges alone, so neither speaks for the other; the third answer counts, and they are paid nothing."""
