@@ -20,16 +20,15 @@ COLLECTED: Final = pytest.StashKey[dict[str, bool]]()
 """Whether each collected test has the mark, by its node id."""
 
 
-def leave_to_full(cases: Iterable[Any], but: int = 1) -> list[Any]:
-    """Returns the cases of a test, of which all but so many, spread over them, run in `make test-all` alone."""
-    listed = list(cases)
+def leave_to_full(cases: Iterable[Any], but: int = 1) -> list[ParameterSet]:
+    """Returns the cases of a test, of which all but so many, spread over them, run in `make test-all` alone.
+
+    A case that is a tuple has the values of several arguments: the one value of one argument, where it is a tuple
+    itself, is given in another.
+    """
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
     kept = {place * len(listed) // but for place in range(but)}
-    return [case if place in kept else later(case) for place, case in enumerate(listed)]
-
-
-def later(case: Any) -> ParameterSet:
-    """Returns the case, values of a test's arguments, as one that runs in `make test-all` alone."""
-    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=FULL)
+    return [pytest.param(*case, marks=[] if place in kept else FULL) for place, case in enumerate(listed)]
 
 
 def record_lanes(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

@@ -109,6 +109,7 @@ def test_a_deposit_is_made_once_though_the_opening_is_killed(chain_fixture: Chai
     assert chain_fixture.ledger.balance(chain_fixture.chain.sender) == 0
 
 
+@FULL
 def test_a_job_cancelled_while_it_is_opened_gets_its_deposit_back(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:

@@ -28,6 +28,7 @@ def explain_heads(chain_fixture: ChainFixture, job_id: str) -> dict[int, str]:
     return found
 
 
+@FULL
 def test_a_copy_without_records_of_the_newest_batch_admits_the_loss(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

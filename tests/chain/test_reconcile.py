@@ -53,6 +53,7 @@ def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], 
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_a_new_chain_stops_the_work_and_says_why(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:

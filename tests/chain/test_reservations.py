@@ -169,6 +169,7 @@ def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(
     assert len(chain_fixture.all_accounts(job_id)) == 3, "they hold a place each, and nobody else is needed"
 
 
+@FULL
 def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

@@ -92,6 +92,7 @@ def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
     assert has_process_ended(pid)
 
 
+@FULL
 def test_without_folder_ends_with_starter() -> None:
     pid = killed_starter(None)
     wait_until(lambda: has_process_ended(pid))

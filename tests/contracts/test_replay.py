@@ -16,6 +16,7 @@ from tests.contracts.play import KEYS, WEALTH, WHO, Play
 from tests.contracts.play_stakes import PlayWithStakes
 from tests.contracts.reference import Account
 from tests.contracts.replay import Replay
+from tests.lanes import leave_to_full
 from tests.onchain import DEPLOYER
 
 LEAST = 5
@@ -35,7 +36,7 @@ def replay() -> Iterator[Replay]:
 
 
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("machine", [Play, PlayWithStakes])
+@pytest.mark.parametrize("machine", leave_to_full([Play, PlayWithStakes]))
 def test_the_contract_keeps_the_reference_s_books(replay: Replay, machine: type[Play]) -> None:
     profile = settings()
     bounded = settings(

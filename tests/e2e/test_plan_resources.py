@@ -43,6 +43,7 @@ def computing(takes: dict[str, Any]) -> float:
     return float(takes["job_seconds"] - takes["start_seconds"] - takes["rounds"] * takes["overhead_seconds"])
 
 
+@FULL
 def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
     told = planned(tmp_path, READY, "--tflops", "2", "--mbit", "8", "--workers", "3")
     takes = told["takes"]

@@ -20,6 +20,7 @@ from fuzz.case import chance_of
 from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.calls import OPERATORS
 from graphdoc.operators import ALLOWED
+from tests.lanes import FULL
 
 KEY = "relu.default"
 PLAIN = [tensor("i", [5])]
@@ -106,6 +107,7 @@ def test_memory_that_nobody_wrote_is_found(faulty: Callable[..., None], monkeypa
         made(KEY, PLAIN)
 
 
+@FULL
 def test_another_process_same_bits(elsewhere: Elsewhere) -> None:
     made(KEY, PLAIN, other=elsewhere.begun)
 
@@ -135,6 +137,7 @@ def test_memory_that_the_bound_does_not_tell_is_found(faulty: Callable[..., None
         taking.taken(KEY, large)
 
 
+@FULL
 def test_memory_is_measured_in_a_process_of_its_own(measuring: Elsewhere) -> None:
     assert measuring.begun("softmax.int", [tensor("f", [600, 700]), 1, None])() == ""
     with pytest.raises(DocumentRefused, match="too large"):

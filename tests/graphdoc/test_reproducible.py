@@ -44,7 +44,9 @@ def steps_at(width: str, threads: Sequence[int]) -> dict[str, list[str]]:
     return dict(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize(("width", "threads"), leave_to_full([("widest", (1, 4)), ("avx2", (1, 2, 4))]))
+@pytest.mark.parametrize(
+    ("width", "threads"), leave_to_full([("widest", (1,)), ("widest", (1, 4)), ("avx2", (1, 2, 4))])
+)
 def test_steps_have_equal_bits_at_every_vector_width_and_number_of_threads(width: str, threads: Sequence[int]) -> None:
     at_width = [steps_at("default", threads), steps_at(width, threads)]
     for model in ("mlp", "cnn", "gpt"):

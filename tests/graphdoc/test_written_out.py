@@ -13,7 +13,7 @@ from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused
 from graphdoc.export import export_module
 from tests.kit.torch_tests import TRACING
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 pytestmark = TRACING
 X = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
@@ -82,6 +82,7 @@ class Twice(nn.Module):
         return torch.stack([self.inner(x.roll(by, 1)) for by in range(self.times)]).mean(0)
 
 
+@FULL
 @pytest.mark.parametrize("times", [2, 3])
 def test_a_norm_may_be_called_more_than_once(times: int) -> None:
     document = parse_document(export_module(Twice(times), functional.cross_entropy, {"x": X, "y": Y}).document)
@@ -104,6 +105,7 @@ class Masked(nn.Module):
         return self.transformer(places, places, src_mask=mask, tgt_mask=mask).mean(1)
 
 
+@FULL
 @pytest.mark.parametrize("causal", leave_to_full([True, False]))
 def test_torchs_transformer_takes_a_mask(causal: bool) -> None:
     assert parse_document(export_module(Masked(causal), functional.cross_entropy, {"x": X, "y": Y}).document).trainable

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from contracts.local import LocalChain
+from tests.lanes import FULL
 from tests.ops.served import Served, served
 from tests.ops.signed_in import signed_in
 from tests.patience import wait_for_end, wait_until
@@ -79,6 +80,7 @@ def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Se
     comes_to(service, "database", "chain")
 
 
+@FULL
 def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_finish(service: Served) -> None:
     worker = service.http(signed_in(service.url))
     answers: list[httpx.Response] = []

@@ -18,6 +18,7 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.job_proof import EarlierJob, JobLog, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.start_proof import prove_start
+from tests.lanes import FULL
 from tests.public_audit.test_public_audit import OTHER, PLAIN, ask, get_node, play
 from worker.protocol.client import MarketClient
 
@@ -39,6 +40,7 @@ def record(town: Service, second: JobId, tmp_path_factory: pytest.TempPathFactor
     client.close()
 
 
+@FULL
 def test_a_continued_job_is_proven_to_its_start_where_both_are_merged_again(
     town: Service, first: JobId, second: JobId, tmp_path: Path
 ) -> None:
@@ -59,6 +61,7 @@ def test_a_continued_job_is_proven_to_its_start_where_both_are_merged_again(
     assert audit(second)["unseen"] == []
 
 
+@FULL
 def test_an_archive_has_the_end_of_the_job_before(
     town: Service, second: JobId, tmp_path: Path, record: JobRecord
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_floor: NewFlo
     assert {shape(task) for task in market.tasks()} == {VOTES}
 
 
+@FULL
 def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: NewFloor) -> None:
     """It was honest until it was trusted, and lies in all it is given from then on."""
     market = new_floor(**adaptive(tasks_per_round=3, rounds=2, replication={"name": "adaptive", "floor": 0.5}))

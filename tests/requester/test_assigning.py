@@ -202,6 +202,7 @@ def test_a_class_whose_workers_are_gone_is_given_up(new_floor) -> None:  # type:
     check_books(market)
 
 
+@FULL
 def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1})
     stallers = [market.worker(determinism_class="staller") for _ in range(3)]

@@ -118,6 +118,7 @@ def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:
     assert market.state() == JobState.PAUSED
 
 
+@FULL
 def test_a_job_that_was_short_of_money_goes_on_once_it_is_funded(new_floor) -> None:  # type: ignore[no-untyped-def]
     """From the promise of more on it runs, and waits for the deposit; no other command is needed."""
     market = new_floor(rounds=2)

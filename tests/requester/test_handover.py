@@ -15,6 +15,7 @@ from requester import blobs as stores
 from requester.exchange import direct_upload, poll
 from requester.settings import RequesterSettings
 from tests.bucket import KEYS, s3_server
+from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, answered, part_of, wants
@@ -106,7 +107,7 @@ def test_other_bytes_than_committed_pay_nothing_and_the_honest_ones_are_then_tak
     assert market.task().state == TaskState.ACCEPTED
 
 
-@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize("change", leave_to_full([-1, 1]))
 def test_another_length_pays_nothing(market: MarketFixture, change: int) -> None:
     worker = asked(market)
     payload = worker.newest().payload

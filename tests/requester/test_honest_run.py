@@ -16,9 +16,8 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, first_parameters
 from tests.requester.market_workers import honest_answer
 
-pytestmark = BOTH
 
-
+@BOTH
 def test_three_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3, tasks_per_round=2)
     workers = [market.worker() for _ in range(6)]

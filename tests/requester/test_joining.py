@@ -102,6 +102,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new
     check_books(market)
 
 
+@FULL
 @pytest.mark.parametrize("networks", leave_to_full([3, 8, 16]))
 def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
     new_floor: NewFloor, networks: int

@@ -10,6 +10,7 @@ from gradmarket.market.errors import Refused
 from requester import keys
 from requester.keys import Lock
 from requester.settings import RequesterSettings
+from tests.lanes import FULL
 
 PLAIN, BARE = Lock(None, plain=True), Lock(None, plain=False)
 LOCKED = Lock("correct horse", plain=False)
@@ -30,6 +31,7 @@ def test_where_money_is_real_no_key_lies_in_plain_text(tmp_path: Path) -> None:
     assert keys.load_or_create_key(given, tmp_path / "other", BARE).to_bytes().hex() == "11" * 32
 
 
+@FULL
 def test_a_plain_key_goes_under_the_passphrase_and_opens_with_it_alone(tmp_path: Path) -> None:
     plain = keys.load_or_create_key(None, tmp_path / "signer", PLAIN)
     assert keys.load_or_create_key(None, tmp_path / "signer", LOCKED) == plain

@@ -13,6 +13,7 @@ from requester.engine import run_once
 from requester.moves import blob_cleanup
 from requester.stages import aggregate
 from tests.databases import BOTH
+from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -27,7 +28,6 @@ def accepted(new_floor: Any, **settings: Any) -> MarketFixture:
     return market
 
 
-@BOTH
 def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = accepted(new_floor)
     blobs, lost = market.context.blobs, Digest(market.task().payload)
@@ -45,6 +45,7 @@ def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> 
     assert market.rounds()[0].state == RoundState.CLOSED
 
 
+@FULL
 def test_a_full_disk_is_said_on_the_job_and_the_round_is_merged_once_there_is_room(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """A state larger than the memory is worked on in files, whose bytes are reserved before any is written."""
     market = accepted(new_floor, merge_memory=0)

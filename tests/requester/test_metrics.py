@@ -150,6 +150,7 @@ def of_a_job_file(market: Any, *asked: str) -> Any:
     return posted(market, market._spec(**fields, evaluation={"partition": "test", "metrics": list(asked)}))
 
 
+@FULL
 def test_a_ready_architecture_measures_ready_metrics_of_a_job_file(new_floor: Floor) -> None:
     market = new_floor()
     job = of_a_job_file(market, "auc", "f1")

@@ -26,6 +26,7 @@ from requester.store.locks import hold_named_lock, lock_row
 from requester.store.retries import retry_on_conflict
 from requester.store.strikes import StrikeChange
 from requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_for, wait_until
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -66,6 +67,7 @@ def test_two_draws_give_no_place_and_no_capacity_twice(new_floor) -> None:  # ty
         assert set(Counter(replica.task_id for replica in market.replicas()).values()) == {1}
 
 
+@FULL
 def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash(new_floor) -> None:  # type: ignore[no-untyped-def]
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
     for _ in range(3):

@@ -108,6 +108,7 @@ def test_a_replay_from_other_payloads_merges_nothing_and_says_so(new_floor: NewF
     assert market.rounds()[number].state == RoundState.CLOSED
 
 
+@FULL
 def test_a_job_larger_than_the_memory_is_worked_on_in_files_with_the_same_bits(
     new_floor: NewFloor,
 ) -> None:

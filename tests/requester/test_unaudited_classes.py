@@ -28,7 +28,7 @@ def come(market: MarketFixture, name: str, count: int, behaviour: Behaviour) -> 
     return [market.worker(behaviour, determinism_class=name) for _ in range(count)]
 
 
-@pytest.mark.parametrize("behaviour", [NOISE, HONEST], ids=["a liar", "an honest machine"])
+@pytest.mark.parametrize("behaviour", leave_to_full([NOISE, HONEST]), ids=["a liar", "an honest machine"])
 def test_one_wallet_of_another_class_comes_first_and_gets_no_task(new_floor: NewFloor, behaviour: Behaviour) -> None:
     market = new_floor(rounds=2, audited_classes=(), **ALONE)
     (first,) = come(market, MADE_UP, 1, behaviour)
@@ -54,6 +54,7 @@ def test_the_class_of_an_auditor_that_comes_later_is_served(new_floor: NewFloor)
     assert market.earned() == {worker.address: 2 * PRICE}
 
 
+@FULL
 @pytest.mark.parametrize(
     "behaviour", leave_to_full([scaled(3.0), SAME, INFINITE, HONEST]), ids=["a lie", "equal", "infinite", "honest"]
 )

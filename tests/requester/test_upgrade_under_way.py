@@ -14,6 +14,7 @@ from requester.store.schema import check_unfinished
 from requester.store.session import open_engine
 from tests.databases import NewDatabase
 from tests.kit.reflected_rows import ReflectedRows
+from tests.lanes import FULL
 from tests.requester.books import check_books
 
 RELEASED = "0034"
@@ -85,6 +86,7 @@ def test_a_new_database_has_nothing_to_finish(tmp_path: Path) -> None:
     database.dispose()
 
 
+@FULL
 def test_a_job_under_way_goes_on_across_the_revisions_since_the_first_release(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3)
     workers = [market.worker() for _ in range(3)]

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -77,7 +76,7 @@ def test_there_is_no_other_kind() -> None:
 
 @FULL
 def test_it_trains_on_images_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
-    digits = load_digits()
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
     np.savez(tmp_path / "mine.npz", x=np.repeat(digits.images[:200, None], 3, axis=1) / 16, y=digits.target[:200])
     trained(written("images", 2), str(tmp_path / "mine.npz"))
 
@@ -136,6 +135,7 @@ def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..
     assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
 
 
+@FULL
 @pytest.mark.parametrize(
     ("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), pytest.param("private", "[ADDRESS …]", marks=FULL)]
 )
@@ -207,6 +207,7 @@ def test_a_script_is_read_without_a_market() -> None:
         assert callable(runpy.run_module(f"gradmarket.starters.{kind}")["main"])
 
 
+@FULL
 def test_a_private_one_plays_holders_and_says_how_their_workers_start(tmp_path: Path) -> None:
     folder = tmp_path / "private"
     assert CliRunner().invoke(app, ["new", str(folder), "--private"]).exit_code == 0

@@ -46,6 +46,7 @@ def test_the_refused_path_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) 
     assert confinement.fix
 
 
+@FULL
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch would start the stand-in")
 def test_each_card_is_shown_with_what_its_child_says(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root))

@@ -108,6 +108,7 @@ def test_a_card_is_known_by_its_driver_unless_its_owner_hides_it(
     assert not own_machine.has_card(tmp_path)
 
 
+@FULL
 def test_what_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
     monkeypatch.setattr(own_machine, "count_cores", lambda: 8.0)

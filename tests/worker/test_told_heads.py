@@ -15,7 +15,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import LeafHashes, PublishedRestart
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FakeMarket
 from tests.worker.test_worker_verify import settle, write_log
@@ -142,6 +142,7 @@ def test_another_history_is_found_by_the_head_that_was_told_before_and_is_kept_a
     assert any(convicting) or lie in (tell_fewer_leaves, tell_no_log), "any third party sees it by what is kept"
 
 
+@FULL
 def test_a_service_that_was_restored_admits_it_and_is_no_liar(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path
 ) -> None:
@@ -238,6 +239,7 @@ def test_a_market_that_is_silent_leaves_the_comparison_open(
     assert "1 of them only by heads of one size" in compared.output
 
 
+@FULL
 def test_what_is_no_file_of_heads_is_refused(logging_market: FakeMarket, tmp_path: Path) -> None:
     (tmp_path / "none.json").write_text("{}")
     for file in ("none.json", "missing.json"):

@@ -27,7 +27,7 @@ from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit,
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from tests.kit.desk import fund_job
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.conftest import SPEC, MakeDesk, published_as
 from tests.worker.fake_market import PRICE, FakeMarket
@@ -228,7 +228,7 @@ def test_a_validator_acquits_honest_work_whatever_its_requester_publishes(burnt_
     assert burnt_pay.unpaid == VEST
 
 
-@pytest.mark.parametrize("shown", [None, ANOTHER])
+@pytest.mark.parametrize("shown", leave_to_full([None, ANOTHER]))
 def test_an_accusation_that_its_evidence_does_not_make_up_is_not_guilty(
     burnt_pay: BurntPay, shown: Digest | None
 ) -> None:
@@ -258,7 +258,7 @@ def test_a_burn_is_shown_by_the_audit_of_an_own_answer(burnt_pay: BurntPay) -> N
     assert f"wallet case examine {burnt_pay.market.publication.job} {burnt['case']}" in burnt["text"]
 
 
-@pytest.mark.parametrize("shown", [ANOTHER, None])
+@pytest.mark.parametrize("shown", leave_to_full([ANOTHER, None]))
 def test_a_burn_about_another_result_than_is_published_is_named(burnt_pay: BurntPay, shown: Digest | None) -> None:
     """The cheating twin: the validators are the requester's friends, and ruled on nothing."""
     burnt_pay.publish(burnt_pay.burn(FOUND), shown)

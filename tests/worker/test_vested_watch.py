@@ -153,6 +153,7 @@ def test_a_watcher_saves_nothing_of_what_validators_burnt(scene: VestedScene) ->
     assert stakes.to_burn(scene.ledger) == VEST
 
 
+@FULL
 def test_the_wallet_shows_locked_pay_until_it_is_collected(scene: VestedScene) -> None:
     assert "locked: 0.000000000000000016 GRAD of a until" in scene.run("show")
     scene.accuse()

@@ -13,6 +13,7 @@ from gradmarket.compute.executor import Executor
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.poll import PollRequest
 from gradmarket.network import DownloadFailed
+from tests.lanes import leave_to_full
 from tests.patience import PATIENCE_S, wait_until
 from tests.worker.fake_market import FakeMarket
 from worker.markets import leasing
@@ -68,7 +69,7 @@ def test_all_that_it_takes_ends_and_is_vouchered_once(
     assert not loop.busy
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("own", leave_to_full([True, False]))
 def test_how_long_a_step_took_is_told_unless_it_was_on_rows_of_its_own(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:

@@ -71,6 +71,7 @@ def balance(fake_market: FakeMarket, holder: Address) -> int:
     return fake_market.job.ledger.balance(holder)
 
 
+@FULL
 def test_the_first_signal_finishes_redeems_releases_and_prints_the_sums(
     fake_market: FakeMarket, start: Start, worker_key: PrivateKey, new_key: NewKey
 ) -> None:

@@ -147,6 +147,7 @@ def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_w
     assert (lines[-1]["accepted"], lines[-1]["earned"], lines[-1]["redeemed"]) == (6, "36", "36")
 
 
+@FULL
 def test_a_payout_address_costs_no_gas_before_something_is_vouchered(
     street: Street, working: Working, new_key: NewKey
 ) -> None:

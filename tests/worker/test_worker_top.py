@@ -125,6 +125,7 @@ def test_a_list_of_markets_that_a_power_cut_left_incomplete_stops_no_worker(tmp_
     assert known_chains.load_joined_markets(tmp_path) == {"https://b.example": 1}
 
 
+@FULL
 def test_a_running_worker_is_shown_with_all_it_earned_and_does(
     working: Working, server: Server, fake_market: FakeMarket, worker_key: PrivateKey
 ) -> None:

@@ -140,6 +140,7 @@ def test_pay_that_waits_for_a_test_is_not_called_skipped(
     assert verified() == found
 
 
+@FULL
 def test_a_gradient_that_the_market_forgot_is_named(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_market_that_publishes_another_verdict_is_named(
     assert verified() == (1, {"other_verdict"})
 
 
+@FULL
 def test_a_market_that_is_gone_proves_nothing_and_hides_nothing(
     fake_market: FakeMarket,
     worked: Callable[[], WorkerContext],

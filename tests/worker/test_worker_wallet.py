@@ -204,6 +204,7 @@ def test_it_is_reminded_of_its_backup_until_there_is_one(tmp_path: Path) -> None
     assert wallet.load_wallet(folder, None) == made
 
 
+@FULL
 def test_a_key_that_was_encrypted_since_is_backed_up_anew(tmp_path: Path) -> None:
     wallet.create_wallet(tmp_path / "worker", None)
     wallet.back_up(tmp_path / "worker", tmp_path)

@@ -136,6 +136,7 @@ def test_panels_that_wait_for_more_auditors_than_there_are_keep_no_other_job_wai
     }
 
 
+@FULL
 def test_audits_by_panels_take_turns_with_those_of_other_jobs(new_floor: NewFloor) -> None:
     market = beside(new_floor, {"probability": 1.0}, tasks=3)
     ann, _ = panel(market, None, None)

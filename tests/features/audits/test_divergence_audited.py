@@ -34,6 +34,7 @@ def diverged(new_floor: NewFloor, **spec: Any) -> MarketFixture:
     return market
 
 
+@FULL
 def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: NewFloor) -> None:
     market = diverged(new_floor, rounds=2)
     *liars, honest = market.workers

@@ -79,6 +79,7 @@ def test_who_may_not_read_a_job_is_not_told_its_partitions(market: MarketFixture
     assert "items" not in asked(market, status=401)
 
 
+@FULL
 def test_a_job_that_takes_its_rows_by_rounds_has_uses_and_no_epochs(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=2)
     know(market)

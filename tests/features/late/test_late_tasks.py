@@ -139,6 +139,7 @@ def test_a_late_lie_is_outvoted_and_its_rows_are_merged_all_the_same(new_floor: 
     check_books(market)
 
 
+@FULL
 def test_a_late_split_gets_its_further_wave_after_its_round_is_merged(new_floor: NewFloor) -> None:
     more = {"name": "fixed", "replicas": 3, "max_replicas": 5}
     market = new_floor(rounds=2, **LATE | {"replication": more})

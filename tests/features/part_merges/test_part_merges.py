@@ -142,6 +142,7 @@ def test_a_job_below_the_size_is_merged_by_one_process(new_floor: NewFloor) -> N
     played(market)
 
 
+@FULL
 @pytest.mark.parametrize("aggregator", [{"name": "krum", "hostile": 0}])
 def test_an_aggregator_that_compares_answers_stays_with_one_process(
     new_floor: NewFloor, aggregator: dict[str, Any]
@@ -318,6 +319,7 @@ def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor
     assert played(market) == alone
 
 
+@FULL
 def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFloor) -> None:
     market = begun(new_floor)
     payload = Digest(market.tasks()[0].payload or "")

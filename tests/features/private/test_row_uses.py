@@ -283,6 +283,7 @@ def test_rows_packed_anew_go_on_at_the_greater_probability(tmp_path: Path, drawn
         few.take(drawn)
 
 
+@FULL
 def test_the_workers_own_budget_adds_up_draws_and_epochs(
     tmp_path: Path, counted: Publication, drawn: Publication
 ) -> None:

@@ -85,6 +85,7 @@ def test_who_lowers_the_loss_is_paid_more_and_who_does_not_the_floor(new_floor) 
     assert all(set(one["amounts"]) == {worker.address for worker in honest} for one in told)
 
 
+@FULL
 def test_who_sends_the_last_update_back_is_paid_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
     """From the second round on: before there is no update to send."""
     market = floor_of(new_floor, 3, rounds=4)
