@@ -16,13 +16,13 @@ from benchmarks.figure import Figure
 from benchmarks.private import BOUND, CAP, ROUNDS, Holders
 from benchmarks.size import sized
 from examples.holders import Rows
+from gradmarket.market.features.private.holder_rows import compute_row_scales, count_weighed_rows
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
-from gradmarket.market.rules import private_jobs
 
 PREFIX: Final = "private.attack."
 PLAYS: Final = sized(((0, 9), (1, 0), (1, 4)), ((0, 9),))
@@ -84,8 +84,8 @@ def play(scene: Holders, lie: str, liar: int) -> Outcome:
     """Plays all rounds with one liar."""
     count, generator = len(scene.theirs), np.random.default_rng(scene.seed)
     rule, settings = configure_aggregator("mean", {}, count, count)
-    sgd, told = load_optimizer("sgd"), [private_jobs.count_weighed_rows(len(y), 1, CAP) for _, y in scene.theirs]
-    move, scales = OptimizerStep(sgd, sgd.Settings()), private_jobs.compute_row_scales(told)
+    sgd, told = load_optimizer("sgd"), [count_weighed_rows(len(y), 1, CAP) for _, y in scene.theirs]
+    move, scales = OptimizerStep(sgd, sgd.Settings()), compute_row_scales(told)
     recipe = Recipe(scene.layout, load_codec("fp32"), rule, settings, BOUND, count)
     state, last = build_model_state(scene.layout, scene.first, move), dict[str, np.ndarray]()
     own = _half_marked(scene.theirs[liar]) if lie == "backdoor" else None

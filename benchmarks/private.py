@@ -23,6 +23,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.peers import ENVIRONMENTS, LATEST_S
 from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
+from gradmarket.market.features.private.holder_rows import compute_row_scales, count_weighed_rows
 from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays
@@ -34,7 +35,6 @@ from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.model.sampling import draw_shuffled_rows
-from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.step import LocalStep
 from gradmarket.runner.compute import compute_step
@@ -90,12 +90,12 @@ class Holders:
         sgd = load_optimizer("sgd")
         move = OptimizerStep(sgd, sgd.Settings())
         state = build_model_state(own_layout, self.first, move)
-        told = [private_jobs.count_weighed_rows(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
+        told = [count_weighed_rows(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
         for number in range(ROUNDS):
             noise = Noise(multiplier * bound, (1000 * self.seed + number).to_bytes(32, "big")) if multiplier else None
             recipe = Recipe(own_layout, load_codec("fp32"), rule, settings, bound, count, noise)
             payloads = [self.packed(self.answer(state.tensors, number, one), bound) for one in range(count)]
-            scales = private_jobs.compute_row_scales(told)
+            scales = compute_row_scales(told)
             answers = [MergedAnswer(data, b"", scale) for data, scale in zip(payloads, scales, strict=True)]
             state = apply_merged_answer(own_layout, state, merge_answers(recipe, answers), move, 1.0)
         return self.measured(state.tensors, self.own).values["accuracy"]

@@ -14,7 +14,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.child import cpu_s, drop, task
 from benchmarks.size import sized
 from gradmarket.compute.task_run import TaskRun
-from gradmarket.market.rules import task_windows
+from gradmarket.market.features import windows as task_windows
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import digest_of

@@ -18,12 +18,12 @@ from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
 from gradmarket.market.features.private import shapley
 from gradmarket.market.features.private.group_worth import GroupSteps
+from gradmarket.market.features.private.holder_rows import compute_pot_weight, compute_row_scales, count_weighed_rows
 from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer
-from gradmarket.market.rules import private_jobs
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Hash, Units
 
@@ -118,10 +118,10 @@ def play(cheat: str, liar: int, own: Rows, theirs: list[Rows], seed: int = 0) ->
         held.append(theirs[liar])
         wallets.append(len(theirs))
     count, updates, past = len(held), list[Model](), list[Arrays]()
-    told = [private_jobs.count_weighed_rows(len(y), 1, CAP) for _, y in held]
+    told = [count_weighed_rows(len(y), 1, CAP) for _, y in held]
     if cheat == "overstate":
         told[liar] = min(CAP, 2 * told[liar])
-    scales, weight = private_jobs.compute_row_scales(told), private_jobs.compute_pot_weight(told, CAP)
+    scales, weight = compute_row_scales(told), compute_pot_weight(told, CAP)
     pay = [0.0] * count
     for number in range(ROUNDS):
         answers = [_answer(model, rows, generator) for rows in held]

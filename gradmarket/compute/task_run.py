@@ -1,4 +1,4 @@
-"""Runs a task: in one piece, or window by window with a commitment to the state between them (rules.task_windows)."""
+"""Runs a task: in one piece, or window by window with a commitment to the state between them (features.windows)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,7 @@ from gradmarket.market.gradient.payload import encode_payload, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model.row_weights import layout_in
-from gradmarket.market.rules import task_windows
-from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep
+from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep, cut_windows
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.runner import DocumentInfo, window_state
@@ -140,7 +139,7 @@ class TaskRun:
         return window_state.build_task_answer(self.layout, first, ended), all_leaves
 
     def _cut_windows(self, step: LocalStep) -> tuple[range, ...]:
-        return task_windows.cut_windows(step.steps, step.window or step.steps)
+        return cut_windows(step.steps, step.window or step.steps)
 
     def _run_window(self, step: LocalStep, before: State, part: range) -> State:
         rows = slice(part.start * step.rows, part.stop * step.rows)

@@ -13,7 +13,7 @@ from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import AuditPanel, OnFailure, PrivateData, SecureAggregation
-from gradmarket.market.rules import growth, private_jobs, replication, secrets, task_windows, verifiers
+from gradmarket.market.rules import growth, private_jobs, replication, secrets, verifiers
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
@@ -47,9 +47,7 @@ class JobSpec(JobFields):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
         if self.verifier.scored and (fault := self._not_scored()):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
-        if self.step.leaves and (
-            why := task_windows.find_repeat_fault(self.audited, self.verifier.name, self.replication)
-        ):
+        if self.step.leaves and (why := self._not_in_windows()):
             raise ValueError(f"step.window: {why}")
         watched = any(isinstance(rule, StopAtMetric | StopAtPatience) for rule in self.stop)
         if watched and self.evaluation is None:
@@ -83,6 +81,16 @@ class JobSpec(JobFields):
         if self.audit and self.audit.claims and self.private:
             raise ValueError("audit.claims: nobody else can compute the answers of a private job: leave it out")
         return self
+
+    def _not_in_windows(self) -> str:
+        """Returns why audits of this job cannot repeat two windows of a task; empty where they can."""
+        if not self.audited:
+            return 'only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
+        if self.verifier.name != verifiers.DEFAULT:
+            return f"a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
+        if self.replication.gain is not None:
+            return f"{self.replication.name} counts audits of whole tasks: set another replication, or leave it out"
+        return ""
 
     def _not_sketched(self) -> str:
         """Returns why this job cannot compare answers by sketches; empty where it can."""

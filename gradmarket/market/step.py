@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from gradmarket.market.fields import Chosen, Count, Name, Part
-from gradmarket.market.rules import task_windows
 from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.wire.audit_messages import MOST_WINDOWS
 from graphdoc.cost import pass_count, pass_sizes
 
 
@@ -74,7 +74,7 @@ class Passes(Part):
 
     @property
     def leaves(self) -> int:
-        """How many states within a task its answer commits to (rules.task_windows)."""
+        """How many states within a task its answer commits to (features.windows)."""
         return 0
 
     @property
@@ -107,6 +107,30 @@ REWARM: Final = {"adamw": 5}
 """The usual re-warm by inner optimizer, where a measured one lowers the loss (docs/training.md)."""
 
 
+FEWEST: Final = 3
+"""Windows of a task: with two, an audit would repeat everything."""
+
+
+def count_windows(steps: int, window: int) -> int:
+    """Returns the number of windows of a task of so many inner steps."""
+    return -(-steps // window)
+
+
+def find_window_fault(steps: int, window: int) -> str:
+    """Returns why a task cannot be cut so; empty where it can."""
+    number = count_windows(steps, window)
+    if number < FEWEST:
+        return f"{number} of {window} steps each make a task of {steps}, and an audit repeats two: make it smaller"
+    if number > MOST_WINDOWS:
+        return f"a task has at most {MOST_WINDOWS}, not {number}: make it larger"
+    return ""
+
+
+def cut_windows(steps: int, window: int) -> tuple[range, ...]:
+    """Returns the inner steps of each window."""
+    return tuple(range(start, min(start + window, steps)) for start in range(0, steps, window))
+
+
 class LocalStep(Passes):
     """One task takes `steps` inner steps from the round's parameters, each by the gradient over `rows` new rows.
 
@@ -128,11 +152,11 @@ class LocalStep(Passes):
     ones differed from all holders'. Omitted where it is false."""
     window: int | None = Field(default=None, ge=1, le=10_000, exclude_if=_is_none)
     """Inner steps after which the answer commits to the task's state each time, so that an audit repeats two windows
-    of the task and not all of it (rules.task_windows). Omitted where there is none."""
+    of the task and not all of it (features.windows). Omitted where there is none."""
 
     @model_validator(mode="after")
     def _windows_fit(self) -> "LocalStep":
-        if self.window is not None and (why := task_windows.find_window_fault(self.steps, self.window)):
+        if self.window is not None and (why := find_window_fault(self.steps, self.window)):
             raise ValueError(f"window: {why}")
         if self.window is not None and self.proximal:
             raise ValueError("proximal: a window starts from its own state and not the round's: leave out window")
@@ -155,7 +179,7 @@ class LocalStep(Passes):
 
     @property
     def leaves(self) -> int:
-        return 0 if self.window is None else task_windows.count_windows(self.steps, self.window) - 1
+        return 0 if self.window is None else count_windows(self.steps, self.window) - 1
 
     @property
     def usual_rewarm(self) -> int:

@@ -7,9 +7,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from gradmarket.market.features import drift
+from gradmarket.market.features import windows as task_windows
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import exposure, task_windows
+from gradmarket.market.rules import exposure
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
@@ -84,7 +85,7 @@ class Deterrence:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What an audit repeats of a task: two of `count` windows, `share` of its inner steps (rules.task_windows)."""
+    """What an audit repeats of a task: two of `count` windows, `share` of its inner steps (features.windows)."""
 
     count: int
     share: float

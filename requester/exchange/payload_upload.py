@@ -46,7 +46,7 @@ class Delivery:
         return isinstance(self.found, Usable | Diverged)
 
     def leaves(self) -> list[Hash]:
-        """Returns the leaves of a well-formed payload (rules.task_windows)."""
+        """Returns the leaves of a well-formed payload (features.windows)."""
         if not self.want.layout.leaves:
             return []
         with self.incoming.mapped() as data:

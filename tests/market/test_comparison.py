@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from gradmarket.market.admissible import list_differences
+from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.fields import Labels
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.metric_names import find_best_round
 
 JOB = {
     "name": "n",

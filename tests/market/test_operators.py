@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.features import reputation
+from gradmarket.market.features.audits.class_checks import count_surely_separate
 from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.terms import Address
@@ -84,12 +85,10 @@ def test_a_claim_reaches_neither_record_nor_bar() -> None:
 
 
 def test_who_shares_anything_is_not_surely_apart() -> None:
-    assert operators.count_surely_separate([]) == 0
-    assert operators.count_surely_separate([party("a"), party("b"), party("a", operator="k")]) == 2
-    assert (
-        operators.count_surely_separate([party("a", payout="p"), party("b", payout="q"), party("c", payout="p")]) == 2
-    )
-    assert operators.count_surely_separate([party("a"), party("c"), party("c", operator="a")]) == 1, (
+    assert count_surely_separate([]) == 0
+    assert count_surely_separate([party("a"), party("b"), party("a", operator="k")]) == 2
+    assert count_surely_separate([party("a", payout="p"), party("b", payout="q"), party("c", payout="p")]) == 2
+    assert count_surely_separate([party("a"), party("c"), party("c", operator="a")]) == 1, (
         "the last links the first two"
     )
 

@@ -11,8 +11,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
+from gradmarket.market.features.private.holder_rows import draw_rows_by_chance
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.sampling import draw_rows_by_chance
 from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.rules.sampled_privacy import SampledSteps, compute_sampled_epsilon, count_affordable_steps

@@ -15,8 +15,7 @@ from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.model.sampling import draw_shuffled_rows
-from gradmarket.market.rules import task_windows
-from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep
+from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep, cut_windows
 from gradmarket.runner import steps, window_state
 from gradmarket.runner.architectures import cnn
 from gradmarket.runner.compute import compute_step
@@ -239,7 +238,7 @@ def test_windows_one_after_another_are_the_whole_task(
     step, own = asked("local", **LOCAL[name]).in_round(1, ROUNDS), build_layout(program.document)
     assert isinstance(step, LocalStep)
     first = state = window_state.build_start_state(own, model.parameters, step)
-    for part in task_windows.cut_windows(step.steps, window):
+    for part in cut_windows(step.steps, window):
         state = window_state.unpack_state(window_state.pack_state(state), own, step, part.start)
         rows = {key: array[4 * part.start : 4 * part.stop] for key, array in batch.items()}
         fresh = Program(parse_document(model.document))

@@ -10,11 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
+from gradmarket.market.features import windows as task_windows
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import decode_tensors, encode_payload, leaves_of
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES, Layout, LayoutEntry, payload_bytes
-from gradmarket.market.rules import task_windows
-from gradmarket.market.step import LocalStep, Step, WindowStep
+from gradmarket.market.step import LocalStep, Step, WindowStep, count_windows, cut_windows, find_window_fault
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.audit_messages import MOST_WINDOWS
 from gradmarket.runner import window_state
@@ -33,12 +33,12 @@ cut = st.integers(3, 400).flatmap(
 @given(cut)
 def test_windows_are_all_inner_steps_once_in_order(steps_and_window: tuple[int, int]) -> None:
     steps, window = steps_and_window
-    assert task_windows.find_window_fault(steps, window) == ""
-    parts = task_windows.cut_windows(steps, window)
+    assert find_window_fault(steps, window) == ""
+    parts = cut_windows(steps, window)
     assert [number for part in parts for number in part] == [*range(steps)]
     assert {len(part) for part in parts[:-1]} == {window}
     assert 1 <= len(parts[-1]) <= window
-    assert len(parts) == task_windows.count_windows(steps, window)
+    assert len(parts) == count_windows(steps, window)
     assert task_windows.compute_repeated_share(steps, window) == pytest.approx((window + len(parts[-1])) / steps)
 
 
@@ -46,7 +46,7 @@ def test_windows_are_all_inner_steps_once_in_order(steps_and_window: tuple[int, 
 def test_the_drawn_window_is_never_the_last_and_follows_from_link_offer_and_root(
     steps_and_window: tuple[int, int], link: bytes
 ) -> None:
-    leaves = task_windows.count_windows(*steps_and_window) - 1
+    leaves = count_windows(*steps_and_window) - 1
     window = task_windows.draw_audited_window(Hash(link), ZERO, ZERO, leaves)
     assert 0 <= window < leaves
     assert window == task_windows.draw_audited_window(Hash(link), ZERO, ZERO, leaves)
@@ -67,7 +67,7 @@ def test_one_wrong_window_of_thirty_is_drawn_as_often_as_computed() -> None:
 
 @pytest.mark.parametrize(("steps", "window"), [(30, 30), (30, 15), (1, 1), (2, 1), (257, 1), (10_000, 39)])
 def test_two_windows_and_more_than_256_are_refused(steps: int, window: int) -> None:
-    assert task_windows.find_window_fault(steps, window)
+    assert find_window_fault(steps, window)
     with pytest.raises(ValidationError, match="window"):
         LocalStep(kind="local", steps=steps, rows=4, window=window, optimizer=ADAMW)
 

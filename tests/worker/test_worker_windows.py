@@ -17,10 +17,10 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Compute, Windowed, layout_of
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
+from gradmarket.market.features import windows as task_windows
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import task_windows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
 from gradmarket.market.wire.audit_messages import AuditWork, StateRequest, WindowTask

@@ -1,5 +1,5 @@
 """Audits by windows: the worker brings the states that audits of its answers ask for. It
-does so beside its other work (rules.task_windows).
+does so beside its other work (features.windows).
 """
 
 import threading

@@ -3,7 +3,7 @@
 The order is the loss, then the gradient of every trainable parameter in document order, then the new value of every
 float buffer. As one flat vector in C order they are cut into shards of SHARD_ELEMENTS. The codec packs each shard, and
 the packed shards are concatenated without separators. Where the codec is for gradients only, a shard is cut where they
-begin and end, and loss and buffers are packed as fp32. Where the layout has leaves (rules.task_windows), their digests
+begin and end, and loss and buffers are packed as fp32. Where the layout has leaves (features.windows), their digests
 follow; where it is weighed, the weight of the task's rows comes last, whatever the codec. The blake3 of these bytes is
 the payload's root, which is voted on, signed and paid for, and the digest of the blob that the payload is stored as.
 """

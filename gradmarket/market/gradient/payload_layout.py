@@ -43,7 +43,7 @@ class LayoutEntry:
 class Layout:
     """The tensors of a payload in canonical order: one scalar loss, the gradients, the float buffers.
 
-    After them come the digests of `leaves` states within the task (rules.task_windows), and where `weighed` the weight
+    After them come the digests of `leaves` states within the task (features.windows), and where `weighed` the weight
     of the task's rows, by which a merge weighs the answer. Raises PayloadRefused where entries are out of that order,
     share a name or have a negative dimension.
     """

@@ -41,7 +41,7 @@ class MergedAnswer:
     data: Bytes
     seed: bytes
     scale: float = 1.0
-    """What all of it is multiplied by, in float32, before it is merged (private_jobs.compute_row_scales); where the
+    """What all of it is multiplied by, in float32, before it is merged (features.private.holder_rows); where the
     layout is weighed, its weight says that instead (model.layout)."""
 
 

@@ -69,22 +69,6 @@ def draw_shuffled_rows(seed: bytes, round: int, task: int, total: int, count: in
     return chosen
 
 
-def draw_rows_by_chance(seed: bytes, total: int, count: int, room: int) -> list[int]:
-    """Returns rows of `total`, each drawn with probability count / total apart from the others, in order.
-
-    Where more than `room` are drawn, all are drawn anew. Probabilities are exact to 2^-64, from below.
-    """
-    if count >= total:
-        return list(range(total))
-    limit, attempt, rows = np.uint64(count * 2**64 // total), 0, list[int]()
-    while attempt == 0 or len(rows) > room:
-        message = b"by chance" + attempt.to_bytes(8, "big") + seed
-        keys = np.frombuffer(blake3(message).digest(_KEY.itemsize * total), dtype=_KEY)
-        rows = np.flatnonzero(keys < limit).tolist()
-        attempt += 1
-    return rows
-
-
 def other_rows(own: Collection[int], total: int, draws: int, seed: bytes) -> list[list[int]]:
     """Returns `draws` lists of as many rows as `own`: no row twice, and none of `own`.
 

@@ -1,4 +1,4 @@
-"""The ready-made metrics by name, which way each is better, and the best of a job's checkpoints by one of them.
+"""The ready-made metrics by name, and which way each is better.
 
 `runner.ready_metrics` computes them.
 """
@@ -49,21 +49,3 @@ def is_better(metric: str, value: float, than: float, better: Better | None = No
 def choose_metric(wanted: str, measured: Iterable[Mapping[str, float]]) -> str:
     """Returns the metric to compare by: the one wanted, or the loss where none has it, as of a language model."""
     return wanted if any(wanted in metrics for metrics in measured) else LOSS
-
-
-def find_best_round(
-    metric: str, rounds: Iterable[tuple[int, Mapping[str, float]]], better: Better | None = None
-) -> int | None:
-    """Returns the round with the best value, the earliest of equal ones; None where none was measured.
-
-    By the loss where no round has the metric; `better` is of the metric.
-    """
-    measured = sorted(rounds, key=lambda pair: pair[0])
-    by = choose_metric(metric, (metrics for _, metrics in measured))
-    way = better if by == metric else None
-    best: tuple[int, float] | None = None
-    for number, metrics in measured:
-        value = metrics.get(by)
-        if value is not None and value == value and (best is None or is_better(by, value, best[1], way)):
-            best = number, value
-    return None if best is None else best[0]

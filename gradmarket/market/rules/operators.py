@@ -16,12 +16,8 @@ The attacks this stops. *A stranger's claim*: naming another's payout address af
 """
 
 from collections.abc import Iterable, Set
-from typing import Final
 
 from gradmarket.market.rules.assignment import Party
-
-LINKS: Final = ("worker", "operator", "payout")
-"""Two answers may come from one party if any of these is equal."""
 
 
 def operator_of(worker: str, payout: str, consented: bool) -> str:
@@ -37,14 +33,3 @@ def list_answerable_keys(parties: Iterable[Party]) -> set[str]:
 def is_barred(party: Party, keys: Set[str]) -> bool:
     """Returns whether the worker gets no work, given the keys that are barred or suspended."""
     return not keys.isdisjoint(list_answerable_keys([party]))
-
-
-def count_surely_separate(parties: Iterable[Party]) -> int:
-    """Returns how many parties are surely separate: those linked by a wallet, operator or payout address count once."""
-    groups: list[set[str]] = []
-    for party in parties:
-        names = {str(getattr(party, link)) for link in LINKS}
-        linked = [group for group in groups if group & names]
-        groups = [group for group in groups if not group & names]
-        groups.append(names.union(*linked))
-    return len(groups)

@@ -4,7 +4,6 @@ A task of such a job is one holder's in one round. Nobody else has its rows, so 
 it again: what bounds an answer is its norm, and what bounds who answers is the job's list of holders.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 MEAN: Final = "mean"
@@ -62,19 +61,3 @@ def _rows_seen(secure: bool, noised: bool) -> str:
         "step.per_row."
     )
     return f"The holders' rows stay with them; the service sees {answers}.{bare if secure and not noised else ''}"
-
-
-def count_weighed_rows(rows: int | None, least: int, cap: int) -> int:
-    """Returns the rows that a holder's answer weighs as: what it told, up to the cap; the least where it told none."""
-    return min(max(least, rows or 0), cap)
-
-
-def compute_pot_weight(rows: Sequence[int], cap: int) -> float:
-    """Returns for how many answers of `cap` rows a round pays by worth whose answers weigh as these rows."""
-    return sum(rows) / cap
-
-
-def compute_row_scales(rows: Sequence[int]) -> tuple[float, ...]:
-    """Returns what answers of these rows are multiplied by, so that their plain mean is the mean weighted by rows."""
-    total = sum(rows)
-    return tuple(len(rows) * count / total for count in rows)

@@ -40,7 +40,7 @@ class ScoreTask(Wire):
 
 
 class WindowTask(Wire):
-    """A request to repeat window `window` of a task and its last one (rules.task_windows), in the first run alone.
+    """A request to repeat window `window` of a task and its last one (features.windows), in the first run alone.
 
     `leaves` are those of the accepted answer, but for the one at the drawn window's end, which the auditor is to find.
     """

@@ -28,7 +28,7 @@ class Audit(Base):
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
     """Sketch of that payload under the wave's seed, stored like replicas' sketches; where the job compares sketches."""
     window: Mapped[int | None]
-    """The window that is repeated beside the last one; None where the whole task is (rules.task_windows)."""
+    """The window that is repeated beside the last one; None where the whole task is (features.windows)."""
     leaves: Mapped[bytes | None] = mapped_column(deferred=True)
     """The leaves of the accepted answer one after another, until the audit repeats the whole task or is over."""
     runs: Mapped[int] = mapped_column(default=0)

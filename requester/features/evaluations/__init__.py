@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed, RunnerTimeout
+from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel
 from gradmarket.market.rules import metric_names
-from gradmarket.market.rules.metric_names import find_best_round
 from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience, find_direction
 from gradmarket.market.terms import Digest
 from graphdoc import tensors

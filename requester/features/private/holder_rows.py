@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import and_, bindparam, or_, select
 
-from gradmarket.market.rules import private_jobs
+from gradmarket.market.features.private import holder_rows as rules
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import Address, ReplicaState
 from requester.store import jobs
@@ -69,7 +69,7 @@ def compute_merge_weights(reader: RowReader, job: Job, tasks: Sequence[Task]) ->
     data = jobs.load_spec(job).private
     if data is None or data.rows_cap is None:
         return (1.0,) * len(tasks)
-    return private_jobs.compute_row_scales(_list_weighed_rows(reader, job, tasks, data.least_rows, data.rows_cap))
+    return rules.compute_row_scales(_list_weighed_rows(reader, job, tasks, data.least_rows, data.rows_cap))
 
 
 def compute_pot_weight(reader: RowReader, job: Job, tasks: Sequence[Task]) -> float:
@@ -78,13 +78,13 @@ def compute_pot_weight(reader: RowReader, job: Job, tasks: Sequence[Task]) -> fl
     if data is None or data.rows_cap is None:
         return len(tasks)
     rows = _list_weighed_rows(reader, job, tasks, data.least_rows, data.rows_cap)
-    return private_jobs.compute_pot_weight(rows, data.rows_cap)
+    return rules.compute_pot_weight(rows, data.rows_cap)
 
 
 def _list_weighed_rows(reader: RowReader, job: Job, tasks: Sequence[Task], least: int, cap: int) -> list[int]:
     replicas = [task.uploader or "" for task in tasks]
     told = dict(reader.session.execute(_TOLD, {"job": job.id, "replicas": replicas}).all())
-    return [private_jobs.count_weighed_rows(told.get(replica), least, cap) for replica in replicas]
+    return [rules.count_weighed_rows(told.get(replica), least, cap) for replica in replicas]
 
 
 _TOLD: Final = (

@@ -1,4 +1,4 @@
-"""Audits that repeat two windows of a task, from states that its worker brings, by market.rules.task_windows."""
+"""Audits that repeat two windows of a task, from states that its worker brings, by market.features.windows."""
 
 from fastapi import APIRouter, Request
 from sqlalchemy import ColumnElement, exists

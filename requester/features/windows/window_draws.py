@@ -5,8 +5,8 @@ from typing import Final
 
 from sqlalchemy import ColumnElement
 
+from gradmarket.market.features import windows as task_windows
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES
-from gradmarket.market.rules import task_windows
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.audit_messages import WindowTask
 from gradmarket.market.wire.poll import digest_of, hash_of

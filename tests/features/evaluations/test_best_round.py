@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.rules.metric_names import find_best_round
+from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.terms import Digest, JobState
 from requester.features import evaluations
 from requester.moves import evaluation

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.features.private.holder_rows import compute_row_scales, count_weighed_rows
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import private_jobs
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
@@ -363,10 +363,10 @@ def test_a_delta_that_allows_to_tell_one_holder_or_row_is_refused(delta: float) 
 
 
 def test_an_untold_number_of_rows_weighs_least() -> None:
-    assert private_jobs.count_weighed_rows(None, 8, 100) == 8
-    assert private_jobs.count_weighed_rows(10**12, 8, 100) == 100
-    assert private_jobs.count_weighed_rows(50, 8, 100) == 50
-    assert private_jobs.compute_row_scales([1, 3]) == (0.5, 1.5)
+    assert count_weighed_rows(None, 8, 100) == 8
+    assert count_weighed_rows(10**12, 8, 100) == 100
+    assert count_weighed_rows(50, 8, 100) == 50
+    assert compute_row_scales([1, 3]) == (0.5, 1.5)
 
 
 NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.features.private import shapley
+from gradmarket.market.features.private.holder_rows import compute_pot_weight
 from gradmarket.market.features.private.shapley import (
     Worths,
     bound_group_value,
@@ -18,7 +19,6 @@ from gradmarket.market.features.private.shapley import (
     draw_orders,
     estimate_values,
 )
-from gradmarket.market.rules import private_jobs
 from gradmarket.market.terms import Hash, Units
 
 Game = dict[frozenset[int], float]
@@ -174,7 +174,7 @@ def test_rows_that_are_split_over_two_wallets_are_paid_as_one_but_for_a_second_f
     halves = [worth[0] * part, worth[0] * (1 - part), *whole[1:]]
 
     def paid(told: list[int], values: list[float]) -> list[int]:
-        weight = private_jobs.compute_pot_weight(told, cap)
+        weight = compute_pot_weight(told, cap)
         shares = Worths(tuple(values), (0.0,) * len(values)).shares
         return [floor + compute_worth_pay(share, weight, floor, ceiling) for share in shares]
 

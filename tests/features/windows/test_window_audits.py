@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules import secrets, task_windows
+from gradmarket.market.features import windows as task_windows
+from gradmarket.market.rules import secrets
 from gradmarket.market.terms import AuditState, Digest, JobState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.features.audits.audit_tables import Audit

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from gradmarket.compute.held_rows import StepRows, Taken
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.private.holder_rows import draw_rows_by_chance
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.model import sampling
@@ -184,7 +185,7 @@ class CountedRows:
     def _draw_by_chance(self, rows: int, room: int) -> StepRows:
         """Returns rows of all partitions under a secret seed that is new; the first of all rows fills the batch."""
         parts = self.manifest.partitions
-        drawn = sampling.draw_rows_by_chance(token_bytes(32), sum(part.rows for part in parts), rows, room)
+        drawn = draw_rows_by_chance(token_bytes(32), sum(part.rows for part in parts), rows, room)
         pieces, first = list[Taken](), 0
         for part in parts:
             mine = [row - first for row in drawn if first <= row < first + part.rows]

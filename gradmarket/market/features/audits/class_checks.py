@@ -29,11 +29,12 @@ job that they were able to check: a flood of fresh identities would gain an hour
 from collections.abc import Iterable
 from typing import Final
 
-from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.task_plan import Plan
 
 OPERATORS: Final = 3
+LINKS: Final = ("worker", "operator", "payout")
+"""Two answers may come from one party if any of these is equal."""
 UNHEARD_S: Final = 600.0
 """After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
 UNAUDITED_S: Final = 30.0
@@ -58,7 +59,18 @@ def is_class_proven(confirmed: Iterable[Party]) -> bool:
 
     `confirmed` are the parties whose answers the auditor confirmed in the job, each by another task.
     """
-    return operators.count_surely_separate(confirmed) >= OPERATORS
+    return count_surely_separate(confirmed) >= OPERATORS
+
+
+def count_surely_separate(parties: Iterable[Party]) -> int:
+    """Returns how many parties are surely separate: those linked by a wallet, operator or payout address count once."""
+    groups: list[set[str]] = []
+    for party in parties:
+        names = {str(getattr(party, link)) for link in LINKS}
+        linked = [group for group in groups if group & names]
+        groups = [group for group in groups if not group & names]
+        groups.append(names.union(*linked))
+    return len(groups)
 
 
 def choose_audit_rate(plan: Plan, proven: bool) -> float:

@@ -14,47 +14,9 @@ probability m / (W - 1), and one with a wrong last window for certain. It does n
 single window as well as an audit of the whole task does; a smaller W does.
 """
 
-from typing import Final
-
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.rules import verifiers
-from gradmarket.market.rules.replication import ChosenPolicy
+from gradmarket.market.step import cut_windows
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.audit_messages import MOST_WINDOWS
-
-FEWEST: Final = 3
-"""Windows of a task: with two, an audit would repeat everything."""
-
-
-def count_windows(steps: int, window: int) -> int:
-    """Returns the number of windows of a task of so many inner steps."""
-    return -(-steps // window)
-
-
-def find_window_fault(steps: int, window: int) -> str:
-    """Returns why a task cannot be cut so; empty where it can."""
-    number = count_windows(steps, window)
-    if number < FEWEST:
-        return f"{number} of {window} steps each make a task of {steps}, and an audit repeats two: make it smaller"
-    if number > MOST_WINDOWS:
-        return f"a task has at most {MOST_WINDOWS}, not {number}: make it larger"
-    return ""
-
-
-def find_repeat_fault(audited: bool, verifier: str, policy: ChosenPolicy) -> str:
-    """Returns why audits of a job cannot repeat two windows of a task; empty where they can."""
-    if not audited:
-        return 'only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
-    if verifier != verifiers.DEFAULT:
-        return f"a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
-    if policy.gain is not None:
-        return f"{policy.name} counts audits of whole tasks: set another replication, or leave it out"
-    return ""
-
-
-def cut_windows(steps: int, window: int) -> tuple[range, ...]:
-    """Returns the inner steps of each window."""
-    return tuple(range(start, min(start + window, steps)) for start in range(0, steps, window))
 
 
 def draw_audited_window(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:

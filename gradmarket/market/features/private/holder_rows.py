@@ -1,0 +1,41 @@
+"""Rows of a holder: which a step draws by chance, and what answers over them weigh (rules.private_jobs)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from blake3 import blake3
+
+KEY: Final = np.dtype("<u8")
+
+
+def draw_rows_by_chance(seed: bytes, total: int, count: int, room: int) -> list[int]:
+    """Returns rows of `total`, each drawn with probability count / total apart from the others, in order.
+
+    Where more than `room` are drawn, all are drawn anew. Probabilities are exact to 2^-64, from below.
+    """
+    if count >= total:
+        return list(range(total))
+    limit, attempt, rows = np.uint64(count * 2**64 // total), 0, list[int]()
+    while attempt == 0 or len(rows) > room:
+        message = b"by chance" + attempt.to_bytes(8, "big") + seed
+        keys = np.frombuffer(blake3(message).digest(KEY.itemsize * total), dtype=KEY)
+        rows = np.flatnonzero(keys < limit).tolist()
+        attempt += 1
+    return rows
+
+
+def count_weighed_rows(rows: int | None, least: int, cap: int) -> int:
+    """Returns the rows that a holder's answer weighs as: what it told, up to the cap; the least where it told none."""
+    return min(max(least, rows or 0), cap)
+
+
+def compute_pot_weight(rows: Sequence[int], cap: int) -> float:
+    """Returns for how many answers of `cap` rows a round pays by worth whose answers weigh as these rows."""
+    return sum(rows) / cap
+
+
+def compute_row_scales(rows: Sequence[int]) -> tuple[float, ...]:
+    """Returns what answers of these rows are multiplied by, so that their plain mean is the mean weighted by rows."""
+    total = sum(rows)
+    return tuple(len(rows) * count / total for count in rows)
