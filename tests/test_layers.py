@@ -12,6 +12,7 @@ import pytest
 
 from requester.features import FEATURES
 from tests import source_tree
+from tests.lanes import FULL
 from tests.source_tree import Module, cycles, ours, parse, reachable, within
 from worker.features import FEATURES as WORKER_FEATURES
 
@@ -451,6 +452,7 @@ def test_torch_stays_out_of_the_main_processes(entry: str, modules: dict[str, Mo
     assert [name for name in reachable(modules, entry) if uses_torch(modules[name])] == []
 
 
+@FULL
 @pytest.mark.parametrize("entry", START_NEEDS)
 def test_a_start_imports_nothing_that_it_does_not_need(entry: str) -> None:
     program = f"import sys, {entry}; print(*sys.modules)"

@@ -33,6 +33,7 @@ def chain_fixture(postgres: Postgres, tmp_path: Path, ledger: Ledger, new_key: N
         postgres.drop(url)
 
 
+@FULL
 def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     offices = [chain_fixture.chain_worker, chain_fixture.another(), chain_fixture.another()]

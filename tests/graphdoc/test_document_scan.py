@@ -102,9 +102,9 @@ class Growing(nn.Module):
 
 
 MODULES: dict[str, Callable[[], nn.Module]] = {
+    "GRU cell": lambda: Cells(nn.GRUCell(1, 5), "forward"),
     "selective state space": Selective,
     "with dropout": lambda: Selective(0.3),
-    "GRU cell": lambda: Cells(nn.GRUCell(1, 5), "forward"),
     "GRU cell, backwards": lambda: Cells(nn.GRUCell(1, 5), "backwards"),
     "LSTM cell": lambda: Cells(nn.LSTMCell(1, 5), "forward"),
     "LSTM cell, unbound": lambda: Cells(nn.LSTMCell(1, 5), "unbind"),

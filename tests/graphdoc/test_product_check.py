@@ -6,7 +6,7 @@ import torch
 from benchmarks.rig.product_check import check_exact_product, draw_numbers
 from graphdoc.errors import Refused
 from graphdoc.reproducible.exact import DEPTH, count_factor_bits, find_power, multiply_exactly
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 SHAPES = [(30, 200, 25), (1, DEPTH, 1), (64, 3, 300), (9, 1024, 2048)]
 
@@ -35,6 +35,7 @@ def test_every_honest_product_passes_and_one_with_one_step_more_does_not(shape: 
             assert bool(wrong[place] == product[place]) or not check_exact_product(left, right, wrong, seed)
 
 
+@FULL
 @pytest.mark.parametrize("bits", leave_to_full([2, 1, 3]))
 def test_the_worst_lie_passes_as_often_as_is_said_and_never_more(bits: int) -> None:
     """One step more in one element of a row and one less in another vanish where both drawn numbers are equal."""

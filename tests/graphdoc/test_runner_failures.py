@@ -184,6 +184,7 @@ PARENT = """
 CALLS = {"from the main thread": "ask()", "from another thread": "threading.Thread(target=ask).start()"}
 
 
+@FULL
 @pytest.mark.parametrize("call", leave_to_full(CALLS.values()), ids=CALLS.keys())
 def test_a_killed_parent_leaves_nothing(call: str) -> None:
     code = textwrap.dedent(PARENT).format(call=call)

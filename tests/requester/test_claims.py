@@ -12,6 +12,7 @@ from gradmarket.market.terms import ReplicaState, TaskState
 from requester.stages import assign, close, expire, judge
 from requester.store.locks import lock_row
 from requester.store.tables import Replica, Task, Worker
+from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import answered
 
@@ -97,6 +98,7 @@ def crowd(market: MarketFixture, rows: int) -> None:
         connection.execute(text("ANALYZE"))
 
 
+@FULL
 def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     crowd(market, 2000)

@@ -159,6 +159,7 @@ def judged(market: MarketFixture, state: TaskState) -> Callable[[], bool]:
     return lambda: market.tasks()[0].state == state
 
 
+@FULL
 @pytest.mark.parametrize("rounds", leave_to_full([1, 2]))
 def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_told(
     new_floor: NewFloor, rounds: int

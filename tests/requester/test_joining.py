@@ -136,6 +136,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
     check_books(market)
 
 
+@FULL
 @pytest.mark.parametrize("networks", leave_to_full([4, 16]))
 def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor: NewFloor, networks: int) -> None:
     """All of them asked before it, each from a network of its own: several are tried in a round."""

@@ -13,7 +13,7 @@ from gradmarket.market.wire.audit_messages import AuditRequest
 from requester.store import workers
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import HONEST, Behaviour, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -80,6 +80,7 @@ def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_flo
     assert card.address not in market.earned()
 
 
+@FULL
 @pytest.mark.parametrize(
     "replication", leave_to_full([{"name": "audited", "audit": 1.0}, {"name": "proven"}]), ids=["audited", "proven"]
 )

@@ -173,6 +173,7 @@ def stale(market: MarketFixture) -> SimWorker:
     return worker
 
 
+@FULL
 def test_who_computes_from_the_newest_parameters_is_outvoted(new_floor: NewFloor) -> None:
     market = staffed(new_floor, workers=3)
     cheat = stale(market)

@@ -317,6 +317,7 @@ def test_events_are_seen_in_the_order_of_their_numbers(new_floor) -> None:  # ty
     assert all(before < after for before, after in pairwise(seen))
 
 
+@FULL
 def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor) -> None:  # type: ignore[no-untyped-def]
     spec: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
     undisturbed = new_floor(**spec)

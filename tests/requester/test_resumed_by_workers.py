@@ -16,6 +16,7 @@ from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire.framing import HEAD
 from gradmarket.market.wire.poll import PayloadPart, PollRequest
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_for, wait_until
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened
@@ -186,6 +187,7 @@ def test_a_market_that_lies_about_what_it_has_gets_no_byte_beyond_the_file(tmp_p
     assert sum(map(len, rest.read_chunks())) == (0 if rest.start else 3 * (2**20 + 32))
 
 
+@FULL
 def test_a_worker_that_is_killed_in_the_middle_goes_on_after_its_start(door: Door, tmp_path: Path) -> None:
     relay, lease = Relay(door, hangs=True), door.asked.newest().lease
     files = InFlightFolder(tmp_path)

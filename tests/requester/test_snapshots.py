@@ -17,6 +17,7 @@ from requester.stages import aggregate, collect
 from requester.store import unneeded
 from requester.store.tables import Job, JobBlob, Task, UnneededBlob
 from tests.kit.behaviour import scaled
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 
@@ -52,6 +53,7 @@ def lied_to(new_floor: NewFloor) -> MarketFixture:
     return market
 
 
+@FULL
 def test_a_state_is_kept_while_an_audit_may_still_be_ordered_of_the_round_after_it(lied_to: MarketFixture) -> None:
     """A failed audit orders one of every accepted task of the liar, and that of the oldest round takes it back."""
     snapshots.collect_replay_blobs(lied_to.context, lied_to.job)

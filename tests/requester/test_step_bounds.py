@@ -83,6 +83,7 @@ def publish_ready(modelling: ModelRunner, folder: Path, room: int | None, **step
     return modelling.ready(DiskBlobs(folder / "blobs"), spec, manifest, room)
 
 
+@FULL
 def test_rows_that_do_not_fit_the_workers_are_halved_where_no_microbatch_is_named(
     plain: ModelRunner, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from requester.store.tables import Reputation
 from requester.store.tables import Task as TaskRow
 from tests.kit.behaviour import Arrays as Answered
 from tests.kit.behaviour import Behaviour, scaled
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, MarketFixture, first_parameters
 
@@ -120,6 +120,7 @@ def _ever_longer(answer: Answered, address: Address) -> Answered:
 USABLE, DIVERGING, BOTH = scaled(3.0), scaled(HUGE), Behaviour(_ever_longer)
 
 
+@FULL
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
     ("lie", "probability"), leave_to_full([(DIVERGING, 0.3), (USABLE, 0.3), (USABLE, 0.9), (BOTH, 0.02), (BOTH, 0.9)])

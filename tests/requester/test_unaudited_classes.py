@@ -96,6 +96,7 @@ def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(ne
     assert puppets
 
 
+@FULL
 def test_an_audit_waits_for_an_auditor_that_was_there(new_floor: NewFloor) -> None:
     """It went away for a night: what it would have found is not voted on."""
     market = new_floor(rounds=3, **VOTED)

@@ -14,7 +14,7 @@ from requester.store.schema import check_unfinished
 from requester.store.session import open_engine
 from tests.databases import NewDatabase
 from tests.kit.reflected_rows import ReflectedRows
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 
 RELEASED = "0034"
@@ -32,7 +32,7 @@ def test_whoever_is_older_is_told_to_come_along(theirs: int, fix: str) -> None:
     assert find_release_difference(PROTOCOL, "the market", "this worker") is None
 
 
-@pytest.mark.parametrize("state", ["running", "paused", "awaiting_funds"])
+@pytest.mark.parametrize("state", leave_to_full(["running", "paused", "awaiting_funds"]))
 def test_unfinished_jobs_of_another_release_are_named_and_nothing_is_changed(
     new_database: NewDatabase, tmp_path: Path, state: str
 ) -> None:

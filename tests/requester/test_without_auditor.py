@@ -68,6 +68,7 @@ def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFl
     check_books(market)
 
 
+@FULL
 def test_it_says_who_decides_and_an_auditor_that_comes_takes_over(new_floor: NewFloor) -> None:
     market = new_floor(rounds=6, audited_classes=(), **PROVEN)
     workers = [market.worker() for _ in range(3)]

@@ -47,6 +47,7 @@ class Erring(Requester):
         return super().answer_audit(task, said)
 
 
+@FULL
 def test_what_a_worker_computed_is_found_again_and_the_job_ends(
     market: Market, served: Service, tmp_path: Path
 ) -> None:

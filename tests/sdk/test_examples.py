@@ -102,6 +102,7 @@ def test_another_librarys_model_is_trained_here_and_tested_by_its_own_trainer(
     assert float(told.split("accuracy ")[1]) > 0.7, "a guess is at a tenth and a half"
 
 
+@FULL
 def test_twenty_lines_train_a_frame_with_two_columns_of_words_and_report_auc(
     market: Market, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

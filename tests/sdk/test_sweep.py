@@ -30,6 +30,7 @@ from tests.town import ALONE
 ARGUMENTS: dict[str, Any] = {"price": "0.001 GRAD", "replication": ALONE, "rounds": 2}
 
 
+@FULL
 def test_a_grid_is_trained_in_parallel_and_its_runs_are_compared(market: Market) -> None:
     said = io.StringIO()
     grid = {"optimizer.lr": [1e-1, 1e-9], "seed": [3]}

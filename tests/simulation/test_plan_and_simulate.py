@@ -175,6 +175,7 @@ def test_a_simulation_is_told_and_repeated(tmp_path: Path) -> None:
     assert "accepted and never caught" in RUNNER.invoke(app, ["simulate", str(file)]).output
 
 
+@FULL
 def test_a_plan_says_what_scores_do_not_see(tmp_path: Path) -> None:
     file, job = tmp_path / "scored.json", json.loads(Path(EXAMPLE).read_text()) | SCORED
     file.write_text(json.dumps(job))
@@ -214,6 +215,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
     assert "no 'none' here" in refused("simulate", "--policy", "none", "--workers", "2", "--tasks", "1")
 
 
+@FULL
 @pytest.mark.parametrize(
     ("changed", "why"),
     leave_to_full(

@@ -424,6 +424,7 @@ def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discov
     assert accepted(lines) == 6
 
 
+@FULL
 def test_markets_are_found_on_the_chain_alone_and_tried_again_where_they_are_silent(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_
     check_books(market)
 
 
+@FULL
 def test_proven_ones_alone_vote_while_an_auditor_fails(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=4, replication={"audit": 0.99})
     proven = [market.worker() for _ in range(3)]

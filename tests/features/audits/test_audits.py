@@ -79,6 +79,7 @@ def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_flo
     assert market.state() == JobState.FINISHED
 
 
+@FULL
 def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     liars, honest = betrayed(market)

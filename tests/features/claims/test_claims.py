@@ -102,6 +102,7 @@ def test_who_computed_the_round_proves_it_and_who_copies_does_not(market: Market
     assert told(market, door) == done
 
 
+@FULL
 def test_an_auditor_claims_a_round_once(market: MarketFixture, door: TestClient) -> None:
     market.play()
     answers, key = payloads(market), key_of("auditor")

@@ -89,6 +89,7 @@ def test_a_worker_finds_its_verdict_in_the_log_by_what_it_holds_alone(market: Ma
     assert answer.status_code == 404
 
 
+@FULL
 def test_an_earlier_head_is_proven_to_be_a_prefix(market: MarketFixture, api: TestClient) -> None:
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *workers)

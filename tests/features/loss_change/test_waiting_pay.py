@@ -32,7 +32,7 @@ def promised(market: MarketFixture, worker: SimWorker) -> int:
 
 
 def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+    market = new_floor(rounds=2, tasks_per_round=RUNS + 10, **scored())
     (worker,) = hired(market, HONEST)
     market.until(lambda: len(market.rounds()) == 2)
     assert promised(market, worker) == 0
@@ -41,7 +41,7 @@ def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor)
     check_books(market)
     Scorer(market, passing=1.0).play()
     assert market.state() == JobState.FINISHED
-    assert promised(market, worker) == 3 * (RUNS + 10) * PRICE
+    assert promised(market, worker) == 2 * (RUNS + 10) * PRICE
     assert not any(row.waits or row.revoked for row in market.all(Earned))
     check_books(market)
 
@@ -156,6 +156,7 @@ def pause_by_divergence(new_floor: NewFloor, *others: Behaviour, **spec: object)
     return market, first
 
 
+@FULL
 def test_an_answer_that_is_not_finite_waits_and_is_dropped_where_another_s_is(new_floor: NewFloor) -> None:
     """The liar alone has a lease of the task; it is asked of the other, and nobody has to resume the job."""
     market, liar = pause_by_divergence(new_floor, HONEST)

@@ -65,6 +65,7 @@ def test_each_holder_answers_once_in_a_round(new_floor) -> None:  # type: ignore
     check_books(market)
 
 
+@FULL
 def test_a_round_takes_some_of_the_holders(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(5), rounds=8, tasks_per_round=2)
     five = [holder(market) for _ in range(5)]

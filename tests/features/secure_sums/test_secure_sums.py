@@ -156,11 +156,11 @@ def false_share(message: Any) -> Any:
     ("step", "lie", "said"),
     leave_to_full(
         [
-            (1, forged, "signature"),
-            (2, swapped_shares, "each neighbour once"),
             (3, forged, "signature"),
-            (4, forged, "signature"),
+            (1, forged, "signature"),
             (5, false_share, "did not deal"),
+            (2, swapped_shares, "each neighbour once"),
+            (4, forged, "signature"),
         ],
         2,
     ),
@@ -268,6 +268,7 @@ def test_who_asks_on_and_on_and_says_nothing_holds_up_nobody(floor: Floor, quiet
     assert market.strikes(liar) == 1 or quiet in (2, 3), "others went on without waiting for its lease to end"
 
 
+@FULL
 def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floor) -> None:
     market, _ = floor(staying=2)
     stallers(market, 5, COUNT - 2)
