@@ -27,13 +27,13 @@ from gradmarket.market.step import InnerOptimizer, LocalStep
 LEAST_S = 5
 """The shortest deadline of a job: two polls may be 3 s apart, and an answer has to travel.
 
-Who misses a deadline has a strike and rests, so a submitter could do that to whomever it likes. Jobs that were posted
-before are not asked again.
+A worker that misses a deadline gets a strike and rests, so a shorter deadline would allow a submitter to bar any
+worker. Jobs posted earlier are not checked again.
 """
 
 
 def check_job_spec(spec: JobSpec) -> None:
-    """Raises JobRefused, which names the field, for what every service refuses."""
+    """Raises JobRefused, naming the field, for a job that every service refuses."""
     if why := find_text_fault(spec.name):
         raise JobRefused("name", why)
     _check_plugin("uplink.codec", lambda: load_codec(spec.uplink.codec))
@@ -95,7 +95,7 @@ _ITS_OWN: Final = ("budget", "growth", "rounds", CONTINUES)
 
 
 def find_continued(posted: Mapping[str, Any]) -> str | None:
-    """Returns the id of the job that a posted one continues, if it names one; None for what is no id."""
+    """Returns the id of the job that a posted one continues; None where it names none, or no valid id."""
     named = posted.get(CONTINUES)
     job = named.get("job") if isinstance(named, Mapping) else named
     return job if isinstance(job, str) and _ID.fullmatch(job) else None

@@ -7,7 +7,7 @@ from graphdoc.encoding import Bytes
 
 
 def digest_text(hasher: blake3) -> Digest:
-    """Returns the digest of what the hasher took."""
+    """Returns the digest of the bytes that the hasher has read."""
     return Digest("blake3:" + hasher.hexdigest())
 
 

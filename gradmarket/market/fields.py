@@ -1,6 +1,6 @@
-"""Field types of what strangers post: amounts, digests, names, and models that refuse unknown fields.
+"""Field types of posted data, which may be hostile: amounts, digests, names, and models that refuse unknown fields.
 
-Each pattern has its words for a refusal. Tags and a note, by which a requester finds a job again, are under no digest.
+Each pattern has a text for its refusal. Tags and a note, by which a requester finds a job again, are under no digest.
 """
 
 import math
@@ -120,9 +120,9 @@ FORMS: Final[Mapping[str, str]] = {
     "model_attributes_type": "write an object",
     "dataclass_type": "write an object",
 }
-"""What a field of another form takes, in words of JSON: pydantic's are Python's."""
+"""The required form of a field, in words of JSON: pydantic's are Python's."""
 ALIKE: Final = 0.65
-"""How like a known field an unknown one is, so that it was meant (difflib's ratio)."""
+"""The least similarity of an unknown field to a known one for which it is suggested (difflib's ratio)."""
 NAMED: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -171,7 +171,7 @@ def faults_of(error: ValidationError) -> list[ErrorDetails]:
 
 
 def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any) -> tuple[str, str]:
-    """Returns the dotted path of a refused field in what was given, and the reason.
+    """Returns the dotted path of a refused field in the input, and the reason.
 
     A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks".
     """
@@ -196,9 +196,9 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
 
 
 def _locate_field(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
-    """Returns the way to a field in what was given, and what is there; where it is `absent`, what it is absent from.
+    """Returns the path to a field in the input, and its value; where the field is `absent`, the value that lacks it.
 
-    The way has none of the names by which pydantic tells a choice of models apart.
+    The path omits the names by which pydantic distinguishes a choice of models.
     """
     parts: list[str] = []
     at = given
@@ -226,7 +226,7 @@ def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[
         option = (options or {}).get(field, "--" + field.replace("_", "-"))
         name = option if field in said else f"{kind.model_config.get('env_prefix', '')}{field}".upper()
         raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
-    except ValueError as error:  # the environment's value is no JSON where JSON is asked for
+    except ValueError as error:  # the environment's value is not JSON where JSON is required
         raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
 
 
@@ -242,7 +242,7 @@ def refuse_truths(kind: type[BaseModel], value: Any) -> None:
 
 
 def _takes_truth(kind: type[BaseModel], name: str) -> bool:
-    """Whether the field may be true or false; one that the model does not declare is refused, or kept, elsewhere."""
+    """Returns whether the field may be true or false; an undeclared field is refused, or kept, elsewhere."""
     field = kind.model_fields.get(name)
     return field is None or bool in (field.annotation, *get_args(field.annotation)) or field.annotation is Any
 
@@ -264,7 +264,7 @@ class Part(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
     BESIDE: ClassVar[tuple[str, ...]] = ()
-    """Fields that stand beside these in what was given, and are taken out before: they are named where one is not."""
+    """Fields beside these, taken out of the input earlier: a refusal of an unknown field lists them too."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -286,7 +286,7 @@ def _is_unknown_field(detail: ErrorDetails) -> bool:
 
 
 def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
-    """Returns the same error; for a field that is not `known`, with what was meant, or all that are."""
+    """Returns the same error; for a field that is not `known`, with the likely name, or all known ones."""
     said = detail["msg"]
     if _is_unknown_field(detail):
         near = get_close_matches(str(detail["loc"][0]), known, 1, ALIKE)
@@ -325,7 +325,7 @@ Note = Annotated[Printable, Field(max_length=2000)]
 
 
 class Labels(Part):
-    """What to write on a job in place of what stands there; null leaves it."""
+    """The new labels of a job; null keeps a label as it is."""
 
     tags: Tags | None = None
     note: Note | None = None

@@ -134,7 +134,7 @@ class JobSpec(JobFields):
 
     @property
     def document_arithmetic(self) -> Arithmetic:
-        """What the document that is trained names: of a job in TF32, that is its arithmetic."""
+        """The arithmetic that the trained document names: that of a job in TF32 is TF32."""
         return "tf32" if self.precision == "tf32" else self.arithmetic
 
     @model_validator(mode="after")
@@ -157,22 +157,22 @@ class JobSpec(JobFields):
 
     @property
     def private(self) -> PrivateData | None:
-        """What its rows are and who holds them, where they stay with their holders."""
+        """The form of its rows and their holders, where the rows stay with them."""
         return self.data if isinstance(self.data, PrivateData) else None
 
     @property
     def repeatable(self) -> bool:
-        """Whether anybody can compute its answers again: rows that stay with their holders let nobody else."""
+        """Whether anybody can compute its answers again: rows that stay with their holders exclude that."""
         return self.private is None
 
     @property
     def by_worth(self) -> worth.Settings | None:
-        """How answers are paid by what they are worth, where they are."""
+        """The settings of pay by worth, where its answers are paid so."""
         return settings if isinstance(settings := self.price.settings, worth.Settings) else None
 
     @property
     def notice(self) -> str:
-        """Who sees what of the job, in words."""
+        """The visibility of the job's parts to others, in words."""
         noised = self.privacy is not None or self.step.by_row
         return private_jobs.describe_visibility(
             self.visibility, self.private is not None, self.secure is not None, noised
@@ -180,12 +180,12 @@ class JobSpec(JobFields):
 
     @property
     def secure(self) -> SecureAggregation | None:
-        """Who may collude and drop out, where its rounds are summed under masks."""
+        """The collusion and dropouts that its sums tolerate, where its rounds are summed under masks."""
         return None if self.private is None else self.private.secure_aggregation
 
     @property
     def row_spending(self) -> RowSpending | None:
-        """What its rounds spend of one row, where its steps are noised by row."""
+        """The privacy that its rounds spend of one row, where its steps are noised by row."""
         if self.step.per_row is None:
             return None
         least = self.private.least_rows if self.private else self.step.rows
@@ -193,26 +193,26 @@ class JobSpec(JobFields):
 
     @property
     def ending(self) -> Ending:
-        """When it stops."""
+        """The conditions under which it stops."""
         return Ending(self.rounds, self.stop, self.deadlines.end, self.privacy, self.row_spending)
 
     @property
     def tells_loss(self) -> bool:
-        """Whether rounds tell the mean training loss: no noise hides it, and under masks nobody tells it."""
+        """Whether rounds publish the mean training loss: neither noise nor masks hide it."""
         return self.privacy is None and self.secure is None and not self.step.by_row
 
     def step_in(self, round_number: int) -> GradientStep | LocalStep:
-        """Returns what a task of this round computes."""
+        """Returns the step that a task of this round computes."""
         return self.step.in_round(self.rounds_before + round_number, self.rounds_before + self.rounds)
 
     @property
     def rounds_before(self) -> int:
-        """How many rounds had the jobs that this one continues: schedules and draws count on from there."""
+        """The number of rounds of the jobs that this one continues: schedules and draws count on from there."""
         return 0 if self.continue_from is None else self.continue_from.rounds
 
     @property
     def tasks_before(self) -> int:
-        """How many tasks these rounds had."""
+        """The number of tasks of these rounds."""
         return 0 if self.continue_from is None else self.continue_from.tasks
 
     def rate_in(self, round_number: int) -> float:
@@ -242,7 +242,7 @@ class JobSpec(JobFields):
 
     @property
     def sizes(self) -> RoundSizes:
-        """How many tasks of its own each round has."""
+        """The number of tasks of its own that each round has."""
         return growth.build_round_sizes(self.tasks_per_round, self.growth, self.rounds)
 
     @property
@@ -272,7 +272,7 @@ class JobSpec(JobFields):
         return self.tasks_before + (task if self.by_epochs else self.sizes.before(round_number) + task)
 
     def plan(self, lead: Lead = STRANGER) -> Plan:
-        """Returns how a task is checked whose first worker is `lead`."""
+        """Returns the plan for checking a task whose first worker is `lead`."""
         plan = replication.load_policy(self.replication.name).plan(self.replication, lead)
         least = 0.0 if self.audit is None else self.audit.probability
         if plan.referred and plan.maximum > 1 and getattr(self.replication, "audit", None) is None:
@@ -281,19 +281,19 @@ class JobSpec(JobFields):
 
     @property
     def unaudited_plan(self) -> Plan | None:
-        """How a task is checked in a class without auditor, where the policy refers to one: by a plain majority."""
+        """The plan for a task in a class without auditor, where the policy refers to one: a plain majority."""
         votes = self.replication.replicas
         return Plan(votes, fixed.quorum(votes), votes) if self.plan(BEST).referred else None
 
     @property
     def unaudited_plans(self) -> tuple[Plan, ...]:
-        """The same, then with a hidden seat in place of an audit; empty where audits settle nothing."""
+        """The same plan, then with a hidden seat in place of an audit; empty where audits settle nothing."""
         plain = self.unaudited_plan
         return (plain, proven.hide_seat(plain.first_wave)) if plain else ()
 
     @property
     def relieved_plans(self) -> tuple[Plan, ...]:
-        """How proven workers vote where auditing outgrows the auditor; empty where no policy has a seat for it."""
+        """The plans for proven workers where audits outgrow the auditor; empty where no policy has a seat for that."""
         votes = self.replication.replicas
         return tuple(proven.relieve_auditor(votes, hidden) for hidden in (False, True)) if self.proof else ()
 
@@ -304,7 +304,7 @@ class JobSpec(JobFields):
 
     @property
     def answered_at_once(self) -> bool:
-        """Whether a right payload is paid whenever it comes in its lease: nobody votes on it or goes on without it."""
+        """Whether a right payload is paid whenever it arrives within its lease: no vote, and no merge without it."""
         return self.decided_alone and self.min_tasks is None
 
     @property
@@ -314,7 +314,8 @@ class JobSpec(JobFields):
 
     @property
     def proof(self) -> int | None:
-        """The audited right answers until an operator votes, where the policy tells newcomers apart; else None."""
+        """The audited right answers that an operator needs to vote, where the policy treats newcomers apart; else
+        None."""
         return getattr(self.replication, "proof", None)
 
     @property
@@ -338,7 +339,7 @@ class JobSpec(JobFields):
 
     @property
     def panel(self) -> AuditPanel | None:
-        """How many auditors compute each audited task, and have to agree, where more than one does."""
+        """The number of auditors that compute each audited task, and that must agree, where it is more than one."""
         return None if self.audit is None else self.audit.auditors
 
     @property
@@ -353,7 +354,7 @@ class JobSpec(JobFields):
 
 
 class Publication(Part):
-    """What a job's workers compute from, by digests. The offer's `spec` is this publication's digest."""
+    """The inputs of a job's workers, by digests. The offer's `spec` is this publication's digest."""
 
     job: str = Field(pattern=r"^[0-9a-f]{16}$")
     """The job's id, so that two jobs of one specification differ on-chain."""
@@ -363,7 +364,7 @@ class Publication(Part):
     parameters: DigestField
     manifest: DigestField
     metrics: DigestField | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The document of its metrics of all held-out rows together, where it has any."""
+    """The document of the metrics that it computes over all held-out rows together, where it has any."""
 
     @property
     def digest(self) -> Digest:
@@ -371,7 +372,7 @@ class Publication(Part):
 
     @property
     def checks(self) -> JobChecks:
-        """What its tasks' verdicts are proven against."""
+        """The facts against which its tasks' verdicts are proven."""
         spec = self.spec
         verifier, most = spec.verifier.name, spec.replication.max_replicas
         plans = spec.plan(), spec.plan(BEST), spec.unaudited_plans, spec.relieved_plans

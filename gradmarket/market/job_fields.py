@@ -1,4 +1,4 @@
-"""The fields of a job as its requester posts it. Unknown fields are refused; what they mean together is in `job`."""
+"""The fields of a job as its requester posts it. Unknown fields are refused; `job` has the rules across fields."""
 
 from typing import Any, Final, Literal
 
@@ -34,7 +34,7 @@ STALEST: Final = 4
 ALONE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 """The replication of a private job that names none."""
 EDITORS: Final = "$schema"
-"""Where a file names its JSON schema for editors; it says nothing of the job."""
+"""A file's field for its JSON schema, for editors; it is no part of the job."""
 
 
 def _is_default(value: str | int | tuple[Growth, ...] | Part | None) -> bool:
@@ -108,10 +108,10 @@ class JobFields(Part):
 
 
 def _choose_replication(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the replication of such a job where it names none and the default is not for it.
+    """Returns the replication of a job that names none and for which the default is unfit.
 
-    Nobody can repeat an answer about a holder's rows, and what is not compared by bits cannot be compared with an
-    auditor's.
+    Nobody can repeat an answer about a holder's rows, and answers that are not compared by bits cannot be compared with
+    an auditor's.
     """
     data, verifier = value.get("data"), value.get("verifier")
     if isinstance(data, dict) and "holders" in data:

@@ -1,4 +1,4 @@
-"""How a job's answers come from workers, and how its parameters go to them."""
+"""The transport of a job's answers from workers, and of its parameters to them."""
 
 from pydantic import Field, model_validator
 

@@ -143,7 +143,7 @@ class Evaluation(Part):
     their digests."""
 
     def is_due(self, number: int, rounds: int) -> bool:
-        """Returns whether the parameters after round `number`, from 0 on, of so many rounds are evaluated."""
+        """Returns whether the parameters after round `number`, from 0 on, of `rounds` rounds are evaluated."""
         return (number + 1) % self.every == 0 or number + 1 == rounds
 
 

@@ -1,13 +1,13 @@
 """The messages that requester, worker and others sign.
 
-    Offer        requester   what a task is and what it pays; its EIP-712 digest identifies the task on the wire
+    Offer        requester   a task and its pay; its EIP-712 digest identifies the task on the wire
     Commitment   worker      a sealed payload root
     Wave         requester   the wave is closed: its secret, and the set of commitments it closed over
     Sketch       worker      the sketch of its answer under the wave's seed, and its determinism class
     Verdict      requester   the outcome of a replica; `accepted` is a promise to pay on upload
     Voucher      requester   cumulative pay, redeemable on-chain
-    Release      worker      gives back what is reserved beyond what it earned
-    Payout       worker      where its earnings go
+    Release      worker      gives back the part of its reservation that it has not earned
+    Payout       worker      the recipient of its earnings
     WatchMandate worker      lets a watcher contest accusations against it
     Ruling       validator   decides a contested accusation
     Consent      payout key  the worker is its operator's
@@ -213,7 +213,7 @@ class DisputeAnswer:
 class DisputeRuling:
     """A referee's verdict: bit 0 of `wrong` is the first side, bit 1 the second; `why` by its digest.
 
-    `leaf` is the operation where they part, 2^64 - 1 where they did not come to one.
+    `leaf` is the first operation in which the sides differ, 2^64 - 1 where none was found.
     """
 
     TYPE: ClassVar[str] = "DisputeRuling(bytes32 instance,bytes32 dispute,uint8 wrong,uint64 leaf,bytes32 why)"

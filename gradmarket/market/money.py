@@ -10,7 +10,7 @@ from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import Amount
 
 UNITS: Final = "units"
-"""How people name the token's smallest unit."""
+"""The written name of the token's smallest unit."""
 WRITTEN: Final = r"([0-9]{1,78})(?:\.([0-9]{1,78}))?(?:e([0-9]{1,2}))?(?: (\S{1,40}))?"
 """An amount: whole part, fraction, power of ten, unit."""
 PRICED: Final = ("price", "budget", "stake", "vesting", "stop")
@@ -19,11 +19,11 @@ PRICED: Final = ("price", "budget", "stake", "vesting", "stop")
 LONGEST_SYMBOL: Final = 16
 MOST_DECIMALS: Final = 36
 DEEPEST: Final = 8
-"""Levels of a field in which amounts are looked for: what a stranger nests deeper is refused as it is."""
+"""Levels of a field that are searched for amounts: deeper ones are refused like any other malformed value."""
 
 
 class TokenFacts(Protocol):
-    """What a chain says of its token (wire.sign_in.ChainFacts)."""
+    """A chain's description of its token (wire.sign_in.ChainFacts)."""
 
     @property
     def symbol(self) -> str: ...
@@ -39,7 +39,8 @@ class TokenUnit:
 
     @classmethod
     def of(cls, facts: TokenFacts) -> "TokenUnit":
-        """The token as a market names it: what would be a control or markup where it is shown becomes a question mark.
+        """Returns the token as a market names it, with a question mark for each character that would be control or
+        markup.
 
         Raises Refused for decimals that no token has.
         """
@@ -70,12 +71,12 @@ class TokenUnit:
 
 
 LOCAL_TOKEN: Final = TokenUnit("GRAD", 18)
-"""The token of a local chain, which stands in where no service answers."""
+"""The token of a local chain, used where no service answers."""
 
 
 def in_smallest(job: Mapping[str, Any], token: Callable[[], TokenUnit]) -> dict[str, Any]:
     """Returns a job with the amounts that people wrote, such as "0.01 GRAD", in the token's smallest unit, as JSON has
-    them. `token` is asked only where there are any. Raises JobRefused for one in another token."""
+    them. `token` is called only where there are any. Raises JobRefused for one in another token."""
     return {name: _convert_to_smallest(value, token, name) if name in PRICED else value for name, value in job.items()}
 
 

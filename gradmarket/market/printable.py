@@ -1,4 +1,4 @@
-"""Text that controls nothing where it is shown: no terminal, no line, and no direction of what stands beside it."""
+"""Text without control over its display: over the terminal, the line, or the direction of the text beside it."""
 
 import re
 from typing import Annotated, Final
@@ -18,12 +18,12 @@ def replace_controls(text: str, instead: str = "?") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Does the same, and keeps line feeds and tabs."""
+    """Returns the text with control and direction characters replaced, but for line feeds and tabs."""
     return re.sub(r"[^\n\t]+", lambda part: replace_controls(part[0]), text)
 
 
 def escape_controls(text: str) -> str:
-    """Returns JSON with these characters as escapes; a line feed between its tokens stays."""
+    """Returns JSON with control and direction characters as escapes; a line feed between its tokens stays."""
     return _CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escape_letter(found[0]), text)
 
 
@@ -45,4 +45,4 @@ def _check_printable(text: str) -> str:
 
 
 Printable = Annotated[str, AfterValidator(_check_printable)]
-"""A field that others are shown."""
+"""A field whose value is displayed to others."""

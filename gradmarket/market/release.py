@@ -1,6 +1,6 @@
-"""Which releases work together: the number of the rules that a service, its workers and its unfinished jobs share.
+"""The compatibility of releases: the number of the rules that a service, its workers and its unfinished jobs share.
 
-The service says it with every answer and a worker with every request, as a header: `gradmarket-release: 1/0.1.0`.
+The service sends it with every answer and a worker with every request, as a header: `gradmarket-release: 1/0.1.0`.
 """
 
 import re
@@ -11,7 +11,7 @@ from gradmarket.market.errors import Refused
 PROTOCOL: Final = 1
 """Raised with each release whose offers, documents, votes or merges another would not read or count alike.
 
-0 is what a release before 0.1.0 says, which says nothing.
+0 stands for a release before 0.1.0, which sends no number.
 """
 SILENT: Final = 1
 """The newest protocol of releases that send no header and keep no number in their accounts."""
@@ -30,7 +30,7 @@ def write_header(version: str) -> str:
 def find_release_difference(
     theirs: int, whose: str, ours: str, their_version: str = "", our_version: str = ""
 ) -> tuple[str, str] | None:
-    """Returns what differs and what to do, where `theirs` is not PROTOCOL; `whose` and `ours` name the two sides."""
+    """Returns the difference and its remedy, where `theirs` is not PROTOCOL; `whose` and `ours` name the two sides."""
     if theirs == PROTOCOL:
         return None
     older, newer, version = (whose, ours, our_version) if theirs < PROTOCOL else (ours, whose, their_version)
@@ -39,7 +39,7 @@ def find_release_difference(
 
 
 def check_release(header: str | None, whose: str, ours: str, our_version: str) -> None:
-    """Raises OtherRelease where the other side's header names another protocol; one that is missing is SILENT's."""
+    """Raises OtherRelease where the other side's header names another protocol; a missing header counts as SILENT."""
     found = _VALUE.fullmatch(header or "")
     theirs, version = (int(found[1]), found[2]) if found else (SILENT, "")
     if other := find_release_difference(theirs, whose, ours, version, our_version):

@@ -35,7 +35,7 @@ _FORM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SignInMessage:
-    """The members of EIP-4361. Times are RFC 3339, as they were written."""
+    """The members of EIP-4361. Times are RFC 3339, as written in the message."""
 
     domain: str
     address: Address
@@ -52,7 +52,8 @@ class SignInMessage:
 
     @classmethod
     def read(cls, text: str) -> "SignInMessage":
-        """Raises SignatureRefused where the text is not of the standard's form, or its address not in EIP-55's."""
+        """Parses the text. Raises SignatureRefused where its form is not the standard's, or its address not
+        EIP-55's."""
         found = _FORM.fullmatch(text)
         if found is None:
             raise SignatureRefused("the text has not the form of EIP-4361")
@@ -79,7 +80,7 @@ class SignInMessage:
         return "\n".join(lines)
 
     def check(self, domain: str, uri: str, chain_id: int, nonce: str, now: datetime) -> None:
-        """Raises SignatureRefused, and says why, where it does not sign in at this service, on this chain and now."""
+        """Raises SignatureRefused, with the reason, where it does not sign in at this service, on this chain, now."""
         if (self.domain, self.uri.rstrip("/"), self.chain_id) != (domain, uri.rstrip("/"), chain_id):
             raise SignatureRefused(f"sign for {uri} on chain {chain_id}, and name {domain}")
         if self.nonce != nonce:

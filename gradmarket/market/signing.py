@@ -27,7 +27,7 @@ _DOMAIN_TYPE: Final = "EIP712Domain(string name,string version,uint256 chainId,a
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where a signature is valid: one contract on one chain, and one `instance` of that chain's history."""
+    """The scope of a signature: one contract on one chain, and one `instance` of that chain's history."""
 
     chain_id: int
     contract: Address
@@ -136,7 +136,7 @@ def checksum_address(address: str) -> Address:
 
 
 def parse_typed_address(address: str) -> Address:
-    """Returns the EIP-55 form of an address that somebody typed. Raises Refused where it is none."""
+    """Returns the EIP-55 form of a typed address. Raises Refused where it is none."""
     try:
         return checksum_address(address)
     except SignatureRefused as error:
@@ -151,7 +151,7 @@ def _parse_address_field(address: str) -> Address:
 
 
 NamedAddress = Annotated[Address, AfterValidator(_parse_address_field)]
-"""A field in which people name an address, in any spelling of EIP-55."""
+"""A field in which people write an address, in any spelling of EIP-55."""
 
 Signer = Callable[[Hash], bytes]
 """Signs a 32-byte digest without exposing the key."""

@@ -1,12 +1,12 @@
-"""What workers may put at risk in a job, and who decides a contested accusation (the contract's IStake).
+"""The amounts that workers may put at risk in a job, and the judges of a contested accusation (the contract's IStake).
 
 An accusation names the wrong answer, on the chain and in its evidence:
 
     event = H("accusation", offer, sealed, root, found)
 
-`sealed` is the commitment that the worker signed, `root` the answer that opened it, `found` what the auditor computed
-twice. All of them are published with the task. So whoever decides a contested case has a signed answer, and computes
-the task once to see which root is right. The contract accepts each event of a worker once: a lie is slashed once,
+`sealed` is the commitment that the worker signed, `root` the answer that opened it, `found` the root that the auditor
+computed twice. All of them are published with the task. So the validators of a contested case have a signed answer, and
+compute the task once to find the right root. The contract accepts each event of a worker once: a lie is slashed once,
 however often it is reported.
 """
 
@@ -33,15 +33,15 @@ class Stakes(Part):
 
     validators: tuple[NamedAddress, ...] = Field(min_length=1, max_length=16)
     threshold: int = Field(default=1, ge=1)
-    """How many of the validators decide a contested case."""
+    """The number of validators that decide a contested case."""
     bond: AmountField
-    """What the requester deposits with each accusation; burnt where the worker is acquitted."""
+    """The requester's deposit with each accusation; burnt where the worker is acquitted."""
     slash_s: int = Field(default=7 * DAY_S, ge=1, lt=LONGEST_S)
-    """How long a worker that has left can still be accused, in seconds."""
+    """Seconds for which a worker that has left can still be accused."""
     contest_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
-    """How long the accused may contest, in seconds; after that it is slashed."""
+    """Seconds for which the accused may contest; after that it is slashed."""
     decide_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
-    """How long the validators may decide, in seconds; after that the case is dismissed."""
+    """Seconds for which the validators may decide; after that the case is dismissed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Stakes":
@@ -57,16 +57,16 @@ class Vesting(Part):
     """
 
     prices: int = Field(default=16, ge=1, le=10_000)
-    """How many prices of a gradient stay locked, the last ones; of several prices the highest counts."""
+    """The number of prices of a gradient that stay locked, the last ones; of several prices the highest counts."""
     window_s: int = Field(default=DAY_S, ge=60, lt=LONGEST_S)
-    """How long they stay locked after the worker's last credit, in seconds: by time alone, after the job too."""
+    """Seconds for which they stay locked after the worker's last credit: by time alone, after the job too."""
     validators: tuple[NamedAddress, ...] = Field(min_length=1, max_length=16)
     threshold: int = Field(default=1, ge=1)
-    """How many of the validators burn it; what they do not decide is paid."""
+    """The number of validators that burn it; undecided pay goes to the worker."""
     bond: AmountField
-    """What the requester deposits with each accusation; burnt unless the worker is found guilty."""
+    """The requester's deposit with each accusation; burnt unless the worker is found guilty."""
     decide_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
-    """How long the validators may decide, in seconds; after that the worker is paid."""
+    """Seconds for which the validators may decide; after that the worker is paid."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Vesting":
@@ -75,7 +75,7 @@ class Vesting(Part):
         return self
 
     def compute_units(self, most: Amount, unit: Amount) -> Units:
-        """Returns what of each worker's pay stays locked, in units; `most` is the highest price of a gradient."""
+        """Returns the part of a worker's pay that stays locked, in units; `most` is the highest price of a gradient."""
         return Units(self.prices * (most // unit))
 
 

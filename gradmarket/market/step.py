@@ -1,4 +1,4 @@
-"""What one task computes, a gradient or local steps, and the optimizers that apply it to parameters."""
+"""The computation of one task, a gradient or local steps, and the optimizers that apply it to parameters."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -64,17 +64,17 @@ class Passes(Part):
 
     @property
     def room(self) -> int:
-        """Rows that are computed on each time: `rows`, and more where by chance there may be more."""
+        """Rows computed on in one step: `rows`, and more where a draw by chance may have more."""
         return self.rows if self.per_row is None else self.per_row.count_room(self.rows)
 
     @property
     def moves(self) -> int:
-        """How often the parameters change within a task; each time on new rows."""
+        """The number of changes of the parameters within a task; each on new rows."""
         return 1
 
     @property
     def leaves(self) -> int:
-        """How many states within a task its answer commits to (features.windows)."""
+        """The number of states within a task to which its answer commits (features.windows)."""
         return 0
 
     @property
@@ -112,7 +112,7 @@ FEWEST: Final = 3
 
 
 def count_windows(steps: int, window: int) -> int:
-    """Returns the number of windows of a task of so many inner steps."""
+    """Returns the number of windows of a task of `steps` inner steps."""
     return -(-steps // window)
 
 
@@ -165,7 +165,7 @@ class LocalStep(Passes):
         return self
 
     def _not_plain(self) -> str:
-        """Returns why what a task changes is no multiple of its mean gradient; empty where it is."""
+        """Returns why a task's change is no multiple of its mean gradient; empty where it is."""
         inner = self.optimizer
         if inner.name != "sgd" or inner.settings or inner.clip is not None or not _is_constant(inner.schedule):
             return "what steps change is their mean gradient only with the optimizer sgd and its lr alone"
@@ -188,11 +188,11 @@ class LocalStep(Passes):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Returns the number of the first inner step among all of the job's, and how many these are."""
+        """Returns the number of the first inner step among all of the job's, and the number of these."""
         return 0, self.steps
 
     def in_round(self, number: int, rounds: int) -> "LocalStep":
-        """Returns the step of a task in this round; it knows its place where its rate follows a schedule."""
+        """Returns the step of a task in this round; it has its place where its rate follows a schedule."""
         if _is_constant(self.optimizer.schedule):
             return self
         return PlacedStep(**dict(self), first=number * self.steps, total=rounds * self.steps)
@@ -239,7 +239,7 @@ Step = Annotated[
 """`kind` is a file of model/steps."""
 
 PAYLOAD: Final = "payload:"
-"""The answer that is packed where it is computed, among a child's arrays. A colon is in no name of a document."""
+"""The name of the packed answer among a child's arrays. A colon is in no name of a document."""
 
 TaskStep = GradientStep | LocalStep | PlacedStep | WindowStep
-"""What a child computes: a job's step in one round, or a window of it."""
+"""The step that a child computes: a job's step in one round, or a window of it."""

@@ -1,14 +1,14 @@
-"""How one task is checked: a policy of rules.replication makes the plan, and the market publishes it."""
+"""The plan for checking one task: a policy of rules.replication makes it, and the market publishes it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one task is checked."""
+    """The plan for checking one task."""
 
     first_wave: int
-    """Number of workers in the first wave, the lead included."""
+    """The number of workers in the first wave, the lead included."""
     quorum: int
     """Agreeing ballots that decide, if they are also more than half of all committed."""
     maximum: int
@@ -16,7 +16,7 @@ class Plan:
     audit: float = 0.0
     """The probability that the task is audited once it is accepted."""
     referred: bool = False
-    """Whether an audit settles what the ballots leave open. One that is certain then comes before the acceptance."""
+    """Whether an audit settles undecided ballots. An audit that is certain then precedes the acceptance."""
 
     def decides(self, committed: int, best: int) -> bool:
         """Returns whether `best` agreeing ballots of `committed` replicas are a quorum."""

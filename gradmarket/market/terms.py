@@ -25,7 +25,7 @@ ReplicaId = NewType("ReplicaId", str)
 REPRODUCIBLE: Final = "reproducible-1"
 """The determinism class of all x86 processors in a job of reproducible arithmetic; no machine may announce it."""
 DOUBT: Final = 0.05
-"""One minus the confidence of what is concluded from samples: evidence of audits, and a test of losses."""
+"""One minus the confidence of conclusions from samples: evidence of audits, and a test of losses."""
 
 
 class JobState(StrEnum):

@@ -77,7 +77,7 @@ class Encoding(Part):
 
 
 class TextEncoding(Part):
-    """How rows were made of text: `tokenizer` is "bytes", or the name of another with so many tokens.
+    """How rows were made of text: `tokenizer` is "bytes" or the name of another, `vocabulary` its number of tokens.
 
     `x` is `length` tokens of the text, `y` the same moved on by one.
     """
@@ -94,9 +94,9 @@ class Manifest(Part):
     partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(max_length=100_000)
     """None where all rows stay with their holders."""
     encoding: Encoding | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Of a dataset that was a table or pictures; omitted where it was none."""
+    """The encoding of a dataset made from a table or pictures; omitted for any other."""
     text: TextEncoding | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Of a dataset that was text; omitted where it was none."""
+    """The encoding of a dataset made from text; omitted for any other."""
 
     shifted: dict[InputName, InputName] = Field(default={}, max_length=1, exclude_if=lambda value: not value)
     """{"y": "x"}: no partition stores y, which is x moved on by one; x is stored with one element more in a row's first
@@ -138,7 +138,7 @@ class Manifest(Part):
         return {name: ((rows, *column.shape), column.dtype) for name, column in self.inputs.items()}
 
     def key(self, partition: Partition) -> str:
-        """Returns a name of the partition's arrays: those of one file differ by what manifests declare of it."""
+        """Returns a key of the partition's arrays: two manifests may declare different arrays for one file."""
         declared = sorted(self.batch(partition.rows).items()), sorted(self.shifted.items())
         return f"{partition.digest} {partition.format} {declared}"
 

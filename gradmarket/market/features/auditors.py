@@ -1,11 +1,12 @@
-"""Panels: several auditors of separate operators compute an audited task, and so many have to find the same.
+"""Panels: several auditors of separate operators compute an audited task, and `agree` of them must find the same
+answer.
 
-Each first signs a sealed answer; none is asked to open its own before all of the panel have sealed theirs, so nobody
-can wait for another's. An answer that `agree` auditors found decides the audit, and fewer that act as one decide
-nothing: where no answer has so many, further auditors are asked. Where the job has a referee it hears auditors that
-differ first, and the answer that stands alone decides. Whoever opened another answer than the deciding
-one, or sealed one and did not open it, audits nothing more in the job. Whoever left its seat before it sealed may take
-one again where nobody else has come: a panel of the only auditors there are outlasts the restart of one.
+Each auditor first signs a sealed answer, and opens it only after the whole panel has sealed, so no auditor can wait for
+another's answer. An answer that `agree` auditors found decides the audit; fewer that act as one decide nothing: further
+auditors join until an answer has enough. Where the job has a referee, it first hears the auditors that differ, and the
+answer that stands alone decides. An auditor that opened another answer than the deciding one, or sealed one and did not
+open it, audits nothing more in the job. An auditor that left its seat before it sealed may take one again while the
+seat is free: a panel of the only auditors online outlasts the restart of one.
 """
 
 from collections import Counter
@@ -29,9 +30,10 @@ Turn = Literal["join", "seal", "open", "wait"]
 
 @dataclass(frozen=True, slots=True)
 class PanelMember:
-    """`auditor`: the name of the operator's machine; `root`: what it opened; `asked`: whether it is to open it.
+    """`auditor`: the name of the operator's machine; `root`: the answer it opened; `asked`: whether it must open its
+    answer.
 
-    `number`: how many seats of the panel were taken before this one.
+    `number`: the number of the panel's seats that were taken before this one.
     """
 
     operator: str
@@ -43,7 +45,7 @@ class PanelMember:
 
 
 def find_decided_root(members: Iterable[PanelMember], agree: int) -> Digest | None:
-    """Returns the answer that so many have opened, once nobody of the panel has still to seal or open one."""
+    """Returns the answer that at least `agree` members have opened, once all live members have opened theirs."""
     live = [member for member in members if member.state not in GONE]
     if any(member.state != PanelSeatState.OPENED for member in live):
         return None
@@ -57,7 +59,7 @@ def count_taken(members: Sequence[PanelMember]) -> int:
 
 
 def count_wanted(members: Sequence[PanelMember], panel: AuditPanel) -> int:
-    """Returns how many answers there have to be before any is opened: more where the opened ones do not decide."""
+    """Returns the sealed answers needed before any is opened: more where the opened ones do not decide."""
     roots = [member.root for member in members if member.state == PanelSeatState.OPENED]
     largest = max(Counter(roots).values(), default=0)
     return max(panel.count, len(roots) + panel.agree - largest)
@@ -70,10 +72,10 @@ def is_complete(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
 
 
 def choose_turn(members: Sequence[PanelMember], panel: AuditPanel, operator: str, auditor: str) -> Turn:
-    """Returns what the machine of this operator is to do in the panel now.
+    """Returns the next action of this operator's machine in the panel.
 
-    Only the machine that took its operator's seat goes on with it. An operator that left its seat may take it again
-    where it is free; one that was barred gets none.
+    Only the machine that took its operator's seat continues it. An operator that left its seat may take it again where
+    it is free; a barred operator gets none.
     """
     own = next((member for member in members if member.operator == operator), None)
     if own is not None and own.state != PanelSeatState.LEFT:
@@ -99,7 +101,7 @@ def is_disputed(members: Iterable[PanelMember]) -> bool:
 
 
 def is_at_end(members: Sequence[PanelMember], panel: AuditPanel) -> bool:
-    """Returns whether nobody else can be asked, and what was opened decides nothing."""
+    """Returns whether no further auditor can join and the opened answers decide nothing."""
     busy = (PanelSeatState.TAKEN, PanelSeatState.HEARD)
     awaited = any(one.state in busy or _is_to_open(one) for one in members)
     return (
@@ -115,12 +117,12 @@ def list_wrong(members: Iterable[PanelMember], decided: Digest) -> list[PanelMem
 
 
 def derive_salt(key: bytes, offer: Hash, run: int) -> Hash:
-    """Returns the salt of an auditor's seal, which it need not store: only its key gives it."""
+    """Returns the salt of an auditor's seal: derived from the auditor's key alone, so the auditor need not store it."""
     return domain_hash("audit salt", key, offer, run.to_bytes(8, "big"))
 
 
 def seal_audit(offer: Hash, auditor: Address, run: int, salt: Hash, root: Hash) -> Hash:
-    """Returns a salted answer that is bound to its auditor: nobody else can open a copy of it."""
+    """Returns a salted answer bound to its auditor: no other auditor can open a copy of it."""
     return domain_hash("audit seal", offer, auditor.encode(), run.to_bytes(8, "big"), salt, root)
 
 

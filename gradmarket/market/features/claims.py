@@ -1,15 +1,16 @@
-"""Claims of a round by auditors: what a market publishes of them, and what an auditor sends.
+"""Claims of a round by auditors: the records that a market publishes, and the message that an auditor sends.
 
-A claim is an audit of a round that cannot be copied: its digest is under a key for which nobody has published one.
+A claim is an audit of a round that cannot be copied: nobody has published a digest under its key.
 
 The roots of accepted answers are public, so a list of them proves no computing. The service hashes the merged payloads
 of a round under several keys when it merges them, and forgets the payloads:
 
     digest[n] = BLAKE3(key[n], payload of the first task || payload of the second || …)
 
-It tells key after key, and a digest only once an auditor sent the same, signed. Whoever has not computed the round has
-neither: it knows roots, which give no digest under another key, and digests under keys that count no more. A service
-may tell an auditor its digests beforehand; then two that trust no service compare theirs.
+It publishes one key after another, and a digest only once an auditor has sent the same digest, signed. An auditor that
+has not computed the round lacks both: it knows roots, which give no digest under another key, and digests under keys
+that no longer count. A service may give an auditor its digests beforehand; then two auditors that trust no service
+compare theirs.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ from graphdoc.encoding import Bytes
 
 @dataclass(frozen=True, slots=True)
 class RoundClaim:
-    """An auditor's word that it computed the round's merged answers: `digest` is theirs under the claim's key."""
+    """An auditor's statement that it computed the round's merged answers: `digest` is theirs under the claim's key."""
 
     TYPE: ClassVar[str] = "RoundClaim(bytes32 instance,uint256 job,uint32 round,uint32 number,bytes32 digest)"
     job: int
@@ -78,7 +79,7 @@ def build_claim(chain_job: int, round_number: int, number: int, digest: Digest) 
 
 
 def derive_claim_key(secret: Hash, number: int, claim: int) -> Hash:
-    """Returns the key of a claim of round `number`, which nobody can know before the service tells it."""
+    """Returns the key of a claim of round `number`, which is secret until the service publishes it."""
     return domain_hash("claim", secret, number.to_bytes(8, "big"), claim.to_bytes(8, "big"))
 
 

@@ -5,22 +5,22 @@ cancel, and a lean adds up. For each round r, with m the mean of an operator's a
 
     d_r = m - m',    S = d_1 + ... + d_T,    Q = |d_1|^2 + ... + |d_T|^2,    lean = |S| / sqrt(Q)
 
-For an honest operator, whose errors are as likely as their opposites, the lean is about 1. Sums of vectors of random
-signs exceed their length only so often (Pinelis 1994, "Optimum bounds for the distributions of martingales in Banach
-spaces", theorem 3.5; a space of sketches has D = 1):
+For an honest operator, whose errors are as likely as their opposites, the lean is about 1. The probability that a sum
+of vectors with random signs exceeds their length is bounded (Pinelis 1994, "Optimum bounds for the distributions of
+martingales in Banach spaces", theorem 3.5; a space of sketches has D = 1):
 
     P(lean >= u) <= 2 exp(-u^2 / 2)    whatever the errors' sizes and however they change from round to round.
 
-`limit` takes the u at which all rounds and all operators of a job together raise a false alarm with probability
-FALSE_ALARM. An operator that raises no alarm has moved the sum of the job's updates by at most
+`compute_lean_limit` returns the u at which all rounds and all operators of a job together raise a false alarm with
+probability FALSE_ALARM. An operator that raises no alarm has moved the sum of the job's updates by at most
 
     share * limit * sqrt(Q),    share: its part of each round's answers
 
 which grows as the square root of the rounds, as honest noise does. A constant lean of length t in differences whose
 errors have the length s is found after about limit^2 (1 + s^2 / t^2) rounds. No lean exceeds the square root of its
-rounds, so none is found before `earliest`; `unseen` has what several that lean together can do.
+rounds, so none is found before `find_earliest_alarm`; `compute_unseen_push` bounds several that lean together.
 
-What is compared are sketches (gradient.projection) under one secret seed of the job. An operator costs 64 numbers, and
+The comparison uses sketches (gradient.projection) under one secret seed of the job. An operator costs 64 numbers, and
 nobody can lean in a direction that the sketch misses. A lean is disclosed only when it raises the alarm. Where one of n
 operators leans, the others appear to lean the other way by 1 / (n - 1) as much, so the first alarm points at the
 culprit.
@@ -134,12 +134,14 @@ def find_earliest_alarm(operators: int) -> int:
 
 
 def compute_unseen_push(rounds: int, answers: int, leaning: int, operators: int) -> float:
-    """Returns how far operators that lean together can push the sum of so many updates before an alarm is expected.
+    """Returns how far operators that lean together can push the sum of the updates of `rounds` rounds before an alarm
+    is expected.
 
     In lengths of an honest answer's error, which a round's mean has too, by 1 / sqrt(answers). `leaning` of the answers
     of each round lean alike, by t; the differences from all others are then a = t (answers - leaning) / (answers - 1),
     with errors of e^2 = answers / (answers - 1), and the lean's square about (rounds a^2 + e^2) / (a^2 + e^2).
-    Infinite where no alarm can come, for all answers lean or there are too few rounds.
+
+    Infinite where no alarm can come: all answers lean, or there are too few rounds.
     """
     if answers < 2 or leaning >= answers:
         return math.inf

@@ -1,6 +1,6 @@
-"""Puts into words why a worker may not take a task, and why a job has too few workers: one text for each reason.
+"""Explains why a worker may not take a task, and why a job has too few workers: one text for each reason.
 
-`rules.assignment.why_not` decides; what is added here names the difference that the reason is about.
+`rules.assignment.why_not` decides; this module adds the difference behind the reason.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def in_words(candidate: Candidate, opening: Opening) -> str | None:
 
 
 def other_class(own: str, wanted: str) -> str | None:
-    """Returns in words how two classes differ where that is in the number of threads, or one is not told."""
+    """Returns how two classes differ, where they differ in the number of threads or one is unknown; else None."""
     if not own:
         return NO_CLASS
     mine, theirs = THREADS.search(own), THREADS.search(wanted)
@@ -44,9 +44,9 @@ def other_class(own: str, wanted: str) -> str | None:
 
 
 def describe_shortage(candidates: Sequence[Candidate], opening: Opening, mixable: Mixable) -> str:
-    """Returns why those here do not make a first wave, the commonest reason first; empty where all would.
+    """Returns why the workers online do not make a first wave, the commonest reason first; empty where all would.
 
-    `opening` has the class that most of them are of; nobody holds a place of it yet.
+    `opening` has the class of most of them; nobody holds a place of it yet.
     """
     if not candidates:
         return "no worker is here"

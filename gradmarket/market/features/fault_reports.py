@@ -80,6 +80,6 @@ _REMEDIES: Final = {
 
 
 def describe_pause(fault: StepFault, parties: int, task: int, round_number: int) -> str:
-    """Returns why a job pauses, and what to do about it."""
+    """Returns why a job pauses, and the remedy."""
     who = f"{parties} separate workers could not compute task {task} of round {round_number}"
     return f"{who}: {describe_fault(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"

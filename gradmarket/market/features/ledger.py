@@ -4,7 +4,7 @@
     deposit       free          requester     tokens came into the contract
     reservation   reserved:W    free          set aside for worker W alone
     released      free          reserved:W    W gave it back
-    lapsed        free          reserved:W    the time to claim is over: what W was not credited with
+    lapsed        free          reserved:W    the time to claim is over: the part not credited to W
     refund        requester     free          the requester took it out
     redeemed      owed:W        reserved:W    tokens went to W
     burnt         owed:W        reserved:W    W's locked pay, which its validators took for a proven fault
@@ -13,7 +13,7 @@
     settled       promised      settled:W     credited to W on-chain; memorandum
 
 Vouchers and batches both record what was earned, and move no tokens. So they have accounts of their own (memorandum
-accounts), whose counter-account `promised` only says that something was promised. All amounts are in units.
+accounts), whose counter-account `promised` only records that something was promised. All amounts are in units.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ ACCOUNTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What caused a move, as far as it applies: a gradient off-chain, a transaction on-chain."""
+    """The cause of a move, as far as it applies: a gradient off-chain, a transaction on-chain."""
 
     task: str | None = None
     replica: str | None = None
@@ -78,7 +78,7 @@ class LedgerEntry:
 class JobFigures:
     """The contract's figures for a job.
 
-    `deposited` is what came in less what the requester took out; `reserved` is a part of it.
+    `deposited`: all deposits less the requester's refunds; `reserved` is a part of it.
     """
 
     deposited: Units
@@ -89,8 +89,8 @@ class JobFigures:
 class AccountFigures:
     """The contract's figures for a worker in a job.
 
-    `held` is what the contract still keeps for the worker: the reservation or, after a refund at the end of all claims,
-    what was credited less what was withdrawn.
+    `held`: the amount that the contract still keeps for the worker: the reservation or, after a refund at the end of
+    all claims, the credited amount less the withdrawn.
     """
 
     held: Units

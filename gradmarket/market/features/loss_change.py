@@ -4,7 +4,7 @@
     passes  <=>  change(own) > change(other) for each of 3 other draws of as many rows
 
 x are the parameters and g is the accepted gradient. A gradient computed from a task's rows lowers the loss on them more
-than on other rows, provided that those are drawn after the answer (Lidin et al. 2025, arXiv 2505.21684, who weigh peers
+than on other rows, provided that those are drawn after the answer (Lidin et al. 2025, arXiv 2505.21684, weigh peers
 this way). This holds even if two machines differ in every bit.
 
 A single score errs often, so a sequential test (Wald 1945) decides over all scores of an operator. With p0 the share of
@@ -26,14 +26,14 @@ A wallet that leaves before its test ends is never convicted. So the scores of a
 cleared are summed too, in the order of judgement, as if one had given them (Page 1954): sum = max(0, sum + weight).
 Where that reaches the bound of a conviction, the others get one task in 1 / RISK for PAUSE rounds, twice as many after
 each further time, and nobody is blamed: honest ones alone come to that once in 1 / ALPHA scores at most. A turn of
-noise under any number of wallets is of log(0.99 / ALPHA) / log(3/4 / (1 - p0)) lies, TURN of them at p0 = 0.9, and of
-those under way, a quarter of the places of UNDER_WAY rounds. The pause ends where these are RISK of its tasks: noise is
-so at most RISK of a long job's answers in its turns and RISK between them, 1 % together, and keeps no newcomer out.
+noise under any number of wallets has log(0.99 / ALPHA) / log(3/4 / (1 - p0)) lies, TURN of them at p0 = 0.9, and the
+lies under way, a quarter of the places of UNDER_WAY rounds. The pause ends where these are RISK of its tasks: so noise
+is at most RISK of a long job's answers in its turns and RISK between them, 1 % together, and keeps no newcomer out.
 
 An operator that no whole test has cleared waits for its pay: its answers count, and are paid once its test clears it,
-or at the job's end unless its scores together say that noise is likelier than honesty (is_waiting_pay_due). Nothing is
-paid to who is convicted. So noise is paid for a quarter of its answers at most (7/16 at p0 <= 3/4), and not before the
-end. Of an answer that diverged there is no score: its pay is dropped where another's to the same task did not diverge.
+or at the job's end unless its scores together make noise likelier than honesty (is_waiting_pay_due). A convicted
+operator is paid nothing. So noise is paid for a quarter of its answers at most (7/16 at p0 <= 3/4), and not before the
+end. An answer that diverged has no score: its pay is dropped where another's to the same task did not diverge.
 """
 
 import math
@@ -46,13 +46,13 @@ from gradmarket.market.terms import DOUBT, ChangeVerdict, Hash
 from gradmarket.market.wire.audit_messages import LARGEST_FALL, OTHER_DRAWS
 
 BLIND: Final = 1.0 / (1 + OTHER_DRAWS)
-"""How often a gradient passes that does not depend on the task's rows."""
+"""The probability that a gradient passes that does not depend on the task's rows."""
 RUNS: Final = 30
 """Trusted runs needed before scores have any weight."""
 WINDOW: Final = 100
 """Trusted runs that count, newest first: the share of honest gradients that pass changes as a model learns."""
 LEAST: Final = 0.5
-"""The least share of honest gradients that must pass for a score to say anything."""
+"""The least share of honest gradients that must pass for a score to have any weight."""
 ALPHA: Final = 1e-4
 """The probability that one whole test convicts an honest operator, if p0 holds."""
 BETA: Final = 0.01
@@ -60,19 +60,19 @@ BETA: Final = 0.01
 CONVICTS: Final = math.log((1.0 - BETA) / ALPHA)
 CLEARS: Final = math.log(BETA / (1.0 - ALPHA))
 SEVERAL: Final = 3
-"""Cleared operators from which on others get a smaller part of the places."""
+"""The number of cleared operators from which on the others get a smaller part of the places."""
 FEW_CLEARED, SEVERAL_CLEARED = 2, 4
-"""One place in so many goes to the others."""
+"""One place in this many goes to the others: with few cleared operators, and with SEVERAL."""
 PAUSE: Final = 2
 """Rounds in which newcomers have few places, after the first time that their scores together are those of noise."""
 RISK: Final = 1 / 200
-"""The share of tasks that newcomers get meanwhile; and what the lies of their turns may be of all tasks."""
+"""The share of tasks that newcomers get meanwhile, and the most of all tasks that lies of their turns take."""
 TURN: Final = 8
-"""Lies of noise until its scores convict."""
+"""The number of lies of noise until its scores convict."""
 UNDER_WAY: Final = 3
-"""Rounds whose answers are not judged yet when they do."""
+"""The number of rounds whose answers are not judged yet at the conviction."""
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
-"""What passes the test, in words: it follows the task's rows."""
+"""The answers that pass the test, since they follow the task's rows."""
 _HALVINGS: Final = 40
 
 
@@ -109,7 +109,7 @@ def count_uncleared_places(places: int, cleared: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a job admits operators that no whole test has cleared freely; `closings`: how often it ceased to."""
+    """Whether a job freely admits operators that no whole test has cleared; `closings`: how often it ceased to."""
 
     total: float = 0.0
     """The sum of their scores since they were admitted last."""
@@ -120,7 +120,7 @@ class Admission:
     def add(self, weight: float, number: int, tasks: int) -> "Admission":
         """Returns the state after a further score of theirs, judged while round `number`, of `tasks`, is the newest.
 
-        While it admits none, what was under way before counts no more.
+        While it admits none, answers that were under way before no longer count.
         """
         if not self.admits(number):
             return self
@@ -135,7 +135,7 @@ class Admission:
 
 
 def _count_longest_pause(tasks: int) -> int:
-    """Returns the rounds of `tasks` tasks of which the lies of a turn are RISK."""
+    """Returns the rounds of `tasks` tasks in which the lies of a turn are a share of RISK."""
     return math.ceil((TURN / tasks + UNDER_WAY / SEVERAL_CLEARED) / RISK)
 
 
@@ -150,7 +150,7 @@ def count_places_meanwhile(before: int, tasks: int) -> int:
 def compute_rows_seed(link: Hash, offer: Hash) -> Hash:
     """Returns the seed that draws the other rows.
 
-    It comes from the link that drew the audit, which nobody knew when the answer was committed.
+    It comes from the link that drew the audit, secret when the answer was committed.
     """
     return domain_hash("others", link, offer)
 
@@ -165,7 +165,8 @@ def compute_change(before: Sequence[float], after: Sequence[float]) -> Change:
 
 
 def honest_share(passed: int, runs: int) -> float | None:
-    """Returns p0, the 95 % lower bound on the share of honest gradients that pass; None where it says too little."""
+    """Returns p0, the 95 % lower bound on the share of honest gradients that pass; None after few runs, or below
+    LEAST."""
     if runs < RUNS:
         return None
     low, high = 0.0, 1.0
@@ -176,7 +177,7 @@ def honest_share(passed: int, runs: int) -> float | None:
 
 
 def compute_score_weight(passes: bool, honest: float | None) -> float:
-    """Returns what one score adds to its operator's sum; 0 where `honest`, the share of honest passes, is unknown."""
+    """Returns the weight of one score in its operator's sum; 0 where `honest`, the share of honest passes, is None."""
     if honest is None:
         return 0.0
     return math.log(BLIND / honest) if passes else math.log((1.0 - BLIND) / (1.0 - honest))
@@ -191,7 +192,7 @@ def add_score(total: float, weight: float) -> float:
 
 
 def is_waiting_pay_due(passes: Sequence[bool], honest: float | None) -> bool:
-    """Returns whether an operator whose test is open at a job's end is paid for answers with these scores.
+    """Returns whether an operator whose test is open at a job's end is due its pay for answers with these scores.
 
     It is where they are at least as likely honest as noise: of two answers of noise, one passes in 7 of 16 cases.
     """

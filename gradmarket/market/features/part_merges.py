@@ -35,7 +35,8 @@ def square_ranges(layout: Layout, most: int) -> list[slice]:
 def step_ranges(layout: Layout, rule: OptimizerRule, most: int) -> list[slice]:
     """Returns the ranges of steps, of at most `most` elements where that is at least a shard, or the largest tensor.
 
-    The first one has the loss and, where there is any, a gradient: its memory has what all parameters have in common.
+    The first one has the loss and, where the layout has gradients, one of them: its memory holds the values common to
+    all parameters.
     """
     whole = (start for start in layout.starts if start != 1)
     return _join_ranges((shard.start for shard in layout.shards) if rule.ELEMENTWISE else whole, layout.size, most)
@@ -60,8 +61,8 @@ def places_in(layout: Layout, part: slice) -> Iterator[tuple[LayoutEntry, slice]
 def cut_out(layout: Layout, part: slice, arrays: Arrays, prefixed: bool = False) -> dict[str, NDArray[Any]]:
     """Returns views of the parts of parameters and buffers that lie in a range, flat.
 
-    prefixed: of an optimizer's memory, `<key>/<parameter>`; with what all parameters have in common. An array that is
-    such a part already stays as it is.
+    prefixed: the names are those of an optimizer's memory, `<key>/<parameter>`, and values common to all parameters are
+    kept. An array that is such a part already stays unchanged.
     """
     within = {entry.name: place for entry, place in places_in(layout, part) if entry.kind != "loss"}
     found = {}
@@ -95,7 +96,7 @@ def part_squares(layout: Layout, shards: Shards, part: slice) -> Vector:
 
 
 def clip_factor(sums: Iterable[float], limit: float) -> np.float32 | None:
-    """Returns what gradients are multiplied by whose chunks have these sums of squares, in any order."""
+    """Returns the factor for gradients whose chunks have these sums of squares, in any order; None for no clipping."""
     return compute_clip_factor(math.sqrt(math.fsum(sums)), limit)
 
 
@@ -111,7 +112,7 @@ def step_part(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], float]:
     """Returns parameters and buffers after the step, memory, and the merged loss (NaN outside of the first range).
 
-    before, memory: what `cut_out` gives of this range. clipped: what gradients are multiplied by.
+    before, memory: this range's parts by `cut_out`. clipped: the factor of the gradients.
     """
     whole = not move.optimizer.ELEMENTWISE
     shapes = {entry.name: entry.shape if whole else (-1,) for entry, _ in places_in(layout, part)}
@@ -131,7 +132,7 @@ def step_part(
 
 
 def parse_memory_owner(key: str) -> str:
-    """Returns the parameter that an array of the optimizer's memory is of; empty where it is of all."""
+    """Returns the parameter to which an array of the optimizer's memory belongs; empty where it belongs to all."""
     return key.partition("/")[2]
 
 

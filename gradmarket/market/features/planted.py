@@ -2,13 +2,13 @@
 
 A task is *planted* where an auditor computed it before anybody answered: its answer is known beforehand, and its
 workers cannot tell it from another. Which tasks may be planted follows from the last link of the task's own hash chain
-(rules.secrets), which nobody knows but the service until it can influence nobody:
+(rules.secrets), which the service alone knows until it can influence nobody:
 
     planted  <=>  H("plant", link, offer) < share * 2^256
 
 A finished task that is handed out again would be no plant: its answer is published. A task that was drawn for an audit
-serves likewise, since the draw does not depend on who answers. With v the share of wrong answers that votes outvote,
-and p the probability of an audit, checks find v + (1 - v) p of them.
+serves likewise, since the draw does not depend on the worker. With v the share of wrong answers that votes outvote, and
+p the probability of an audit, checks find v + (1 - v) p of them.
 """
 
 from gradmarket.market.digests import domain_hash

@@ -1,4 +1,4 @@
-"""Estimates what a worker that joins a job is paid an hour, by its newest rounds as they were measured."""
+"""Estimates the hourly pay of a worker that joins a job, by the measurements of its newest rounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 WINDOW_S: Final = 3600.0
-"""Rounds that closed longer ago say nothing of now."""
+"""Seconds after which a closed round no longer counts."""
 ROUNDS: Final = 10
 """Newest rounds that are measured."""
 
@@ -22,7 +22,7 @@ class PaidAnswer:
 
 
 def estimate_hourly_pay(lasted: Sequence[float], paid: Sequence[PaidAnswer]) -> float | None:
-    """Returns the units an hour of a worker that joins those that were `paid` in rounds that `lasted` so many seconds.
+    """Returns the units an hour of a worker that joins those that were `paid`, in rounds that `lasted` these seconds.
 
     A round's answers are shared among all workers, in turns of one answer each. One more worker shortens a round by the
     turns that it saves, and where there are no more answers than workers, it saves none and has its share of the

@@ -1,18 +1,19 @@
-"""Computes an operator's standing: what its audited work in a determinism class says about its honesty.
+"""Computes an operator's standing: the evidence of its honesty from audited work in a determinism class.
 
     standing = 0.05^(1 / e),    e = min(n, 2 * paid / price, 2 * computed / operations, 4 * own)
 
-n counts audits passed, each halved in weight every 30 days; `paid` and `computed` sum what these answers were paid and
-took in operations, halved alike. `price` and `operations` are a gradient's in the job at hand: evidence counts there by
-what it cost, so that sixteen answers cost at least half of sixteen there, whatever job they were given in.
+n counts audits passed, each halved in weight every 30 days; `paid` and `computed` sum the pay and the operations of
+these answers, halved alike. `price` and `operations` are a gradient's in the job at hand: evidence counts there by its
+cost, so that sixteen answers to any job cost at least half of sixteen there.
 
 A payer is a requester, by its token at this service. Of those other than the one of the job at hand one is left out of
-n, `paid` and `computed`: the one without which e is least. So what any single requester paid proves nobody for others:
+n, `paid` and `computed`: the one without which e is least. So the pay of any single requester proves nobody for others:
 with a token and workers it would pay itself, dear answers to a job that is cheap to compute, and a ring's evidence
-would cost nothing. Who owns several requesters' tokens could do it still, by answers to two of them. So `own`, what the
-requester of the job at hand paid itself, counts four times at most: whatever others paid, a quarter of the answers that
-prove an operator are given to each requester's jobs anew, alone and audited. A ring with any number of tokens has four
-times as much wrong at the end as one without: (1 - p) / p * 4 / (SHARE * R * PROOF), by features.proven.seat_rules.
+would cost nothing. An owner of several requesters' tokens could still do it, by answers to two of them. So `own`, the
+evidence that the requester of the job at hand paid for itself, counts four times at most: for any pay of others, a
+quarter of the answers that prove an operator are given to each requester's jobs anew, alone and audited. A ring with
+any number of tokens has four times as much wrong at the end as one without: (1 - p) / p * 4 / (SHARE * R * PROOF), by
+features.proven.seat_rules.
 
 That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
 (Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
@@ -20,11 +21,11 @@ any class removes an operator's evidence in all classes. A ballot that a quorum 
 place that it leaves unanswered while another one of the job is not made up for (rules.strikes): a machine may fail.
 
 The attacks this stops. *Friends*: only audits count, never votes, which colluders could give each other. *Sleeper*: one
-failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Reserving*: who
-takes places and leaves them has to prove itself again. *Fresh identity*: a newcomer has standing zero, like an operator
-that failed, so registering again gains nothing. *Sybils*: each identity needs audits of its own, and k of them share
-the audits that one would have had; rules.exposure says what remains of it. *Cheap proof*: answers of a tiny job, or of
-one that pays dust, weigh little in others, and those of the operator's own job nothing.
+failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Reserving*: an
+operator that takes places and leaves them has to prove itself again. *Fresh identity*: a newcomer has standing zero,
+like an operator that failed, so registering again gains nothing. *Sybils*: each identity needs audits of its own, and k
+of them share the audits that one would have had; rules.exposure bounds the remainder. *Cheap proof*: answers of a tiny
+job, or of one that pays dust, weigh little in others, and those of the operator's own job nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,15 +39,15 @@ HALF_LIFE_S: Final = 30 * 86_400
 OUTVOTED: Final = 0.5
 """The share of the evidence that remains after a ballot outside the quorum."""
 COMPARABLE: Final = 2.0
-"""An answer counts whole in a job whose gradients cost at most so many times as much."""
+"""An answer counts whole in a job whose gradients cost at most this many times as much."""
 
 BESIDE: Final = 3.0
-"""What other requesters paid counts at most so many times as much as what the job's own one did."""
+"""Evidence paid by other requesters counts at most this many times as much as the job's own requester's."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientCost:
-    """What a gradient is paid, in the token's smallest units, and the operations that it takes; 0 where unknown."""
+    """A gradient's pay, in the token's smallest units, and its operations; 0 where unknown."""
 
     price: float
     operations: float
@@ -58,7 +59,7 @@ UNKNOWN: Final = GradientCost(0.0, 0.0)
 
 
 class PaidEvidence(NamedTuple):
-    """Audits passed, and what these answers cost: pay and operations."""
+    """Audits passed, and the cost of these answers: pay and operations."""
 
     evidence: float = 0.0
     paid: float = 0.0
@@ -67,19 +68,19 @@ class PaidEvidence(NamedTuple):
 
 NO_EVIDENCE: Final = PaidEvidence()
 FORGOTTEN: Final = 1e-3
-"""A payer with less evidence than this is forgotten, with what it paid: the rest counts as the job's own."""
+"""A payer with less evidence than this is forgotten, with its pay: the rest counts as the job's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustRecord:
-    """An operator's evidence in one class at the time `at`, in seconds, and what it cost: pay and operations."""
+    """An operator's evidence in one class at the time `at`, in seconds, and its cost: pay and operations."""
 
     evidence: float
     at: float
     paid: float = 0.0
     computed: float = 0.0
     payers: Mapping[str, PaidEvidence] = field(default_factory=dict)
-    """What of it each payer gave; the rest is of before payers were recorded, and counts as the job's own."""
+    """The parts by payer; the rest dates from before payers were recorded, and counts as the job's own."""
 
 
 NEWCOMER: Final = TrustRecord(0.0, float("-inf"))
@@ -104,7 +105,7 @@ def _scale_record(record: TrustRecord, left: float, at: float) -> TrustRecord:
 
 
 def apply_passed_audit(record: TrustRecord, at: float, cost: GradientCost = UNKNOWN) -> TrustRecord:
-    """Returns the record after a passed audit of an answer that cost so much."""
+    """Returns the record after a passed audit of an answer of this cost."""
     had = decay_record(record, at)
     payers = dict(had.payers)
     if cost.payer:
@@ -135,7 +136,7 @@ def apply_failed_audit(records: Iterable[TrustRecord], at: float) -> list[TrustR
 
 
 def weigh_evidence(record: TrustRecord, here: GradientCost) -> float:
-    """Returns the evidence that counts in a job whose gradients cost so much, and whose requester pays them."""
+    """Returns the evidence that counts in a job whose gradients cost `here`, paid by its requester."""
     others = [given for payer, given in record.payers.items() if payer != here.payer] if here.payer else []
     own = max(0.0, record.evidence - sum(given.evidence for given in others))
     weighed = (_weigh_without(left_out, record, here) for left_out in others or [NO_EVIDENCE])
@@ -153,5 +154,5 @@ def compute_record_standing(record: TrustRecord, at: float, here: GradientCost =
 
 
 def after_leaving(own: float | None, operators: float | None) -> float | None:
-    """Returns since when a wallet that leaves an operator is barred; None where neither of the two is."""
+    """Returns the time from which a wallet that leaves an operator is barred; None where neither of the two is."""
     return max((since for since in (own, operators) if since is not None), default=None)

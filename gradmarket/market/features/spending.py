@@ -13,7 +13,7 @@ ALARM: Final = (4, 5)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What was laid out at `at` (Unix seconds)."""
+    """An amount that was spent at `at` (Unix seconds)."""
 
     at: float
     amount: Amount
@@ -21,7 +21,8 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`left` is left now; what was asked for fits at `fits_at`: now where it fits, None where the budget never has it.
+    """`left` is left now; the asked amount fits at `fits_at`: now where it fits, None where it exceeds the whole
+    budget.
 
     Amounts are in the token's smallest unit, times in Unix seconds.
     """
@@ -32,7 +33,7 @@ class Room:
 
 
 def find_room(spent: Iterable[Spent], a_day: Amount, asked: Amount, now: float) -> Room:
-    """Returns what the budget has left of `a_day`, and when it has `asked`."""
+    """Returns how much of the budget `a_day` is left, and when `asked` fits."""
     counted = sorted((one for one in spent if one.at > now - DAY_S), key=lambda one: one.at)
     total = sum(one.amount for one in counted)
     left, fits_at = a_day - total, now if asked <= a_day - total else None
@@ -45,6 +46,6 @@ def find_room(spent: Iterable[Spent], a_day: Amount, asked: Amount, now: float) 
 
 
 def is_alarm_due(before: Amount, after: Amount, a_day: Amount) -> bool:
-    """Returns whether what is spent now rose from below the alarm's share of the budget."""
+    """Returns whether the spending rose from below the alarm's share of the budget to it or above."""
     part, of = ALARM
     return before * of < a_day * part <= after * of

@@ -1,8 +1,8 @@
-"""The proof of a task's verdicts from what is published about it: every signature, seal, secret, vote and draw. Pure.
+"""The proof of a task's verdicts from its published record: every signature, seal, secret, vote and draw. Pure.
 
-With this, a worker that was wrongly rejected can prove it to anybody. `faults` proves all verdicts of a task, as
-`gradmarket verdict check` does; `of_rejection` proves one rejection to the worker that holds it, as `gradmarket wallet
-verify` does. Who proves nothing is named by `rules.proof.Fault`.
+With this, a worker that was wrongly rejected can prove it to anybody. `list_case_faults` proves all verdicts of a task,
+as `gradmarket verdict check` does; `of_rejection` proves one rejection to the worker that holds it, as `gradmarket
+wallet verify` does. `rules.proof.Fault` names the faults of records that prove nothing.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *OVER})
 
 @dataclass(frozen=True)
 class VerdictCase:
-    """One task's evidence, the job that it belongs to, and who must have signed."""
+    """One task's evidence, the job that it belongs to, and the required signer."""
 
     domain: Domain
     signer: Address
@@ -127,8 +127,9 @@ def list_case_faults(case: VerdictCase) -> list[Finding]:
 def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
     """Returns why the evidence does not prove that the worker `me` was rejected rightly; empty if it does.
 
-    `verdict` is the verdict as the worker was told it, `offer` the digest of its offer, and `sealed` its commitment. A
-    rejection judges an answer that was revealed, whatever state the evidence shows: who never reveals is told WITHHELD.
+    `verdict` is the verdict as the worker received it, `offer` the digest of its offer, and `sealed` its commitment. A
+    rejection judges an answer that was revealed, whatever state the evidence shows: a worker that never reveals gets
+    WITHHELD.
     """
     if case.scope.name != offer:
         return [Finding(Fault.OTHER_OFFER)]
@@ -141,7 +142,7 @@ def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Add
 
 
 def _find_vote_faults(case: VerdictCase) -> Iterator[Finding]:
-    """Checks what the votes are made of: offer, ballots, waves, sketches."""
+    """Checks the parts of the votes: offer, ballots, waves, sketches."""
     evidence, scope = case.evidence, case.scope
     yield from map(Finding, of_offer(scope, evidence.offer_signature, hash_of(case.checks.publication)))
     if evidence.offer_digest != scope.name:
@@ -229,7 +230,7 @@ def _find_root_faults(case: VerdictCase) -> Iterator[Finding]:
 
 
 def _of_verdict(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Finding]:
-    """Checks a ballot's verdict. If the task has no root, it was or will be redone, and nobody was judged by it."""
+    """Checks a ballot's verdict. A task without root was or will be redone, and nobody was judged by it."""
     verdict = ballot.verdict(case.evidence.offer.price if ballot.outcome in PROMISES else Units(0))
     if fault := of_verdict(case.scope, verdict, ballot.worker):
         yield Finding(fault, ballot.id)
@@ -271,7 +272,7 @@ def _is_confirmed_by_audit(case: VerdictCase, ballot: PublishedBallot) -> bool:
 
 
 def _find_draw_faults(case: VerdictCase) -> Iterator[Finding]:
-    """Checks that the task was audited exactly if the offer's last link says so, once that link is published."""
+    """Checks that the task was audited exactly if the offer's last link draws an audit, once that link is published."""
     evidence, checks = case.evidence, case.checks
     link, plan, over = evidence.audit_link, evidence.plan, evidence.state in OVER
     yield from (Finding(fault) for fault, shown in ((Fault.NO_LINK, link), (Fault.NO_PLAN, plan)) if over and not shown)

@@ -34,7 +34,7 @@ def sign_webhook(key: bytes, message: str, timestamp: int, body: bytes) -> dict[
 
 
 def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> None:
-    """Checks who sent a webhook, and that it is not an old one again. Raises SignatureRefused.
+    """Checks that the secret's owner sent a webhook, and that it is no replay. Raises SignatureRefused.
 
     `headers` by their names in small letters; `now` is the receiver's clock in Unix seconds.
     """
@@ -54,5 +54,5 @@ def _compute_signature(key: bytes, message: str, timestamp: str, body: bytes) ->
 
 
 def _encode_any(text: str) -> bytes:
-    """In UTF-8, and surrogates too, which a receiver's framework may make of a header's bytes."""
+    """Encodes a text in UTF-8, with the surrogates that a receiver's framework may make of a header's bytes."""
     return text.encode("utf-8", "surrogatepass")

@@ -7,7 +7,8 @@ state at the start of every window but the first: W - 1 *leaves*. An audit draws
 
 It gets the states at the start of the drawn window and of the last one from the worker, by their leaves. It repeats
 both, and compares the next leaf and the answer. The root covers leaves and answer, and the link (rules.secrets) is
-secret until the task is accepted. So a worker has committed to every state before anybody knows which one is asked.
+secret until the task is accepted. So a worker has committed to every state before anybody knows which one the audit
+needs.
 
 This stops a worker that leaves out inner steps: an answer with m wrong windows among the first W - 1 is found with
 probability m / (W - 1), and one with a wrong last window for certain. It does not stop a worker that spoils a task in a
@@ -25,7 +26,7 @@ def draw_audited_window(link: Hash, offer: Hash, root: Hash, leaves: int) -> int
 
 
 def list_needed_windows(window: int, leaves: int) -> tuple[int, ...]:
-    """Returns the windows whose first states an audit needs: not the first one's, and none that it computes itself."""
+    """Returns the windows whose first states an audit needs: neither the first one's, nor one that it computes."""
     return tuple(number for number in (window, leaves) if number not in (0, window + 1))
 
 
@@ -35,5 +36,5 @@ def compute_repeated_share(steps: int, window: int) -> float:
 
 
 def compute_detection_rate(wrong: int, leaves: int) -> float:
-    """Returns how often an audit finds an answer with so many wrong windows, the last one not among them."""
+    """Returns the probability that an audit finds an answer with `wrong` wrong windows, the last one not among them."""
     return min(1.0, wrong / leaves)

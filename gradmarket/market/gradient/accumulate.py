@@ -2,12 +2,12 @@
 
 A sum is kept in limbs. Each addend is cut into multiples of the first limb's unit, a power of two fixed before the
 first arrival; the remainder is cut into multiples of the second's, and so on. Sums of multiples of a unit are exact
-while they stay below 2^53 units, which is what float64 holds. Rounding to the unit u is `(x + M) - M` with
-M = 1.5 * 2^52 * u: for |x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker 1971; the same
-"extraction" as Rump, Ogita, Oishi 2008, "Accurate floating-point summation").
+while they stay below 2^53 units, the limit of float64. Rounding to the unit u is `(x + M) - M` with M = 1.5 * 2^52 * u:
+for |x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker 1971; the same "extraction" as Rump,
+Ogita, Oishi 2008, "Accurate floating-point summation").
 
-The sum x + M is M plus a whole number of units, and its 64 bits as an integer are M's plus that number. Kept is the sum
-of those integers modulo 2^64, from which the bits of M are subtracted once for each addend.
+The sum x + M is M plus a whole number of units, and its 64 bits as an integer are M's plus that number. The accumulator
+keeps the sum of those integers modulo 2^64, and subtracts the bits of M from it once for each addend.
 
 With |x| <= limit = 2^b and at most n <= 2^k addends (k >= 1), u = 2^(b + k - 52) gives |x| <= 2^51 u and every partial
 sum at most 2^52 u: overflow is impossible. The remainder of the rounding is at most u / 2, the next limb's range. The
@@ -63,7 +63,7 @@ def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterato
         raise PayloadRefused(f"a quick mean is of 1 to {FEW} vectors, not {len(vectors)}")
     limit, pieces = math.ldexp(1.0, range_exponent(bound)), list(iterate_chunks(mean.size, STEP))
     statuses = np.empty(len(pieces), np.int64)
-    rows = tuple(islice(cycle(_of_one_kind(vectors)), FEW))  # always as many: the loop is compiled once
+    rows = tuple(islice(cycle(_of_one_kind(vectors)), FEW))  # always the same number, so that the loop is compiled once
     mean_of_few(rows, len(vectors), limit, np.empty(STEP), statuses, mean)
     if OUTSIDE in statuses:
         raise PayloadRefused(OUT_OF_RANGE.format(limit))

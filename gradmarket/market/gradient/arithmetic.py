@@ -1,6 +1,6 @@
 """Functions that the C library computes differently on different machines, built from additions and products alone.
 
-The learning rate of each round has the same bits on every machine by them.
+With them, the learning rate of each round has the same bits on every machine.
 """
 
 import math
@@ -13,7 +13,7 @@ TERMS: Final = 13
 """Terms of the cosine's Taylor series: the next one is under 1e-21 on [0, pi/2]."""
 LOG_2: Final = 0.6931471805599453
 LOG_TERMS, EXP_TERMS = 20, 18
-"""Of the logarithm's series in z^2 <= 1/9, and of the exponential's on [-0.35, 0.35]: the next are under 1e-18."""
+"""Terms of the logarithm's series in z^2 <= 1/9, and of the exponential's on [-0.35, 0.35]: later ones are < 1e-18."""
 
 
 def compute_power(base: float, exponent: int) -> float:
@@ -28,7 +28,7 @@ def compute_power(base: float, exponent: int) -> float:
 
 
 def compute_real_power(base: float, exponent: float) -> float:
-    """Returns `base ** exponent` for base > 0, within 1e-14 of itself for results from 1e-6 to 1e6."""
+    """Returns `base ** exponent` for base > 0, with a relative error within 1e-14 for results from 1e-6 to 1e6."""
     fraction, twos = math.frexp(base)
     ratio = (fraction - 1.0) / (fraction + 1.0)
     log, square = 0.0, ratio * ratio

@@ -1,7 +1,7 @@
-"""Compiles a loop over arrays. What it computes is IEEE 754 operations one by one: no fast math, nothing is fused.
+"""Compiles a loop over arrays. A compiled loop computes IEEE 754 operations one by one: no fast math, nothing is fused.
 
 A compiled loop releases the interpreter while it runs. Numba keeps machine code by the file that a loop stands in, and
-would go on with the old code of another file that it calls: a loop calls loops of its own file alone. The child that
+would keep using the old code of another file that it calls: a loop calls loops of its own file alone. The child that
 computes a stranger's model imports none of this, and numba is imported by the first call: most commands make none.
 """
 
@@ -25,8 +25,8 @@ class _Loop:
 
     def __call__(self, *arguments: Any) -> Any:
         if self.machine_code is None:
-            # Puts machine code in each loop's place, where its neighbours look for it; two threads at
-            # once do it twice
+            # Puts machine code in each loop's place, where the loops beside it look for it; two threads at once do it
+            # twice
             module = self.loop.__module__
             codes = [(each, _machine_code(each.loop)) for each in _loops[module]]
             for each, code in codes:
@@ -45,5 +45,5 @@ def _machine_code(loop: Any) -> Any:
     njit = import_module("numba").njit
     try:
         return njit(cache=True, nogil=True, error_model="numpy")(loop)
-    except RuntimeError:  # numba's answer where it finds no folder for its cache
+    except RuntimeError:  # numba raises it where it finds no folder for its cache
         return njit(nogil=True, error_model="numpy")(loop)

@@ -1,7 +1,7 @@
 """Compiled loops of the optimizers that large models take: gradient to next parameter in one pass, in place.
 
-The formulas stand in `optimizers`, for whoever computes a task; these give the same bits, and tests compare them. They
-serve merges alone, where memory is the requester's own.
+`optimizers` has the formulas, for the workers that compute a task; these loops give the same bits, and tests compare
+them. They serve merges alone, where memory is the requester's own.
 """
 
 import math
@@ -17,7 +17,7 @@ from gradmarket.market.gradient.optimizers import OptimizerRule, adamw, nesterov
 
 Fused = Callable[[str, Vector, Vector, Arrays, float, Any, Vector], Arrays]
 """(name, parameter, gradient, memory, rate, settings, after): writes `after`, flat float32 like the others, and changes
-the memory of this parameter in place; returns what all parameters have in common after the step.
+the memory of this parameter in place; returns the values common to all parameters after the step.
 
 Raises PayloadRefused as the optimizer's `step` does.
 """

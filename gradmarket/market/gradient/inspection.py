@@ -2,10 +2,10 @@
 
 The job's norm bound applies to all gradients together. Loss and buffers do not count in that norm (a running variance
 may be far larger than any gradient); each of their elements must stay within VALUE_BOUND, and so must the weight of its
-rows, which is 0 or more. An answer that exceeds
-either, and that its quorum agreed on, is diverged: it is paid and not used, and the job pauses with the reason.
+rows, which is 0 or more. An answer that exceeds either, and that its quorum agreed on, is diverged: it is paid and not
+used, and the job pauses with the reason.
 
-A holder's answer is encoded so that what it decodes to is within the job's bounds.
+A holder's answer is encoded so that its decoded values are within the job's bounds.
 """
 
 import math
@@ -57,7 +57,8 @@ class Diverged:
 
     @property
     def unmeasured(self) -> str:
-        """Says the reason without the norm: that of a holder's answer tells of its rows, and a verdict is public."""
+        """Returns the reason without the norm: a holder's norm reveals facts about its rows, and verdicts are
+        public."""
         return _WORDS[self.reason]
 
 
@@ -81,7 +82,7 @@ class Inspection:
         self._largest, self._loss, self._weight = 0.0, math.nan, 1.0
 
     def inspect_shard(self, index: int, shard: Vector) -> None:
-        """Takes shard `index`; each shard exactly once."""
+        """Inspects shard `index`; each shard exactly once."""
         for section in list_sections(self._layout, index):
             if section.gradient:
                 self._squares.extend(iterate_square_sums(shard[section.part]))
@@ -90,7 +91,7 @@ class Inspection:
         self._loss = float(shard[0]) if index == 0 else self._loss
 
     def see_weight(self, weight: float) -> None:
-        """Takes the weight of the answer's rows, where the layout has one."""
+        """Inspects the weight of the answer's rows, where the layout has one."""
         self._weight = weight
 
     def verdict(self) -> Usable | Diverged:
@@ -123,7 +124,7 @@ def _find_divergence(norm: float, norm_bound: float, largest_value: float) -> Di
 
 
 MARGINS: Final = tuple(4.0**power for power in range(-8, 0))
-"""How much shorter each try is than the one before would allow: a codec that rounds to multiples may round a slightly
+"""How much shorter each try is than the previous one would allow: a codec that rounds to multiples may round a slightly
 shorter gradient to the same ones, so the margin grows until it is wider than the codec's steps."""
 
 
@@ -132,7 +133,7 @@ def encode_bounded_payload(
 ) -> Bytes:
     """Returns the payload, its gradients scaled down together to the L2 norm `bound` where they are longer.
 
-    Raises Refused where a value is not finite, or one that is no gradient is too large to be merged.
+    Raises Refused where a value is not finite, or a loss or buffer is too large to be merged.
     """
     names, limit = {entry.name for entry in layout.of("gradient")}, bound
     for margin in MARGINS:

@@ -1,10 +1,10 @@
-"""Normal noise that a seed alone decides, with the same bits on every machine: a merge done again adds the same.
+"""Normal noise determined by a seed alone, with the same bits on every machine: a repeated merge adds the same noise.
 
 Uniform numbers are blake3's, keyed by the seed. The inverse of the normal distribution is Acklam's rational
 approximation (2003, relative error 1.15e-9); its logarithm is a series, so that all is +, -, *, / and a square root,
 which IEEE 754 rounds alike everywhere.
 
-A sum of floating-point numbers tells by its last bits which numbers were added (Mironov 2012, "On significance of the
+The last bits of a sum of floating-point numbers reveal which numbers were added (Mironov 2012, "On significance of the
 least significant bits"). So a noised sum is rounded to multiples of 2^-20 of the noise's deviation, and a uniform
 number has 128 bits: far out in the tails, to 13 deviations, neighbouring noises are still closer than that, and every
 multiple can come from every sum.
@@ -37,8 +37,8 @@ _WIDE: Final = 16
 def draw_normal(seed: bytes, place: int, count: int) -> Floats:
     """Returns standard normal numbers, for element `place` of a vector and those after it.
 
-    Of a number's 128 bits one is its sign; the rest, as a fraction of which float64 keeps the first 53 that are not
-    zeros, is the probability of what lies beyond it.
+    One of a number's 128 bits is its sign; the rest is a fraction, of which float64 keeps the first 53 bits from the
+    highest 1 on: the probability of numbers beyond it.
     """
     drawn = np.frombuffer(blake3(b"noise", key=seed).digest(_WIDE * count, seek=_WIDE * place), "<u8").reshape(-1, 2)
     first = (drawn[:, 1] >> np.uint64(1)).astype(np.float64)
@@ -47,7 +47,7 @@ def draw_normal(seed: bytes, place: int, count: int) -> Floats:
 
 
 def _inverse(low: Floats) -> Floats:
-    """Returns where the normal distribution function has these values, all within 0 and a half."""
+    """Returns the points at which the normal distribution function has these values, all from 0 to a half."""
     centre = low - 0.5
     square = centre * centre
     found = _polynomial(_A, square) * centre / _polynomial(_B, square)
@@ -76,7 +76,7 @@ def _log(x: Floats) -> Floats:
 
 
 GRID_BITS: Final = 20
-"""A noised sum is told in multiples of 2^-GRID_BITS of the noise's deviation, or less."""
+"""A noised sum is published in multiples of 2^-GRID_BITS of the noise's deviation, or less."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Noise:
     seed: bytes
 
     def added(self, mean: Vector, answers: int, place: int) -> Vector:
-        """Returns float32 elements of the mean of so many answers with their noise; `place` is the first's."""
+        """Returns float32 elements of the mean of `answers` answers with their noise; `place` is the first's."""
         total = add_normal_noise(mean.astype(np.float64) * answers, self.deviation, self.seed, place)
         return (total / answers).astype(np.float32)
 

@@ -43,7 +43,7 @@ def compute_norm(vectors: Iterable[Vector]) -> float:
 
 
 def compute_clip_factor(length: float, limit: float) -> np.float32 | None:
-    """Returns what gradients of this norm are multiplied by, in float32; None where they are not too long.
+    """Returns the float32 factor for gradients of this norm; None where they are not too long.
 
     The norm and the factor are float64, the same on every machine.
     """
@@ -51,7 +51,7 @@ def compute_clip_factor(length: float, limit: float) -> np.float32 | None:
 
 
 def clip_gradient(gradient: Tensors, limit: float) -> dict[str, Vector]:
-    """Returns the gradient scaled down to L2 norm `limit` over all tensors together; as it is where it is no longer."""
+    """Returns the gradient scaled down to L2 norm `limit` over all tensors together; unchanged where it is shorter."""
     scale = compute_clip_factor(compute_norm(tensor.reshape(-1) for tensor in gradient.values()), limit)
     return dict(gradient) if scale is None else {name: tensor * scale for name, tensor in gradient.items()}
 

@@ -1,6 +1,6 @@
 """One optimizer step of a merge, taken tensor by tensor, or piece by piece and by several threads.
 
-The job names the optimizer and its settings (OptimizerStep), which are checked where they are written.
+The job names the optimizer and its settings (OptimizerStep), checked where they are set.
 """
 
 import math
@@ -19,15 +19,15 @@ from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, LayoutEntr
 
 
 class OneStep:
-    """Writes `after` and changes `memory` in place. Raises PayloadRefused where the memory is not the parameters'."""
+    """Writes `after` and changes `memory` in place. Raises PayloadRefused for the memory of other parameters."""
 
     loss = math.nan
     factor: np.float32 | None = None
-    """What gradients are multiplied by."""
+    """The factor that gradients are multiplied by."""
 
     @property
     def most(self) -> int:
-        """Elements to take at a time: what a core's cache holds of several passes, or all of a shard for one loop."""
+        """Returns the elements of one piece: the size of a core's cache for several passes, or a shard for one loop."""
         return CHUNK if self._fused is None else SHARD_ELEMENTS
 
     def __init__(
@@ -36,7 +36,7 @@ class OneStep:
         self._parameters, self._after, self._memory, self._lr = parameters, after, memory, lr
         self._rule, self._settings, self._fused = rule, settings, find_fused_loop(rule)
         self._keys: dict[str, list[str]] = {}
-        """The optimizer's arrays of each parameter; those of none, such as a number of steps, under an empty name."""
+        """The optimizer's arrays by parameter; arrays of none, such as a number of steps, under an empty name."""
         self._common: Arrays = {}
         for key, array in memory.items():
             _, _, name = key.partition("/")
@@ -45,7 +45,7 @@ class OneStep:
             self._keys.setdefault(name, []).append(key)
 
     def take(self, parts: Iterable[tuple[LayoutEntry, slice, Vector]]) -> None:
-        """Takes merged elements with their places in their tensors."""
+        """Applies merged elements, given with their places in their tensors."""
         for entry, place, values in parts:
             if entry.kind == "gradient":
                 self._step_part(entry.name, place, values if self.factor is None else values * self.factor)
@@ -77,14 +77,15 @@ class OneStep:
         self._common = {key: kept[key] for key in common}
 
     def finish(self) -> None:
-        """Changes what all parameters have in common, once."""
+        """Updates the values common to all parameters, once."""
         for key, array in self._common.items():
             self._memory[key][...] = array
 
 
 @dataclass(frozen=True)
 class OptimizerStep:
-    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not).
+    """A job's rule for updating its model: optimizer, settings, and the norm to which gradients are clipped (None:
+    not).
 
     downlink: the codec of the updates that rounds publish (published_update); None: they publish whole parameters.
     """

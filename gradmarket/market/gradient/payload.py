@@ -36,7 +36,7 @@ WEIGHT_TYPE: Final = np.dtype("<f4")
 def check_payload_tensors(layout: Layout, tensors: Tensors) -> None:
     """Raises PayloadRefused where names, a dtype or a shape differ from the layout's.
 
-    A weight may be there that the layout has not: jobs in which answers weigh alike leave it out.
+    A weight beyond the layout's tensors is allowed: jobs in which answers weigh alike leave it out.
     """
     names = {entry.name for entry in layout.entries}
     if differing := names ^ (tensors.keys() - {WEIGHT}):
@@ -50,7 +50,7 @@ def check_payload_tensors(layout: Layout, tensors: Tensors) -> None:
 
 
 def flatten_tensors(layout: Layout, tensors: Tensors) -> Vector:
-    """Returns the flat vector, a copy. Raises PayloadRefused as `check` does."""
+    """Returns the flat vector, a copy. Raises PayloadRefused as `check_payload_tensors` does."""
     check_payload_tensors(layout, tensors)
     return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
 
@@ -71,9 +71,9 @@ def encode_payload(
 ) -> memoryview:
     """Returns the canonical bytes of an answer; `seed` is the task's.
 
-    They lie in numpy's memory: its large pages are there in a quarter of the time that those of a `bytes` object take.
+    They lie in numpy's memory, whose large pages are allocated in a quarter of the time of a `bytes` object's.
 
-    Raises PayloadRefused as `check` does, and where these are not as many leaves as the layout's.
+    Raises PayloadRefused as `check_payload_tensors` does, and where the number of leaves differs from the layout's.
     """
     check_payload_tensors(layout, tensors)
     if len(leaves) != layout.leaves:
@@ -134,7 +134,7 @@ def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: byte
 
 
 def shard_place(layout: Layout, index: int, codec: Codec) -> slice:
-    """Returns where the bytes of shard `index` lie in a payload."""
+    """Returns the place of the bytes of shard `index` in a payload."""
     start, stop = layout.places(codec)[index : index + 2]
     return slice(start, stop)
 

@@ -1,4 +1,4 @@
-"""Where every element of a flat payload lies: its tensors, its sections and its shards."""
+"""The place of every element of a flat payload: its tensors, its sections and its shards."""
 
 import math
 from collections.abc import Iterator
@@ -70,17 +70,17 @@ class Layout:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where each entry begins in the flat vector."""
+        """The start of each entry in the flat vector."""
         return tuple(accumulate((entry.size for entry in self.entries[:-1]), initial=0))
 
     @cached_property
     def gradient(self) -> slice:
-        """Where the gradients lie in the flat vector: after the loss, before the buffers."""
+        """The place of the gradients in the flat vector: after the loss, before the buffers."""
         return slice(1, 1 + sum(entry.size for entry in self.of("gradient")))
 
     @cached_property
     def shards(self) -> tuple[slice, ...]:
-        """Where each shard lies in the flat vector."""
+        """The place of each shard in the flat vector."""
         starts = range(0, self.size, SHARD_ELEMENTS)
         return tuple(slice(start, min(start + SHARD_ELEMENTS, self.size)) for start in starts)
 
@@ -89,7 +89,7 @@ class Layout:
         return {}
 
     def places(self, codec: Codec) -> tuple[int, ...]:
-        """Returns the byte at which each packed shard begins, and as the last the one at which they end."""
+        """Returns the byte at which each packed shard begins, and last the byte at which they end."""
         if codec not in self._places:
             lengths = (shard_bytes(self, index, codec) for index in range(len(self.shards)))
             self._places[codec] = tuple(accumulate(lengths, initial=0))
@@ -102,7 +102,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a shard whose elements share a bound; `gradient` tells whether it counts in the norm."""
+    """A part of a shard whose elements share a bound; `gradient`: whether it counts in the norm."""
 
     part: slice
     gradient: bool
@@ -124,7 +124,7 @@ def payload_bytes(layout: Layout, codec: Codec) -> int:
 
 
 def list_packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:
-    """Returns the parts of a shard that are packed each by itself, and by what."""
+    """Returns the parts of a shard that are packed separately, each with its codec."""
     if not codec.GRADIENTS_ONLY:
         return [(slice(0, count_shard_elements(layout, index)), codec)]
     return [(each.part, codec if each.gradient else fp32) for each in list_sections(layout, index)]

@@ -8,8 +8,8 @@ offset. All rows of a stack have one random length, 4097 to 8192, so nobody know
 added together. F' folds those places to 1024: it adds rows of that length, each with random signs and a random
 rotation. R is a dense matrix of random signs (Johnson and Lindenstrauss 1984; signs: Achlioptas 2003). A sketched
 distance is within 40 % of the true one for 998 of 1,000 seeds. The signs come from blake3 in counter mode under the
-wave's seed, so nobody who commits before that seed is open can choose a change that the sketch misses: two exchanged
-elements cancel for one seed in 1,800, and at the worst distance for one in 800.
+wave's seed, so a worker that commits before that seed is open cannot choose a change that the sketch misses: two
+exchanged elements cancel for one seed in 1,800, and at the worst distance for one in 800.
 
 The attacks this stops: a root for a sketch of other data, and a wrong tensor hidden among many right ones.
 

@@ -1,4 +1,4 @@
-"""The update that a round publishes: what its merge changes, in the few bytes of a codec for gradients.
+"""The update that a round publishes: the change by its merge, in the few bytes of a codec for gradients.
 
 The requester keeps the exact parameters p; workers hold the published ones w, and start from these:
 
@@ -6,10 +6,10 @@ The requester keeps the exact parameters p; workers hold the published ones w, a
     c[t]     = encode(p[t + 1] - w[t])
     w[t + 1] = w[t] + decode(c[t])
 
-This is error feedback: p - w is what earlier codes left out, and the next code has it again (Seide et al. 2014, "1-bit
-stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD"). So p takes the steps that the
-optimizer would take alone, and w follows it. p lies in the optimizer's memory, as `exact/<parameter>`, and is stored
-and replayed with it.
+This is error feedback: p - w is the part that earlier codes omitted, and the next code includes it again (Seide et al.
+2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD"). So p takes the
+steps that the optimizer would take alone, and w follows it. p lies in the optimizer's memory, as `exact/<parameter>`,
+and is stored and replayed with it.
 
 The bytes are the digest of w[t] as a file, then a payload of the layout: the round's loss, the codes, and the new float
 buffers as float32. Every addition is one float32 operation, so the bits do not depend on the machine.
@@ -52,7 +52,7 @@ def select_exact_parameters(memory: Arrays) -> dict[str, Vector]:
 
 @dataclass(frozen=True)
 class UpdateDraft:
-    """Where a round's update is written: `data` has `update_bytes`; `start` is the digest of the parameters before."""
+    """The target of a round's update: `data` has `update_bytes`; `start` is the digest of the parameters before."""
 
     codec: Codec
     data: memoryview
@@ -89,8 +89,8 @@ def apply_published_update(
 ) -> None:
     """Changes published parameters in place to those after an update; memory is a shard's.
 
-    start: their digest. counters: as in `round_update.apply`. Raises PayloadRefused where the update is malformed or of
-    other parameters, or the tensors are not the layout's; after that they may be half changed.
+    start: their digest. counters: as in `round_update.apply_merged_answer`. Raises PayloadRefused where the update is
+    malformed or of other parameters, or the tensors are not the layout's; after that they may be half changed.
     """
     view = memoryview(update).cast("B")
     if bytes(view[:HEAD]) != start:
@@ -111,7 +111,7 @@ def apply_published_update(
 
 def _apply_decoded_shard(layout: Layout, index: int, before: Arrays, after: Arrays, shard: Vector) -> None:
     """Adds a decoded shard to the parameters, and writes its buffers. A NaN is written as numpy's, whatever its bits:
-    machines differ in those of a sum."""
+    the bits of a NaN sum differ between machines."""
     for entry, place, part in iterate_shard_pieces(layout, index, shard):
         if entry.kind == "loss":
             continue

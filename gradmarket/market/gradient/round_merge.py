@@ -26,9 +26,9 @@ from gradmarket.market.gradient.shards import Shards, collect_shards
 from graphdoc.encoding import Bytes
 
 ROUNDED: Final = 1.0 + 2.0**-20
-"""More than rounding to float32 adds to a product."""
+"""More than the factor by which rounding to float32 enlarges a product."""
 MOST_MEDIANS: Final = 8.0
-"""One lie that is accepted, by a lone replica or a quorum that colludes, is at most so many honest answers."""
+"""One accepted lie, by a lone replica or a quorum that colludes, counts at most as much as this many honest answers."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class MergedAnswer:
     data: Bytes
     seed: bytes
     scale: float = 1.0
-    """What all of it is multiplied by, in float32, before it is merged (features.private.holder_rows); where the
-    layout is weighed, its weight says that instead (model.layout)."""
+    """The float32 factor of the whole answer before the merge (features.private.holder_rows); where the layout is
+    weighed, the answer's weight takes its place (model.layout)."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a job merges its answers, fixed before its first round.
+    """A job's rule for merging its answers, fixed before its first round.
 
     norm_bound: the largest L2 norm of an answer's gradients. addends: the most answers a round can have. A mean is
-    exact whatever these are.
+    exact for any values of these.
     """
 
     layout: Layout
@@ -94,16 +94,16 @@ class _Stack:
 def merge_answers(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
     """Returns the merged answer: float32 tensors by name, bitwise the same in any order of the answers.
 
-    Memory is one answer's vector and what the aggregator needs for a shard. Raises as `merged_shards` does.
+    Memory is one answer's vector and the aggregator's for a shard. Raises as `merged_shards` does.
     """
     return unflatten_vector(recipe.layout, collect_shards(recipe.layout, merged_shards(recipe, answers)))
 
 
 def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
-    """Returns what merges the answers anew at each call; memory is what the aggregator needs for one shard.
+    """Returns shards that merge the answers anew at each call; memory is the aggregator's for one shard.
 
-    Raises PayloadRefused where there is no answer, or more than `addends`; each call where one is malformed or
-    diverged.
+    Raises PayloadRefused where there is no answer, or more than `addends`; each call raises it where an answer is
+    malformed or diverged.
     """
     if not 1 <= len(answers) <= recipe.addends:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
@@ -132,7 +132,7 @@ def _scale_answers(layout: Layout, answers: Sequence[MergedAnswer]) -> list[Merg
 
 
 def weight_scales(weights: Sequence[float]) -> tuple[float, ...]:
-    """Returns what answers of these weights are multiplied by, so that their plain mean is the weighted one.
+    """Returns the factors of answers of these weights that make their plain mean the weighted one.
 
     A weight counts as at most MOST_MEDIANS times the round's median of those above 0. The same in any order of the
     answers. Where no row of a round has a weight, all answers are zeros, and count alike.

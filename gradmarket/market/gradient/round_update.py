@@ -41,7 +41,7 @@ HELD: Final = 2**26
 class ModelState:
     """The state that a round changes: parameters, float buffers and counters by name, and the optimizer's memory.
 
-    update: what the last round published, where the job has a downlink.
+    update: the last round's published update, where the job has a downlink.
     """
 
     tensors: Arrays
@@ -97,13 +97,14 @@ def advance_model(
     lanes: Lanes = ONE,
     draft: UpdateDraft | None = None,
 ) -> float:
-    """Does what `apply` does, piece by piece: writes `after` and changes `memory` in place; returns the merged loss.
+    """Applies a merge like `apply_merged_answer`, piece by piece: writes `after`, changes `memory`, returns the merged
+    loss.
 
     shards: merges the answers, as `merged_shards` returns it; merged once more where gradients are clipped. lanes: work
-    on shards side by side, where aggregator and optimizer allow it; the bits are the same. draft: where the update is
-    written that the round publishes, if the job has a downlink; `after` is then what it makes of `before`. Memory is a
-    shard's for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as
-    `apply` and `shards` do; `after` and `memory` are invalid then.
+    on shards side by side, where aggregator and optimizer allow it; the bits are the same. draft: the target of the
+    round's published update, if the job has a downlink; `after` is then `before` with this update. Memory is a shard's
+    for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as
+    `apply_merged_answer` and `shards` do; `after` and `memory` are invalid then.
     """
     parameters, target = _select_trainable(layout, before), after
     if draft is not None:
@@ -133,14 +134,14 @@ def advance_model(
 
 
 def _keep_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
-    """Writes what no payload has: buffers that count one more, and tensors that stay."""
+    """Writes the tensors that no payload has: counters increased by one, and the others unchanged."""
     more = {name: increase_counter(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
         after[name][...] = more.get(name, before[name])
 
 
 def _clip_shards(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:
-    """Returns the shards, kept where they are few, and the factor that their gradients are to be multiplied by."""
+    """Returns the shards, kept where they are few, and the factor for their gradients."""
     if limit is None:
         return shards, None
     again = shards if layout.size > HELD else build_shards(layout, collect_shards(layout, shards, lanes))

@@ -25,7 +25,7 @@ class Shards:
 
 @dataclass(frozen=True)
 class Lanes:
-    """`run(act, parts)` calls `act` with each part, as `map` does, maybe in `count` threads; raises what one raises."""
+    """`run(act, parts)` calls `act` with each part, like `map`, maybe in `count` threads; raises a call's exception."""
 
     count: int = 1
     run: Callable[[Callable[[Sequence[int]], None], Iterable[Sequence[int]]], Iterable[None]] = map
@@ -59,7 +59,7 @@ def iterate_shard_pieces(
 
 
 def cut_pieces(layout: Layout, start: int, values: Vector, most: int) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
-    """Yields as `pieces` does the elements of a part of the flat vector that begins at `start`."""
+    """Yields the elements of a part of the flat vector that begins at `start`, like `iterate_shard_pieces`."""
     done, stop, number = start, start + values.size, bisect_right(layout.starts, start) - 1
     while done < stop:
         entry, first = layout.entries[number], layout.starts[number]

@@ -1,4 +1,4 @@
-"""The loops of the exact sums and of the norm, compiled: one pass over what is in a core's cache."""
+"""The loops of the exact sums and of the norm, compiled: one pass over data that fits a core's cache."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -51,7 +51,7 @@ def divide(total: Any, count: Any, mean: Any) -> None:
 def mean_of_few(rows: Any, count: Any, limit: Any, scratch: Any, statuses: Any, mean: Any) -> None:
     """Writes the mean of the first `count` rows, as many elements at a time as `scratch` has, and the status of each.
 
-    What is written of a piece whose status is not EXACT is worth nothing.
+    A piece whose status is not EXACT has no valid values.
     """
     for number in range(statuses.size):
         start = number * scratch.size
@@ -85,6 +85,6 @@ def square_tree(vector: Any, squares: Any) -> Any:
 
 
 def iterate_square_sums(vector: Vector) -> Iterator[float]:
-    """Yields what `norm.square_sums` yields, to the bit."""
+    """Yields the sums of `norm.square_sums`, to the bit."""
     scratch = np.empty(CHUNK // 2)
     return (float(square_tree(vector[part], scratch)) for part in iterate_chunks(vector.size))

@@ -1,15 +1,15 @@
-"""What the payloads of a job bring of its rows' weights.
+"""The weights of a job's rows in its payloads.
 
-Rows may weigh unequally, such as texts of which padding is no target. A task answers with the weighted mean over its
-rows and the weight W of these. So that a round's result is the mean over all of its rows, whichever task computed them,
-its answers are merged as
+Rows may weigh unequally, such as texts whose padding is no target. A task answers with the weighted mean over its rows
+and the weight W of these. So that a round's result is the mean over all of its rows, whichever task computed them, its
+answers are merged as
 
     (W_1 g_1 + … + W_n g_n) / (W_1 + … + W_n)
 
-The weight is part of the payload: it is voted on, signed and audited like every other bit, and whoever lies about it
-lies about the answer. That needs votes on equal bits, or audits that compute them, and an aggregator that weighs: what
-compares answers as equals would give a task of ten targets the say of one of ten thousand. In a private job nobody can
-check what a holder says of its rows, so no answer brings a weight there: each is the mean over its own holder's
+The weight is part of the payload: it is voted on, signed and audited like every other bit, and a lie about it is a lie
+about the answer. That needs votes on equal bits, or audits that compute them, and an aggregator that weighs: one that
+compares answers as equals would give a task of ten targets the weight of one of ten thousand. In a private job nobody
+can check a holder's claims about its rows, so no answer brings a weight there: each is the mean over its own holder's
 targets, and weighs as that job says (rules.private_jobs).
 """
 

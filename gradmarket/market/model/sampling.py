@@ -44,8 +44,8 @@ def task_rows(manifest: Manifest, spec: JobSpec, round: int, task: int) -> list[
 def epoch_rows(seed: bytes, group: int, total: int, count: int, moves: int = 1) -> list[int]:
     """Returns the rows of one of the groups of `moves` times `count` in which the rows of a partition are taken.
 
-    Every epoch shuffles all rows anew, and groups take them one after the other, from one epoch into the next: whatever
-    is left out at an epoch's end is in the next group. Raises Refused if count > total.
+    Every epoch shuffles all rows anew, and groups take them one after the other, from one epoch into the next: rows
+    left over at an epoch's end are in the next group. Raises Refused if count > total.
     """
     if not 1 <= count <= total:
         raise Refused(f"a step takes {count} rows of a partition that has {total}")

@@ -1,1 +1,1 @@
-"""The rules of the market: who may do what, and what it earns. All are pure functions."""
+"""The rules of the market: the rights of its parties, and their pay. All are pure functions."""

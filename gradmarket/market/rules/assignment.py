@@ -52,12 +52,12 @@ class Reason(StrEnum):
 
 
 SOON: Final = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
-"""A worker with only these reasons against it may still be asked."""
+"""A worker with only these reasons against it may still get a replica soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """What separation compares.
+    """The facts that separation compares.
 
     `network` is the address prefix, None where exempt (loopback, named addresses).
     """
@@ -72,7 +72,7 @@ class Party:
 class Candidate:
     """A worker that polls for work.
 
-    `uncommitted` is its reservation less what it has earned or may still earn by open replicas.
+    `uncommitted` is its reservation less its earnings and the possible earnings of its open replicas.
     """
 
     party: Party
@@ -83,15 +83,15 @@ class Candidate:
     jobs: frozenset[JobId]
     """The jobs that it accepts; empty: any."""
     barred: bool = False
-    """An audit of its work, or of its operator's, failed not long ago (rules.operators)."""
+    """Whether an audit of its work, or of its operator's, failed not long ago (rules.operators)."""
     suspended: bool = False
-    """Its operator has too many strikes in the job (rules.strikes)."""
+    """Whether its operator has too many strikes in the job (rules.strikes)."""
     rests: bool = False
-    """It left its last place unanswered (rules.newcomers)."""
+    """Whether it left its last place unanswered (rules.newcomers)."""
     known: bool = False
-    """Its own work was accepted before."""
+    """Whether its own work was accepted before."""
     takes_part: bool = True
-    """It has rows of its own for the job, where these stay with their holders (rules.private_jobs)."""
+    """Whether it has rows of its own for the job, where these stay with their holders (rules.private_jobs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class Opening:
     """The determinism classes of the workers that already hold a place."""
     mixable: Mixable = frozenset()
     again: frozenset[Address] = frozenset()
-    """Those that tried and may try once more (rules.faults)."""
+    """The workers that tried and may try once more (rules.faults)."""
     diverged: bool = False
-    """An earlier attempt at the task diverged: no newcomer is asked where the known suffice."""
+    """Whether an earlier attempt at the task diverged: no newcomer is asked where the known workers suffice."""
 
 
 def may_mix_classes(one: str, other: str, mixable: Mixable) -> bool:
@@ -134,7 +134,7 @@ def is_same_party(one: Party, other: Party, separation: Sequence[str]) -> bool:
 
 
 def _has_common_link(one: Party, other: Party, kind: str) -> bool:
-    """Returns whether the two share what `kind` compares.
+    """Returns whether the two share a link of this kind.
 
     Under `operator` a shared payout address suffices without proof: a false claim only gets the claimant fewer places.
     """
@@ -183,7 +183,7 @@ def window_s(live_workers: int) -> float:
 
 
 def draw_order(seed: Hash, workers: Iterable[Address]) -> list[Address]:
-    """Returns a random order that the seed alone decides."""
+    """Returns a random order determined by the seed alone."""
     return sorted(workers, key=lambda worker: domain_hash("draw", seed, worker.encode()))
 
 

@@ -1,8 +1,7 @@
-"""Which precision the workers' cards are made for, and how fast those that were measured train. Pure.
+"""The best precision for the workers' cards, and the training speeds of the measured ones. Pure.
 
 A card's class names its architecture (`cuda/sm_90/…`), and others say nothing of cards. Speeds are of GPT-2 small, 8
-rows of 1,024 tokens, on an H100: the document alone, forward and backward; the work that it leaves to others is not in
-them.
+rows of 1,024 tokens, on an H100: the document alone, forward and backward, without work outside it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from gradmarket.market.terms import Amount
 from graphdoc.document.graph import Precision
 
 SEEN_S: Final = 3600.0
-"""Workers that were seen so long ago count as there."""
+"""Seconds for which a worker counts as present after it was last seen."""
 MEASURED: Final[Mapping[str, Mapping[Precision, float]]] = {"sm_90": {"fp32": 37e12, "tf32": 81e12, "bf16": 117e12}}
 """Operations a second by architecture and precision."""
 MOST_WITH_CARDS: Final = 0.5
@@ -27,7 +26,7 @@ def find_architecture(determinism_class: str) -> str:
 
 
 def count_cards(classes: Mapping[str, int]) -> dict[str, int]:
-    """Returns how many workers have a card, by architecture; `classes`: how many there are of each class."""
+    """Returns the number of workers with a card, by architecture; `classes`: the number of workers by class."""
     found: dict[str, int] = {}
     for name, count in classes.items():
         if architecture := find_architecture(name):
@@ -46,10 +45,9 @@ def propose_precision(classes: Mapping[str, int]) -> Precision:
 def describe_cards(
     classes: Mapping[str, int], precision: Precision, operations: int, tokens: int, price: Amount, token: TokenUnit
 ) -> list[str]:
-    """Returns what cards are there, how fast those that were measured are, and what a token costs.
+    """Returns lines on the cards present, the speeds of the measured ones, and the cost of a token.
 
-    A task has so many `operations` and `tokens`, 0 where its rows are none, and pays `price`. Empty where no worker
-    has a card.
+    A task has `operations` and `tokens`, 0 where its rows are none, and pays `price`. Empty where no worker has a card.
     """
     cards = count_cards(classes)
     if not cards:

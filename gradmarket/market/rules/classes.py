@@ -12,7 +12,7 @@ from typing import Final
 from gradmarket.market.terms import REPRODUCIBLE
 
 PROCESSORS: Final = "cpu/x86_64"
-"""How the class of a processor on which the bits were compared begins (graphdoc.runner.child)."""
+"""The prefix of the class of a processor on which the bits were compared (graphdoc.runner.child)."""
 ONE_CLASS: Final = (
     "reproducible: x86 processors of any vendor, width and threads vote and audit together; cards take no task; "
     "a step takes about three times as long"
@@ -20,9 +20,9 @@ ONE_CLASS: Final = (
 
 
 def find_class_in_job(announced: str, reproducible: bool) -> str:
-    """Returns the class in a job of reproducible arithmetic, or of another, of a machine that announces this one.
+    """Returns the class of a machine that announces this one, in a job whose arithmetic is `reproducible` or not.
 
-    Of that class itself it is the same.
+    REPRODUCIBLE itself stays.
     """
     return REPRODUCIBLE if reproducible and announced.startswith(PROCESSORS) else announced
 

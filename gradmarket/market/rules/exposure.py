@@ -1,4 +1,4 @@
-"""Computes what a worker could spoil before it is caught, and the stake that covers it, in prices of a task.
+"""Computes the damage that a worker could do before it is caught, and the stake that covers it, in prices of a task.
 
 Each wrong gradient is audited with probability p, independently. So n of them pass with probability (1 - p)^n, and the
 first audited one is the 1/p-th on average. With confidence 95 % a worker is caught within
@@ -10,7 +10,7 @@ its tasks at once, before any of them is audited: each task that is leased, or a
 by the draw, uses up stake of its operator, however many workers it has.
 
 The attacks this stops: *sleeper* and *hit and run*, whose gain is at most (saved + benefit) * 1/p, a third of their
-loss. What remains of *Sybils*: k identities spoil k times 1/p gradients, and each pays a stake and the audits that made
+loss. *Sybils* remain in part: k identities spoil k times 1/p gradients, and each pays a stake and the audits that made
 it proven. Their number gains them nothing.
 """
 

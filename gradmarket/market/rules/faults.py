@@ -1,9 +1,10 @@
-"""Describes what kept workers from computing a task, and finds who may get a second lease of one attempt.
+"""Describes the faults that kept workers from computing a task, and finds those that may get a second lease of one
+attempt.
 
 Workers whose machine failed get one, where nobody else is left.
 
-A task whose replicas are all that it may have, and a market with no other worker, would else wait for nobody. Whoever
-gave its lease back by choice gets none: it could choose with whom it shares a task. A failure that is claimed may be
+A task whose replicas are all that it may have, and a market with no other worker, would else wait for nobody. A worker
+that gave its lease back by choice gets none: it could choose its partners in a task. A failure that is claimed may be
 such a choice too, so it costs a strike as before, and two leases of an attempt are the most.
 """
 
@@ -33,7 +34,7 @@ _FAILED: Final = {
 
 
 def describe_fault(fault: StepFault) -> str:
-    """Returns in words what failed and where."""
+    """Returns a text on the failure and its place."""
     row = "" if fault.row is None else f"row {fault.row}"
     partition, input_name = (
         f"{what} {name}" if name else "" for what, name in (("partition", fault.partition), ("input", fault.input))

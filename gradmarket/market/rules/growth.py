@@ -1,6 +1,6 @@
-"""Batch growth: how many tasks each round has where rounds grow, and how many all rounds before it had.
+"""Batch growth: the number of tasks of each round where rounds grow, and of all rounds before it.
 
-A larger batch does what a smaller rate does (Smith et al. 2018, "Don't Decay the Learning Rate, Increase the Batch
+A larger batch has the effect of a smaller rate (Smith et al. 2018, "Don't Decay the Learning Rate, Increase the Batch
 Size"): its tasks are computed side by side.
 """
 
@@ -22,7 +22,7 @@ class Grown(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EqualRounds:
-    """Rounds of equally many tasks, from `first` to below `end`; `before`: how many tasks have all earlier rounds."""
+    """Rounds of equally many tasks, from `first` to below `end`; `before`: the tasks of all earlier rounds."""
 
     first: int
     end: int
@@ -30,13 +30,13 @@ class EqualRounds:
     tasks: int
 
     def before_round(self, number: int) -> int:
-        """Returns how many tasks the rounds before this one have, which is of this stage or is its end."""
+        """Returns the number of tasks of the rounds before this one, which is in this stage or at its end."""
         return self.before + (number - self.first) * self.tasks
 
 
 @dataclass(frozen=True, slots=True)
 class RoundSizes:
-    """How many tasks the rounds of a job have; at least one stage, each beginning where the one before it ends."""
+    """The numbers of tasks of a job's rounds; at least one stage, each beginning where the one before it ends."""
 
     stages: tuple[EqualRounds, ...]
 

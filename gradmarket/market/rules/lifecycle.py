@@ -1,8 +1,8 @@
 """The legal transitions of every entity. Any other raises. Every state has an exit for when nobody responds.
 
-A paused job goes on, or ends, by one command. A task's answer may be published once no further attempt at the task
-can be paid for it: all attempts at a task compute the same answer. If it were known while the task may be done again,
-somebody could be paid for it without computing.
+One command continues or ends a paused job. A task's answer may be published once no further attempt at the task can be
+paid for it: all attempts at a task compute the same answer. If it were known while the task may be done again, somebody
+could be paid for it without computing.
 """
 
 from enum import StrEnum
@@ -95,7 +95,7 @@ ACCUSATION: Final = {
     **{state: set(AccusationState) - {_C.DUE, state} for state in (_C.DUE, _C.OPEN, _C.CONTESTED)},
     **{state: set[AccusationState]() for state in (_C.SLASHED, _C.ACQUITTED, _C.DISMISSED, _C.VOID)},
 }
-"""One look at the chain may show several steps done, or one undone."""
+"""A single look at the chain may find several steps done, or one undone."""
 
 TABLES: Final = {
     JobState: JOB,
@@ -151,8 +151,9 @@ def choose_mending_command(job_id: str, reason: str, faulty: bool, audited_now: 
     """Returns the command for a job that paused for `reason`.
 
     `faulty`: its document or data are at fault. `audited_now`: an audit may still find that a divergence is a lie.
-    `missing` is what the rest of the job costs at most beyond its deposit, in the token's smallest unit. What diverges
-    or cannot be computed does so again from the same parameters: such a job is cancelled, and what is left comes back.
+    `missing` is the most that the rest of the job costs beyond its deposit, in the token's smallest unit. A divergence
+    or a failing computation happens again from the same parameters: such a job is cancelled, and its remaining money
+    returned.
     """
     if reason.startswith(ESCROW_SHORT):
         return f"gradmarket job fund {job_id} {missing}"

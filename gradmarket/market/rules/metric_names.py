@@ -1,4 +1,4 @@
-"""The ready-made metrics by name, and which way each is better.
+"""The ready-made metrics by name, and the direction in which each is better.
 
 `runner.ready_metrics` computes them.
 """
@@ -19,7 +19,7 @@ READY: Final = {
     "perplexity": "e to the mean cross-entropy.",
     "top5": "the share of labels whose class has fewer than five higher scores; so with any number from 1 to 99.",
 }
-"""Each with what it is."""
+"""The definition of each."""
 MetricName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
 Better = Literal["higher", "lower"]
 _TOP: Final = re.compile(r"top([1-9][0-9]?)")
@@ -37,7 +37,7 @@ def is_ready(name: str) -> bool:
 
 
 def better_of(name: str, given: Better | None = None) -> Better:
-    """Returns which way a metric is better: as given, else less loss or perplexity, and more of any other."""
+    """Returns the direction in which a metric is better: as given, else lower for loss and perplexity, else higher."""
     return given or ("lower" if name in _LOWER else "higher")
 
 

@@ -1,8 +1,8 @@
-"""Bounds what a job risks on newcomers: how much money, how many at a time, and how soon after a failure.
+"""Bounds a job's risk on newcomers: their money, their number at a time, and the pause after a failure.
 
 Identities are free, and a reservation returns only by its worker's release or when claims have ended. So the money
-reserved for workers that never delivered is bounded, whoever polls. Where known workers suffice, only a few newcomers
-hold a place.
+reserved for workers that never delivered is bounded for any set of polling workers. Where known workers suffice, only a
+few newcomers hold a place.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ PAUSE: Final = 4
 def compute_allowance(deposited: Units, round_cost: Units) -> Units:
     """Returns the most that may be reserved for workers that earned nothing in the job.
 
-    That is what a round costs, or a quarter of the deposit where this is more; at most the deposit.
+    That is the cost of a round, or a quarter of the deposit where this is more; at most the deposit.
     """
     return Units(min(deposited, max(round_cost, deposited // SHARE)))
 
@@ -34,7 +34,7 @@ def compute_allowance(deposited: Units, round_cost: Units) -> Units:
 def choose_topped_up(
     earned: Mapping[str, Units], price: Units, locked: Units, allowance: Units, quorum: int
 ) -> set[str]:
-    """Returns which earners of a job get money reserved ahead of their next work.
+    """Returns the earners of a job for which money is reserved ahead of their next work.
 
     All of them, until workers that are gone hold the allowance (`locked`). From then on only those that earned
     ESTABLISHED gradients, where these are a quorum: an identity that delivers once and leaves locks nothing more.
@@ -94,7 +94,7 @@ def may_fill_places(known: Iterable[Party], opening: Opening, places: int) -> bo
 
 
 def count_lacking_places(known: Sequence[Party], idle: Iterable[Party], openings: Iterable[tuple[Opening, int]]) -> int:
-    """Counts the places of all openings that nobody there could fill.
+    """Counts the places of all openings that no worker present could fill.
 
     `known` workers fill the places of each opening, since they are free again; an `idle` newcomer those of one.
     """

@@ -1,4 +1,4 @@
-"""Decides from which parameters a round's tasks start, when it opens and merges, and what a rewind leaves standing.
+"""Decides the first parameters of a round's tasks, when a round opens and merges, and the rounds that survive a rewind.
 
 With an overlap of s, a round's tasks start from the parameters after round t - 1 - s, while round t changes the
 parameters after round t - 1:
@@ -7,8 +7,8 @@ parameters after round t - 1:
 
 With s = 1 this is a delay of one step, as in Langford, Smola and Zinkevich, "Slow Learners are Fast" (NIPS 2009), and
 for local steps the delayed outer update of Kale, Douillard and Donchev, "Eager Updates for Overlapped Communication and
-Computation in DiLoCo" (arXiv 2502.12996). Which parameters a task starts from depends on its round's number alone, and
-on no clock: so it can be computed again, audited and replayed.
+Computation in DiLoCo" (arXiv 2502.12996). A task's first parameters depend on its round's number alone, and on no
+clock: so it can be computed again, audited and replayed.
 """
 
 from typing import Final
@@ -16,14 +16,15 @@ from typing import Final
 BEFORE: Final = -1
 """The number that stands for the state before the first round."""
 ROUNDS_BEHIND: Final = 2
-"""A round opens once the audits of all rounds up to this many before it are over: what they may undo is still stored.
+"""A round opens once the audits of all rounds up to this many before it are over: the state before a round that they
+may undo is still stored.
 
 An overlap adds its own length.
 """
 
 
 def starts_after(number: int, overlap: int) -> int:
-    """Returns after which round a round's tasks start; BEFORE: from the job's first parameters."""
+    """Returns the round after which a round's tasks start; BEFORE: from the job's first parameters."""
     return max(BEFORE, number - 1 - overlap)
 
 

@@ -1,4 +1,4 @@
-"""Computes what verdicts earn, and what must be reserved for it. Integers only.
+"""Computes the earnings of verdicts, and the reservations for them. Integers only.
 
 EARNED is the single figure of record: batches and vouchers state the same cumulative sum, so any interleaving of them
 pays it once.
@@ -14,11 +14,11 @@ UNIT_DECIMALS: Final = 9
 """The job's unit is 10^-9 of a token, so that prices fit six bytes and an account holds 72 million tokens."""
 MAX_PRICE: Final = 2**48 - 1
 MAX_UNITS: Final = 2**56 - 1
-"""What an account of the contract holds: one worker may earn a job's whole budget, and no reservation is refused."""
+"""The capacity of an account of the contract: one worker may earn a job's whole budget, with every reservation."""
 
 
 def unit_of(decimals: int) -> Amount:
-    """Returns how many smallest token units one job unit has: 1e9 for 18 decimals, 1 for 6."""
+    """Returns the number of smallest token units in one job unit: 1e9 for 18 decimals, 1 for 6."""
     return Amount(10 ** max(0, decimals - UNIT_DECIMALS))
 
 
@@ -34,8 +34,8 @@ def in_units(field: str, amount: Amount, unit: Amount, most: int = MAX_UNITS) ->
 
 @dataclass(frozen=True, slots=True)
 class AccountStanding:
-    """One worker's money in one job, in units. `in_flight` is what its open replicas may still earn, and `waiting` the
-    part of what it earned that a test may still take from it."""
+    """One worker's money in one job, in units. `in_flight`: the possible earnings of its open replicas; `waiting`: the
+    part of its earnings that a test may still take from it."""
 
     reserved: Units
     earned: Units
@@ -52,10 +52,11 @@ AHEAD_OF_WAITING: Final = 4
 
 
 def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
-    """Returns what to reserve so that `ahead` further gradients are covered; 0 while at least half of that is covered.
+    """Returns the units to reserve so that `ahead` further gradients are covered; 0 while at least half of that is
+    covered.
 
-    One gradient is reserved for a worker that has earned nothing, else as many as it earned: who leaves locks no more
-    than it delivered.
+    One gradient is reserved for a worker that has earned nothing, else as many as it earned: a worker that leaves locks
+    no more than it delivered.
     """
     waiting = standing.waiting // price
     delivered = standing.earned // price - waiting + min(AHEAD_OF_WAITING, waiting)
@@ -66,5 +67,5 @@ def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
 
 
 def compute_unpaid_units(earned: Units, vouchered: Units) -> Units:
-    """Returns what verdicts promised a worker beyond what it holds vouchers for."""
+    """Returns the pay that verdicts promised a worker beyond its vouchers."""
     return Units(max(0, earned - vouchered))

@@ -1,4 +1,5 @@
-"""What others paid a GFLOP and who took how little: guidance for a job's price, from a market's records. Pure.
+"""The pay per GFLOP of other jobs, and the least that workers took: guidance for a job's price, from a market's
+records. Pure.
 
 A price is per 10^9 operations of a task's document, in the token's smallest unit, so that jobs of all sizes compare.
 """
@@ -12,16 +13,16 @@ from gradmarket.market.terms import Amount
 
 GFLOP: Final = 10**9
 DAYS: Final = 30
-"""Days for which a job's price is guidance."""
+"""Days for which a job's price counts as guidance."""
 
 
 def compute_gflop_price(price: Amount, operations: int) -> Amount:
-    """Returns what a task of so many operations pays for each GFLOP, rounded down."""
+    """Returns the pay per GFLOP of a task of `operations` operations, rounded down."""
     return Amount(price * GFLOP // max(1, operations))
 
 
 def describe_market_prices(paid: Sequence[Amount], token: TokenUnit) -> str:
-    """Returns what jobs paid a GFLOP, by each job's price."""
+    """Returns a text on the pay per GFLOP, by each job's price."""
     if not paid:
         return f"no job paid anybody here in the last {DAYS} days, so nothing is known of prices"
     middle, lowest, highest = (token.about(amount) for amount in (median_low(paid), min(paid), max(paid)))
@@ -31,7 +32,7 @@ def describe_market_prices(paid: Sequence[Amount], token: TokenUnit) -> str:
 
 
 def describe_takers(taken: Sequence[Amount], gflop_price: Amount, token: TokenUnit) -> str:
-    """Returns how many workers would take a price, by the least that each was paid a GFLOP; empty where none was."""
+    """Returns a text on how many workers would take a price, by the least pay per GFLOP of each; empty without any."""
     if not taken:
         return ""
     takers = sum(1 for least in taken if least <= gflop_price)

@@ -1,4 +1,5 @@
-"""What a private job's published models may tell of one holder: (epsilon, delta)-differential privacy by holder.
+"""Bounds the information on one holder in a private job's published models: (epsilon, delta)-differential privacy by
+holder.
 
 Two runs are neighbours where one holder's answers are zeros in one of them (zero-out adjacency, at the level of a
 holder and not of a row). An answer has an L2 norm of at most C, the job's norm bound, so the sum of a round's answers
@@ -9,7 +10,7 @@ mu = sqrt(T) / z:
 
     delta = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(-mu / 2 - epsilon / mu)
 
-Nothing is gained from drawing some of the holders: who answered in which round is public, since it is paid for.
+Drawing only some of the holders would gain nothing: payments make public who answered in which round.
 """
 
 import math
@@ -22,7 +23,7 @@ from gradmarket.market.fields import Part
 
 MOST_ROUNDS: Final = 1_000_000
 FARTHEST: Final = 25.0
-"""From so many deviations on, the normal tail is taken from its asymptotic series."""
+"""The number of deviations from which on the normal tail is taken from its asymptotic series."""
 
 
 class Privacy(Part):
@@ -54,13 +55,13 @@ class Privacy(Part):
         return count_affordable_rounds(self.noise_multiplier, self.delta, self.epsilon)
 
     def after(self, rounds: float) -> float:
-        """Returns the epsilon that so many rounds spend; part of one where it had more noise than it needs."""
+        """Returns the epsilon that `rounds` rounds spend; a fraction counts a round with more noise than needed."""
         return compute_epsilon(self.noise_multiplier, self.delta, rounds)
 
 
 @lru_cache(maxsize=1024)
 def compute_epsilon(noise_multiplier: float, delta: float, rounds: float) -> float:
-    """Returns the least epsilon at this delta after so many rounds, to 1e-9 from above."""
+    """Returns the least epsilon at this delta after `rounds` rounds, to 1e-9 from above."""
     if rounds == 0:
         return 0.0
     mu = math.sqrt(rounds) / noise_multiplier

@@ -1,7 +1,8 @@
-"""Jobs whose rows stay with their holders: what such a job may ask for, who may take its tasks, what an answer weighs.
+"""Jobs whose rows stay with their holders: their permitted settings, the workers of their tasks, and the weight of an
+answer.
 
 A task of such a job is one holder's in one round. Nobody else has its rows, so nobody can vote on an answer or compute
-it again: what bounds an answer is its norm, and what bounds who answers is the job's list of holders.
+it again: the norm bounds an answer, and the job's list of holders bounds its authors.
 """
 
 from typing import Final
@@ -31,14 +32,14 @@ def find_private_job_fault(
 
 
 def describe_visibility(visibility: str, private: bool, secure: bool, noised: bool) -> str:
-    """Returns who sees what of a job, in words. secure: its holders' answers are summed under masks; noised: by their
+    """Returns a text on the visibility of a job. secure: its holders' answers are summed under masks; noised: by their
     own noise."""
     model = _model_seen(visibility, private)
     return f"{model} {_rows_seen(secure, noised)}" if private else model
 
 
 def _model_seen(visibility: str, private: bool) -> str:
-    """Returns who sees model and data. Parameters alone are kept from workers: document and manifest are for all."""
+    """Returns a text on who sees model and data. Only parameters are ever hidden: document and manifest are for all."""
     data = "what it is measured on" if private else "the training data of this job"
     model = "the model of this job" if private else "the model"
     if visibility == "public":

@@ -1,7 +1,7 @@
-"""The proof of what a requester signed about one replica: offer, wave, verdict, voucher. Pure.
+"""The proof of the statements that a requester signed about one replica: offer, wave, verdict, voucher. Pure.
 
 Only the signer is taken as given: the voucher signer of the job on-chain. A worker calls this before it reveals and
-before it believes a verdict, and again over its records; features.verify calls it over what a market publishes.
+before it believes a verdict, and again over its records; features.verify calls it over a market's publications.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ PROMISES: Final = frozenset({Outcome.ACCEPTED, Outcome.DIVERGED})
 
 
 class Fault(StrEnum):
-    """What evidence fails to prove, with what a requester would gain by it."""
+    """A failed proof of the evidence, with a requester's gain by it."""
 
     UNSIGNED_OFFER = "the offer is not signed by the signer of the chain's job"
     """An offer that binds nobody."""
@@ -43,9 +43,9 @@ class Fault(StrEnum):
     """Choose the secret after seeing the commitments, and so the draw of the uploader."""
     OTHER_SEED = "the wave's seed is another seed than its secret and commitments give"
     UNSIGNED_WAVE = "the wave is not signed by the offer's signer"
-    """Get the reveal, and leave no evidence of what the wave closed over."""
+    """Get the reveal, and leave no evidence of the commitments that the wave closed over."""
     UNSIGNED_SKETCH = "the sketch is not signed by its worker"
-    """Show other sketches than those that were judged by."""
+    """Show other sketches than the judged ones."""
     NO_CALIBRATION = "no calibration gives the thresholds"
     OTHER_HEARING = "a referee heard others than those that answered it differently"
     """Have a liar lose to a friend, and an honest answer with it."""
@@ -56,7 +56,7 @@ class Fault(StrEnum):
     UNSIGNED_VERDICT = "the verdict is not signed by the offer's signer"
     """A promise to pay that binds nobody, or a rejection that nobody answers for."""
     CONTRADICTION = "the verdict's state and its signed outcome disagree"
-    """Say 'accepted' and sign 'rejected'."""
+    """Announce 'accepted' and sign 'rejected'."""
     OTHER_ROOT = "it promises pay for another root than this worker's own"
     OTHER_PRICE = "the verdict promises another price than the offer"
     """Offer one price and pay another."""
@@ -88,13 +88,13 @@ class Fault(StrEnum):
     SKIPPED = "a batch settled what was accepted later, and no batch holds this gradient"
     FALSE_ROOT = "the contract's root of a batch does not prove a gradient that its events name"
     UNPROVEN_BURN = "locked pay was burnt, and nothing that is published shows a wrong answer of this worker's"
-    """Burn what honest work earned, with validators of its own."""
+    """Burn the pay of honest work, with validators of its own."""
     MISSING_GRADIENT = "the market's payments lack a gradient that it accepted"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault, and what it is about: a wave, a replica; empty for the task or the job as a whole."""
+    """A fault and its subject: a wave, a replica; empty for the task or the job as a whole."""
 
     fault: Fault
     about: str = ""
@@ -106,7 +106,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class OfferScope:
-    """What signatures are checked against: the domain, the requester's signer, and the offer that they are about."""
+    """The references for checking signatures: the domain, the requester's signer, and the offer in question."""
 
     domain: Domain
     signer: Address
@@ -189,8 +189,8 @@ def of_answer(offer: Offer, verdict: SignedVerdict, root: Hash, revealed: bool) 
 def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
     """Returns whether a replica with a signed promise of pay ended unpaid, except by its worker's own silence.
 
-    `sent`: a byte of the payload may have been sent. Then it counts as taken, whole or not, whatever reason the market
-    gives. If the worker was `asked` for the payload and never began to send it, the worker itself withheld it. A
+    `sent`: a byte of the payload may have been sent. Then it counts as taken, whole or not, for any reason that the
+    market gives. If the worker was `asked` for the payload and never began to send it, the worker itself withheld it. A
     replica that agreed but was not asked is paid with the others: only a payment ends it.
     """
     own_silence = state is ReplicaState.WITHHELD and asked and not sent

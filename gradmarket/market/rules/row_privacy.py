@@ -1,4 +1,4 @@
-"""What a holder's answers may tell of one of its rows: (epsilon, delta)-differential privacy by row.
+"""Bounds the information on one row in its holder's answers: (epsilon, delta)-differential privacy by row.
 
 DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy", algorithm 1), computed by the holder's own worker:
 each row's gradient is scaled down to an L2 norm of at most C (`clip_norm`), they are summed, normal noise of deviation
@@ -6,18 +6,18 @@ z C is added to each element of the sum, and the sum is divided by the step's ro
 holders are neighbours where the gradients of one row are zeros in one of them (zero-out adjacency), so a step's sum
 differs by C at most.
 
-A holder takes its rows in epochs: no row is in two steps of an epoch. Given all other rows, the steps of an epoch but
-one are the same functions of what was told before, whichever of two neighbours computes them. So an epoch is one
-Gaussian mechanism of sensitivity C and deviation z C, and U epochs are one of sensitivity C sqrt(U): the composition
-and formula of rules.privacy, with uses of a row in place of rounds. All that follows a step (its optimizer, local
-steps, codec, masks, pay) uses its noised gradient alone.
+A holder takes its rows in epochs: no row is in two steps of an epoch. Given all other rows, all steps of an epoch but
+one are the same functions of the earlier messages for either of two neighbours. So an epoch is one Gaussian mechanism
+of sensitivity C and deviation z C, and U epochs are one of sensitivity C sqrt(U): the composition and formula of
+rules.privacy, with uses of a row in place of rounds. All that follows a step (its optimizer, local steps, codec, masks,
+pay) uses its noised gradient alone.
 
 With `sampling` at `poisson` a step takes each of a holder's n rows with probability q = rows / n instead, apart from
 all others, by a secret of the holder that is new for every step, and is counted by rules.sampled_privacy. The sum is
-divided by `rows`, which is what it has in the mean, and not by what was drawn. Every step computes on as many rows
+divided by `rows`, its mean number of rows, and not by the number drawn. Every step computes on as many rows
 (`count_room`): rows beside the drawn ones count as zeros. Where more are drawn than there is room for, the step draws
-anew. That costs nothing: given which of the other rows are in a step, the draw has the row with probability q where
-there is room for it and with 0 where there is none, whatever the rows are.
+anew. That costs nothing: for any given choice of the other rows, the draw has the row with probability q where there is
+room for it and with 0 where there is none.
 """
 
 import math
@@ -73,42 +73,42 @@ class RowPrivacy(Part):
 
     @property
     def uses(self) -> int:
-        """How often epsilon allows each row to be in a step that takes it for certain."""
+        """The number of certain uses of each row that epsilon allows."""
         return self.count_uses(1.0)
 
     def count_uses(self, rate: float) -> int:
-        """Returns how many steps epsilon allows that take a row with this probability."""
+        """Returns the number of steps that epsilon allows where each takes a row with this probability."""
         if rate < 1.0:
             return sampled_privacy.count_affordable_steps(self.noise_multiplier, rate, self.delta, self.epsilon)
         return count_affordable_rounds(self.noise_multiplier, self.delta, self.epsilon)
 
     def after(self, uses: int, rate: float = 1.0) -> float:
-        """Returns the epsilon that so many steps spend that take a row with probability `rate`."""
+        """Returns the epsilon that `uses` steps spend where each takes a row with probability `rate`."""
         if rate < 1.0:
             steps = SampledSteps(self.noise_multiplier, rate, uses)
             return sampled_privacy.compute_sampled_epsilon((steps,), self.delta)
         return compute_epsilon(self.noise_multiplier, self.delta, uses)
 
     def rate_of(self, rows: int, held: int) -> float:
-        """Returns the probability of each of `held` rows in a step of so many that takes it; 1 by epochs."""
+        """Returns the probability of each of `held` rows in a step of `rows` rows that takes it; 1 by epochs."""
         return min(1.0, rows / held) if self.by_chance else 1.0
 
     def slots_of(self, rows: int, held: int) -> int:
-        """Returns how many steps take a row once at most; 1 where any of them may."""
+        """Returns the number of steps that take a row at most once; 1 where any of them may."""
         return 1 if self.by_chance else max(1, held // rows)
 
     def count_room(self, rows: int) -> int:
-        """Returns how many rows a step computes on that has so many, or so many in the mean."""
+        """Returns the number of rows that a step of `rows` rows, or of this mean number, computes on."""
         return rows + ROOM * (1 + math.isqrt(rows - 1)) if self.by_chance else rows
 
 
 def count_row_uses(steps: int, slots: int) -> int:
-    """Returns how often a row is used at most in so many steps, of which an epoch has `slots`."""
+    """Returns the most uses of a row in `steps` steps, where an epoch has `slots`."""
     return -(-steps // slots)
 
 
 def find_row_privacy_fault(asked: RowPrivacy | None, rows: int, moves: int, least_rows: int | None) -> str:
-    """Returns why a task of `moves` steps of so many rows cannot be computed so, the field first; empty where it can.
+    """Returns why a task of `moves` steps of `rows` rows cannot be computed so, the field first; empty where it can.
 
     least_rows: of a holder; None where the job's rows are published.
     """

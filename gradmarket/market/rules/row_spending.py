@@ -1,6 +1,6 @@
-"""What a job that noises each holder's steps spends of one row, for a holder of the fewest rows that it takes.
+"""The privacy of one row that a job spends by noising each holder's steps, for a holder of the fewest rows.
 
-Such a holder uses its rows most often, if it takes part in every round. One of more rows spends less. Each worker
+Such a holder uses its rows most often, if it takes part in every round. A holder of more rows spends less. Each worker
 counts its own uses, and does not rely on this.
 """
 
@@ -21,7 +21,7 @@ class RowSpending:
 
     @property
     def slots(self) -> int:
-        """How many steps an epoch of the fewest rows has; 1 where rows are drawn by chance."""
+        """The number of steps in an epoch of the fewest rows; 1 where rows are drawn by chance."""
         return self.asked.slots_of(self.rows, self.least_rows)
 
     @property
@@ -35,9 +35,9 @@ class RowSpending:
         return self.asked.count_uses(self.rate) * self.slots // self.moves
 
     def uses_after(self, rounds: int) -> int:
-        """Returns how often a row is used at most in so many rounds; by chance, how often it may be."""
+        """Returns the most uses of a row in `rounds` rounds; by chance, the number of its draws."""
         return row_privacy.count_row_uses(rounds * self.moves, self.slots)
 
     def spent(self, rounds: int) -> float:
-        """Returns the epsilon that so many rounds spend at most."""
+        """Returns the most epsilon that `rounds` rounds spend."""
         return self.asked.after(self.uses_after(rounds), self.rate)

@@ -1,15 +1,15 @@
-"""What steps over rows that are drawn by chance tell of one of them: the Poisson-sampled Gaussian mechanism.
+"""The privacy loss of one row in steps over rows drawn by chance: the Poisson-sampled Gaussian mechanism.
 
-Each step takes a row with probability q, apart from all other rows and steps, sums what it took with sensitivity 1 and
-adds normal noise of deviation z. Two datasets are neighbours where a row's part of every sum is zeros in one of them
-(zero-out adjacency; the figure is that of adding or removing a row). A step is then worth the pair
-P = (1 - q) N(0, z^2) + q N(1, z^2) against Q = N(0, z^2), whichever comes first (Zhu, Dong, Wang 2022, "Optimal
-accounting of differential privacy via characteristic function"), as long as nobody knows which rows were drawn.
+Each step takes a row with probability q, apart from all other rows and steps, sums the taken rows with sensitivity 1
+and adds normal noise of deviation z. Two datasets are neighbours where a row's part of every sum is zeros in one of
+them (zero-out adjacency; the figure is that of adding or removing a row). A step is then equivalent to the pair P = (1
+- q) N(0, z^2) + q N(1, z^2) against Q = N(0, z^2), whichever comes first (Zhu, Dong, Wang 2022, "Optimal accounting of
+differential privacy via characteristic function"), as long as nobody knows which rows were drawn.
 
-The privacy loss log(P / Q) is put on a grid by "connect the dots" (Doroshenko et al. 2022), which never tells less;
+The privacy loss log(P / Q) is put on a grid by "connect the dots" (Doroshenko et al. 2022), which never understates it;
 the losses of independent steps add up, so their distributions are convolved, by a Fourier transform. It is exact to
 1e-16 of its largest number, and delta may be far less: so losses are weighted by exp(s loss) before, and the weight is
-taken off after. s is what minimizes the bound by moments (Mironov 2017), so that the weighted sum has its mean there.
+taken off after. s minimizes the bound by moments (Mironov 2017), so that the weighted sum has its mean there.
 """
 
 import math
@@ -27,7 +27,7 @@ ATOMS: Final = 2**12
 GRID: Final = 2**16
 """Places of the grid of the losses' sum."""
 NEGLIGIBLE: Final = 28.0
-"""Of what is weighted, at most exp(-NEGLIGIBLE) is outside the grid."""
+"""At most exp(-NEGLIGIBLE) of the weighted distribution is outside the grid."""
 Reals = NDArray[np.float64]
 
 
@@ -41,7 +41,7 @@ class SampledSteps(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def compute_sampled_epsilon(parts: Sequence[SampledSteps], delta: float) -> float:
-    """Returns the epsilon at this delta of all these steps together, from above: by 1 in 1,000 to 10,000 steps."""
+    """Returns the epsilon at this delta of all these steps together, from above: within 1/1,000 up to 10,000 steps."""
     taken = [_join_whole(part) for part in parts if part.steps]
     if not taken:
         return 0.0
@@ -52,7 +52,7 @@ def compute_sampled_epsilon(parts: Sequence[SampledSteps], delta: float) -> floa
 def count_affordable_steps(noise_multiplier: float, rate: float, delta: float, epsilon: float) -> int:
     """Returns the most steps of this kind that epsilon allows at this delta, up to privacy.MOST_ROUNDS.
 
-    They are looked for where a straight line between two counts has epsilon, and half-way, in turn.
+    The search tries in turn the count where a straight line between two counts reaches epsilon, and the one half-way.
     """
 
     def spent(steps: int) -> float:
@@ -128,7 +128,7 @@ def _compute_one_way(parts: Sequence[SampledSteps], delta: float, way: int) -> f
 
 
 def _find_losses(part: SampledSteps, delta: float, way: int) -> _Losses:
-    """Returns the losses of a step; what is left out of both ends is far below delta over all steps."""
+    """Returns the losses of a step; the omitted part at both ends is far below delta over all steps."""
     z, rate = part.noise_multiplier, part.rate
     reach = z * (3.0 + math.sqrt(2 * math.log(part.steps / delta)))
     x, apart = np.linspace(-reach, 1.0 + reach, ATOMS, retstep=True)
@@ -139,7 +139,7 @@ def _find_losses(part: SampledSteps, delta: float, way: int) -> _Losses:
 
 
 def _find_range(moment: Callable[[float], float], power: float) -> tuple[float, float]:
-    """Returns between which sums the weighted losses of all steps are, but for exp(-NEGLIGIBLE) (Chernoff's bound)."""
+    """Returns the range of the weighted losses of all steps, but for exp(-NEGLIGIBLE) (Chernoff's bound)."""
     at = moment(power)
     moves = [power * 2.0**exponent for exponent in range(-12, 13)]
     high = min((moment(power + move) - at + NEGLIGIBLE) / move for move in moves)
@@ -148,9 +148,9 @@ def _find_range(moment: Callable[[float], float], power: float) -> tuple[float, 
 
 
 def _put_on_grid(one: _Losses, power: float, width: float) -> tuple[Reals, float]:
-    """Returns a step's losses on the grid, weighted and added up to 1, and the logarithm of what they added up to.
+    """Returns a step's losses on the grid, weighted and scaled to sum to 1, and the logarithm of their former sum.
 
-    A loss between two places is told as both of them, so that neither dataset's probability changes.
+    A loss between two places counts as both of them, so that neither dataset's probability changes.
     """
     below = np.floor(one.losses / width)
     over = one.losses - below * width
@@ -166,7 +166,7 @@ def _put_on_grid(one: _Losses, power: float, width: float) -> tuple[Reals, float
 
 
 def _find_least(function: Callable[[float], float], low: float, high: float) -> float:
-    """Returns where a function with one valley is least (golden section)."""
+    """Returns the place where a function with one valley is least (golden section)."""
     ratio = (math.sqrt(5) - 1) / 2
     a, b = high - ratio * (high - low), low + ratio * (high - low)
     at_a, at_b = function(a), function(b)

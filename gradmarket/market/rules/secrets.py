@@ -18,7 +18,7 @@ from gradmarket.market.terms import Address, Hash
 
 Sealed = tuple[Address, Hash]
 MAX_LINKS: Final = 64
-"""Longest chain that is followed for a stranger: bounds the hashes that a check costs."""
+"""Longest chain that is followed for a stranger: bounds the hashes of a check."""
 
 
 def derive_links(secret: Hash, waves: int) -> tuple[Hash, ...]:
@@ -66,7 +66,7 @@ def seal_commitment(offer: Hash, worker: Address, salt: Hash, payload_root: Hash
 
 
 def digest_of(commitments: Iterable[Sealed]) -> Hash:
-    """Returns the digest of a set of commitments, in whatever order they came."""
+    """Returns the digest of a set of commitments, independent of their order."""
     return domain_hash("commitments", *(worker.encode() + sealed for worker, sealed in sorted(commitments)))
 
 

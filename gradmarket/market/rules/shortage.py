@@ -17,7 +17,7 @@ class Idle(StrEnum):
     WAITS = "the job waits"
     """In the words of its own reason."""
     CHAIN = "the chain cannot be used"
-    """In the words of its trouble."""
+    """In the words of the chain's trouble."""
     ASKS_NOTHING = "it asks for no work and holds none: its own log says why"
     QUEUED = "newcomers get seats in turn"
     """With its place."""

@@ -1,4 +1,4 @@
-"""Builds and encodes sketches of payloads. gradient.projection defines what a sketch is."""
+"""Builds and encodes sketches of payloads, as gradient.projection defines them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -26,7 +26,7 @@ def check_tensor_count(layout: Layout) -> None:
 
 
 def of_payload(layout: Layout, data: Bytes, codec: Codec, task_seed: bytes, seed: Hash) -> dict[str, Numbers]:
-    """Returns the sketch of the tensors that a payload decodes to, one at a time.
+    """Returns the sketch of a payload's decoded tensors, computed one at a time.
 
     `task_seed` is for the codec, `seed` is the wave's. Raises PayloadRefused as `payload.read_shard` does.
     """
@@ -40,7 +40,7 @@ def pack_sketch(made: Sketch, names: Iterable[str]) -> bytes:
 
 
 def unpack_sketch(data: bytes, names: Iterable[str]) -> dict[str, Numbers]:
-    """Reverses `pack` for a sketch with these names. Raises ValueError on another length."""
+    """Reverses `pack_sketch` for a sketch with these names. Raises ValueError on another length."""
     rows = np.frombuffer(data, STORED).reshape(-1, SKETCH_WIDTH).astype(np.float32)
     return dict(zip(names, rows, strict=True))
 

@@ -59,7 +59,7 @@ StopRule = StopAtMetric | StopAtPatience | StopAtSpent | StopAtDate
 
 
 def read_stop_rule(value: Any) -> Any:
-    """Returns a rule that is written as text ("auc > 0.9", "loss stalls 5") as its fields; anything else as it is."""
+    """Returns a rule written as text ("auc > 0.9", "loss stalls 5") as its fields; anything else unchanged."""
     if isinstance(value, bool | int | float | list | tuple) or value is None:
         raise ValueError(f"{str(value)[:60]!r} is no rule: {RULE}")
     if not isinstance(value, str):
@@ -79,14 +79,14 @@ def read_stop_rule(value: Any) -> Any:
 
 
 def find_direction(rules: Sequence[StopRule], metric: str) -> Better | None:
-    """Returns which way a rule says that the metric is better; None where none says it."""
+    """Returns the direction in which a rule counts the metric as better; None where no rule names one."""
     watched = (rule for rule in rules if isinstance(rule, StopAtMetric | StopAtPatience))
     return next((rule.better for rule in watched if rule.metric == metric and rule.better), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What ends a job: its rounds, its own rules, its last date, and what its rounds may tell of a holder or a row."""
+    """The conditions that end a job: its rounds, its own rules, its last date, and its privacy by holder or row."""
 
     rounds: int
     rules: Sequence[StopRule]
@@ -102,7 +102,7 @@ def is_overdue(ending: Ending, now: datetime) -> bool:
 
 
 def find_met_rule(rules: Sequence[StopRule], metrics: Mapping[str, float]) -> str:
-    """Returns which rule a model with these metrics meets before it is trained on; empty where none is met."""
+    """Returns the rule that a model with these metrics meets before it is trained on; empty where none is met."""
     for rule in rules:
         if isinstance(rule, StopAtMetric) and _is_metric_passed(rule, metrics.get(rule.metric)):
             return f"stop at {rule.metric} {rule.at:g} is met already by {metrics[rule.metric]:.6g}"
@@ -118,8 +118,8 @@ def find_stop_reason(
 ) -> str:
     """Returns why the job is over after this round; empty where it is not.
 
-    `measured` are the metrics of the rounds so far, this round's last: None of a round that was not evaluated, and
-    none of a model that measured nothing, as one that diverged; `spent` is in smallest token units. noised_rounds: the
+    `measured` are the metrics of the rounds so far, this round's last: None for a round that was not evaluated, and
+    empty for a model without figures, such as one that diverged; `spent` is in smallest token units. noised_rounds: the
     rounds that privacy counts, where they had more noise than it needs (sum_units.rounds_spent).
     """
     metrics = (measured[-1] if measured else None) or {}
@@ -148,7 +148,7 @@ def _is_metric_passed(rule: StopAtMetric, value: float | None) -> bool:
 
 
 def _find_stalled(rule: StopAtPatience, measured: Sequence[Mapping[str, float] | None]) -> str:
-    """Returns why a metric has stalled; empty where it has not. An evaluation that lacks it brings nothing better."""
+    """Returns why a metric has stalled; empty where it has not. An evaluation without it counts as no better."""
     if not measured or measured[-1] is None:
         return ""
     sign = -1.0 if better_of(rule.metric, rule.better) == "lower" else 1.0

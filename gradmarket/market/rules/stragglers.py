@@ -1,11 +1,11 @@
-"""How long a round waits for slow machines, and which tasks it may leave for a later one.
+"""A round's wait for slow machines, and the tasks that it may leave for a later one.
 
-Times are measured by the requester, from a lease to its commitment: they hold a worker's computing, its link, and
-whatever makes its rows slow for everybody. None of them decides what anybody is paid.
+Times are measured by the requester, from a lease to its commitment: they include a worker's computing, its link, and
+anything that makes its rows slow for everybody. None of them affects pay.
 
 An upload is waited for as the offer says, and longer where it comes steadily over a slow link. The time is counted in
-bytes at the upload's own measured rate. Who sends so slowly that it could not end in time either way gets no longer, so
-a place is held no longer than LONGEST allows, and only by who delivers.
+bytes at the upload's own measured rate. A worker that sends too slowly to end in time either way gets no extension, so
+a place is held no longer than LONGEST allows, and only by workers that deliver.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from statistics import median
 from typing import Final
 
 LEAST: Final = 3
-"""Fewer measured times say nothing."""
+"""Fewer measured times give no pace."""
 DEVIATIONS: Final = 4.0
-"""How many standard deviations above its median a worker may take before it counts as late."""
+"""Standard deviations above its median that a worker may take before it counts as late."""
 NORMAL: Final = 1.4826
 """Standard deviation over median absolute deviation of normal samples (Rousseeuw and Croux, 1993)."""
 MARGIN: Final = 0.5
-"""At least this share of its median is a worker's margin, however even its times are."""
+"""A worker's margin is at least this share of its median, even where its times are all alike."""
 SLOWEST: Final = 4.0
-"""A worker is expected after so many times what its class takes, however slow it was before."""
+"""A worker's expected time is at most this many times its class's, however slow it was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Pace:
 
 
 def compute_pace(seconds: Sequence[float]) -> Pace | None:
-    """Returns the pace that these times show; None if they are too few. Less than half of them cannot move it far."""
+    """Returns the pace of these times; None if they are too few. Less than half of them cannot move it far."""
     if len(seconds) < LEAST:
         return None
     middle = median(seconds)
@@ -50,7 +50,7 @@ def compute_pace(seconds: Sequence[float]) -> Pace | None:
 
 
 def expected_s(own: Sequence[float], of_class: Sequence[float], most: float) -> float:
-    """Returns within how many seconds a worker's commitment is expected, at most `most`, the job's lease.
+    """Returns the seconds within which a worker's commitment is expected, at most `most`, the job's lease.
 
     By its own times, or its class's where it has too few; at most SLOWEST times its class's, so that a worker that
     pretends to be slow is not waited for longer.
@@ -62,11 +62,11 @@ def expected_s(own: Sequence[float], of_class: Sequence[float], most: float) -> 
 
 
 def grace_s(ends: Sequence[float], usual: Pace | None, most: float) -> float:
-    """Returns how long a round that has its least tasks waits for the others; `ends`: when each is expected, from now.
+    """Returns the time that a round with its least tasks waits for the others; `ends`: when each is expected, from now.
 
-    The next round has to wait for what this one leaves. Where that is expected later than tasks that begin now, the
-    difference would be lost in any case: it is the slack that this round waits. At least it waits as long as equal
-    machines may differ.
+    The next round has to wait for the tasks that this one leaves. Where these are expected later than tasks that begin
+    now, the difference would be lost in any case: it is the slack that this round waits. At least it waits as long as
+    equal machines may differ.
     """
     if usual is None or not ends:
         return 0.0
@@ -75,7 +75,7 @@ def grace_s(ends: Sequence[float], usual: Pace | None, most: float) -> float:
 
 
 def due_since(number: int, rounds: int, staleness: int) -> int:
-    """Returns up to which round a task must have been issued first, so that round `number` does not merge without it.
+    """Returns the last round in which a task may have been issued first for which round `number` has to wait.
 
     A round leaves a task to the next one at least, to the next `staleness` ones at most; the last leaves none.
     """
@@ -83,13 +83,13 @@ def due_since(number: int, rounds: int, staleness: int) -> int:
 
 
 LONGEST: Final = 10
-"""Times the offer's upload seconds, from when the payload was asked for."""
+"""The longest upload, in upload seconds of the offer, from the request for the payload."""
 SPARE: Final = 1.5
-"""Times what the rest needs at the measured rate: rates of links vary."""
+"""Factor on the time that the rest needs at the measured rate: rates of links vary."""
 
 
 def compute_latest_end(asked_at: float, upload_s: float) -> float:
-    """Returns when even an upload that gets on is over."""
+    """Returns the latest end of an upload that makes progress."""
     return asked_at + LONGEST * upload_s
 
 
@@ -100,8 +100,8 @@ def asked_at(last: float, upload_s: float) -> float:
 def put_off(due: float, last: float, upload_s: float, now: float, left: int, rate: float) -> float:
     """Returns the new deadline of an upload with `left` bytes to come at `rate` bytes a second; `due` where it stays.
 
-    It is put off when less than half of the offer's upload seconds is left, which is seldom: each time costs the market
-    a transaction. `last` is the latest there may be.
+    The deadline moves when less than half of the offer's upload seconds is left, which is seldom: each move costs the
+    market a transaction. `last` is the latest possible deadline.
     """
     if due - now >= upload_s / 2 or rate <= 0:
         return due

@@ -11,18 +11,18 @@ from typing import Final
 
 HALF_LIFE_S: Final = 7200.0
 EVERYWHERE: Final = 3
-"""Number of jobs."""
+"""The number of jobs."""
 BARRED_S: Final = 30 * 86_400
-"""How long an operator gets no work after an audit of its work failed."""
+"""Seconds for which an operator gets no work after an audit of its work failed."""
 WHOLE: Final = 0.5
-"""Most weight that a sum of strikes may have lost by decay and still count in full."""
+"""The most weight that a sum of strikes may have lost by decay and still count in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strikes:
     """One operator's strikes in one job.
 
-    `weight` is what all of them weigh at the time `at`, `withheld` what the withheld answers among them weigh.
+    `weight` is the weight of all of them at the time `at`, `withheld` that of the withheld answers among them.
     """
 
     weight: float
@@ -57,7 +57,7 @@ def worked_off(strikes: Strikes, now: float) -> Strikes:
 def suspended_until(weight: float, at: float, most: int) -> float:
     """Returns when `weight` will have decayed below `most` strikes; 0 where it is below already.
 
-    A time would suspend who has no strike as soon as the clock goes back behind it.
+    A time for operators without strikes would suspend them if the clock went back.
     """
     least = most - WHOLE
     return 0.0 if weight < least else at + HALF_LIFE_S * math.log2(weight / least)

@@ -33,12 +33,12 @@ class Inconclusive:
 
 @dataclass(frozen=True, slots=True)
 class Referral:
-    """Whoever has the root that an audit finds is right."""
+    """Undecided: an audit finds the right root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """Answers differ: whoever gave the one that stands before a referee is right (features.disputes.refereed)."""
+    """Undecided, and answers differ: a referee finds the one that stands (features.disputes.refereed)."""
 
 
 Judgement = Quorum | Another | Inconclusive | Referral | Hearing
@@ -63,5 +63,5 @@ def judge_ballots(
 
 
 def upload_order(seed: Hash, agreeing: Mapping[ReplicaId, str]) -> list[ReplicaId]:
-    """Returns in which order replicas are requested to upload: drawn by the wave's seed and the workers' addresses."""
+    """Returns the order in which replicas are asked to upload: drawn by the wave's seed and the workers' addresses."""
     return sorted(agreeing, key=lambda replica: domain_hash("upload", seed, agreeing[replica].encode()))

@@ -22,9 +22,9 @@ from gradmarket.market.wire.step_fault import StepFault
 
 
 class NewerPart(dict[str, Any]):
-    """A specification or publication with fields that this version does not know, kept as it came.
+    """A specification or publication with fields that this version does not know, unchanged.
 
-    Nobody may compute from it: what an unknown field asks for is unknown, and digests cover it.
+    Nobody may compute from it: the meaning of an unknown field is unknown, and digests cover it.
     """
 
 

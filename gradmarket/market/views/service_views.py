@@ -1,4 +1,4 @@
-"""What a service tells of itself, as the API answers it: health, tokens and their budgets, prices, pages of lists."""
+"""A service's statements about itself, as the API answers them: health, tokens, budgets, prices, pages of lists."""
 
 from typing import Annotated, Final, Generic, TypeVar
 

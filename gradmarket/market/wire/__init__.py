@@ -1,1 +1,1 @@
-"""What requester, workers, auditors and holders send each other, as JSON and as framed bytes."""
+"""The messages between requester, workers, auditors and holders, as JSON and as framed bytes."""

@@ -1,4 +1,4 @@
-"""The JSON requests and responses of audits: the auditors', and what an audit asks of workers."""
+"""The JSON requests and responses of audits: the auditors', and an audit's requests to workers."""
 
 from typing import Annotated, Final, Literal
 
@@ -79,7 +79,7 @@ class AuditAssignment(Wire):
 
 
 Fall = Annotated[float, Field(ge=-LARGEST_FALL, le=LARGEST_FALL)]
-"""By how much a loss fell."""
+"""The amount by which a loss fell."""
 Falls = Annotated[tuple[Fall, ...], Field(min_length=OTHER_DRAWS, max_length=OTHER_DRAWS)]
 
 

@@ -1,4 +1,4 @@
-"""The fields of the JSON between worker and requester, and what all of its messages have in common."""
+"""The fields of the JSON between worker and requester, and the base of all of its messages."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""What a market publishes about its verdicts, as JSON: whoever checks one reads it in this form.
+"""A market's publications about its verdicts, as JSON: every checker reads this form.
 
 Unknown fields are ignored. Ids and states are labels that nobody signs; features.verify checks everything else.
 """
@@ -18,7 +18,7 @@ class PublishedView(BaseModel):
 
 
 class PublishedRound(PublishedView):
-    """An item of `GET /v1/jobs/{id}/rounds`: `parameters` are what its tasks start from, `updated` what it gave."""
+    """An item of `GET /v1/jobs/{id}/rounds`: `parameters`, the start of its tasks, and `updated`, its result."""
 
     number: int = Field(ge=0, lt=2**31)
     state: RoundState
@@ -71,7 +71,7 @@ class PublishedAccusation(PublishedView):
 
 
 class PublishedSeat(PublishedView):
-    """One auditor of a panel: what it sealed, and what it opened (features.auditors)."""
+    """One auditor of a panel, with its sealed and its opened answer (features.auditors)."""
 
     signer: AddressField | None = None
     sealed: HashField | None = None
@@ -82,7 +82,7 @@ class PublishedSeat(PublishedView):
 
 
 class PublishedAudit(PublishedView):
-    """An item of `GET /v1/jobs/{id}/audits`, or a task's audit; `root` and `sketch` are what the auditor found."""
+    """An item of `GET /v1/jobs/{id}/audits`, or a task's audit; `root` and `sketch` are the auditor's."""
 
     task: str
     root: DigestField | None = None
@@ -111,7 +111,7 @@ class PublishedBallot(PublishedView):
     verdict_signature: SignatureField | None = None
 
     def verdict(self, price: Units) -> SignedVerdict:
-        """Returns the verdict as its worker was told it; `price` is what it promises."""
+        """Returns the verdict as its worker received it; `price` is the promised price."""
         return SignedVerdict(
             replica=self.id,
             state=self.state,
@@ -153,7 +153,7 @@ class PublishedEvidence(PublishedView):
     audit_link: HashField | None = None
     audit: PublishedAudit | None = None
     hearings: tuple[PublishedHearing, ...] | None = None
-    """What a referee heard of its answers, in order."""
+    """A referee's hearings of its answers, in order."""
 
     @field_validator("offer")
     @classmethod

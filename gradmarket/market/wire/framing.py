@@ -1,10 +1,10 @@
 """A request with payloads: the length of its JSON in four bytes, big-endian, the JSON, and the payloads it names.
 
-A payload of more than PIECE bytes comes in pieces, each after its blake3: it is checked when it comes, and what came
-before a connection broke need not come again. A blob's list of such digests is a hint, by which a download finds what
-is to be fetched again: a reader holds the whole against the blob's own digest, with it or without.
+A payload of more than PIECE bytes comes in pieces, each after its blake3: it is checked on arrival, and pieces that
+came before a connection broke need not come again. A blob's list of such digests is a hint, by which a download finds
+the pieces to fetch again: a reader checks the whole against the blob's own digest in any case.
 
-Of a payload that is uploaded in pieces or parts, a market answers what it has, and where the rest goes.
+To an upload in pieces or parts, a market answers with the bytes that it has and the address of the rest.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ from graphdoc.encoding import Bytes
 HEAD: Final = 4
 """Bytes before the JSON: its length."""
 PIECE: Final = 1 << 20
-"""Bytes of a piece, the most that a broken connection loses: 0.4 s at 20 Mbit/s; its digest is 0.003 % more to send.
-What is no longer than that is sent again as a whole."""
+"""Bytes of a piece, the most that a broken connection loses: 0.4 s at 20 Mbit/s; its digest adds 0.003 %. A payload of
+at most one piece is sent again as a whole."""
 DIGEST: Final = 32
 """Bytes before each piece."""
 
 
 def frame_poll_request(request: PollRequest) -> bytes:
-    """Returns what comes before the payloads of a request."""
+    """Returns the bytes before the payloads of a request."""
     json = request.model_dump_json(exclude_defaults=True).encode()
     return len(json).to_bytes(HEAD, "big") + json
 
 
 def whole_pieces(received: int) -> int:
-    """Returns how many of the bytes that are there count: the last piece may have come in part."""
+    """Returns the number of received bytes that count: the last piece may have come in part."""
     return received - received % PIECE
 
 
@@ -58,7 +58,7 @@ def piece_digest(piece: Bytes) -> bytes:
 
 
 def check_piece(digest: bytes, piece: Bytes, begin: int) -> None:
-    """Raises Refused unless the piece that begins at byte `begin` is what was sent."""
+    """Raises Refused unless the piece that begins at byte `begin` has this digest."""
     if piece_digest(piece) != digest:
         raise Refused(f"the bytes from {begin} on are not those of their digest", f"send them again from {begin} on")
 
@@ -72,7 +72,7 @@ def join_piece_digests(data: Bytes) -> bytes:
 
 
 def count_digest_bytes(length: int) -> int:
-    """Returns the bytes of the list of a blob of so many bytes."""
+    """Returns the bytes of the list of a blob of `length` bytes."""
     return DIGEST * -(-length // PIECE)
 
 

@@ -1,4 +1,4 @@
-"""Hearings of a dispute whose referee is the market: what a side is asked, what it says, and what is published of both.
+"""Hearings of a dispute whose referee is the market: the questions to a side, its answers, and the publication of both.
 
 A side's answer goes as bytes in a body, signed before in the headers (SaidHeaders).
 """
@@ -17,11 +17,11 @@ from gradmarket.market.wire.poll import OfferFields
 Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]
 NO_LEAF: Final = 2**64 - 1
 MOST_SAID: Final = 2**17
-"""The longest answer that is published as it was said: a longer one, of a tensor, by its digest."""
+"""The longest answer that is published in full: a longer one, of a tensor, by its digest."""
 OVER: Final = "nobody waits for a ruling any more"
-"""Why a hearing ended of which nothing depends any longer: with nobody wrong, whatever was answered."""
+"""The reason of a hearing that ended because nothing depends on it any longer: nobody is wrong, for any answers."""
 HEARING_S: Final = 60
-"""Seconds for an answer at least: the first one has the task traced, which takes longer than its step."""
+"""The least seconds for an answer: the first one has the task traced, which takes longer than its step."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -34,7 +34,7 @@ class SignedRuling(Wire):
     signature: SignatureField
 
     def struct(self, dispute: Hash, sides: tuple[Address, Address]) -> DisputeRuling:
-        """Returns what the referee signed."""
+        """Returns the struct that the referee signed."""
         return build_ruling(dispute, sides, frozenset(self.wrong), self.leaf, self.why)
 
 

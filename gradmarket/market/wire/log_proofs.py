@@ -1,4 +1,4 @@
-"""What a market publishes of a job's log: signed heads, the hashes of its leaves, and proofs (features.log.job_log)."""
+"""A market's publications about a job's log: signed heads, hashes of its leaves, and proofs (features.log.job_log)."""
 
 from enum import StrEnum
 

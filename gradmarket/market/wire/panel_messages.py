@@ -1,4 +1,4 @@
-"""Panels of auditors: the seal and the opening of an auditor's answer, and what is published of both."""
+"""Panels of auditors: the seal and the opening of an auditor's answer, and the publication of both."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -3,9 +3,9 @@
 In the steady state a task that one replica decides costs one request: commitment, reveal and payload, answered by
 verdict, voucher and the next lease. A poll carries finished commitments and reveals, and its response carries leases,
 opened waves, requested uploads, verdicts and vouchers. Payloads follow it (`framing`). The response is a function of
-the rows: whatever the worker does not report as known is sent again, so neither side loses anything by crashing.
+the rows: everything that the worker does not report as known is sent again, so neither side loses anything by crashing.
 
-A worker takes part in a private job by telling what it holds.
+A worker takes part in a private job by declaring its rows.
 """
 
 from collections.abc import Mapping

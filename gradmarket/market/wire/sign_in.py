@@ -1,4 +1,4 @@
-"""What a worker and the requester exchange at sign-in, as JSON: nonce, consent, session, and the facts of the chain."""
+"""The messages between a worker and the requester at sign-in, as JSON: nonce, consent, session, facts of the chain."""
 
 from typing import Final
 

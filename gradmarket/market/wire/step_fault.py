@@ -1,4 +1,4 @@
-"""What kept a worker from computing a task, as it reports it."""
+"""The fault that kept a worker from computing a task, as the worker reports it."""
 
 from enum import StrEnum
 
@@ -36,7 +36,7 @@ class StepFault(Part):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What two workers' reports of one failure have in common; the rest differs between machines."""
+        """The part of the report that two workers' reports of one failure share; the rest differs between machines."""
         if self.kind == FaultKind.STEP_FAILED:
             return (self.kind, self.node, self.partition)
         return (self.kind, self.partition)

@@ -55,7 +55,7 @@ def judge_referral(roots: Collection[str], found: str, before: str | None) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A job and its requester. `at`: since when an audit of it waits; or when an auditor last took one."""
+    """A job and its requester. `at`: when its oldest audit began to wait, or when an auditor last took one."""
 
     job: str
     requester: str
@@ -65,8 +65,8 @@ class Turn:
 def order_turns(waiting: Iterable[Turn], served: Iterable[Turn]) -> list[str]:
     """Returns the jobs that have audits waiting, in the order in which auditors take one of each.
 
-    Whose requester was served longest ago comes first, then whose job was, then whose audit waits longest: neither
-    many audits nor many jobs of one requester keep another's waiting.
+    The order is by the time since the requester was last served, then the job, then by the wait of the audit: neither
+    many audits nor many jobs of one requester delay another requester's.
     """
     of_job: dict[str, float] = {}
     of_requester: dict[str, float] = {}
@@ -83,8 +83,8 @@ def order_turns(waiting: Iterable[Turn], served: Iterable[Turn]) -> list[str]:
 def compute_deterring_rate(saved: float, benefit: float, at_risk: float) -> float:
     """Returns the audit rate above which cheating costs more than it gains: (c + B) / S.
 
-    c is what not computing saves, B what a wrong gradient is worth to the worker besides, S the stake that it loses.
-    Pay that was redeemed is not at risk. Infinite where nothing is at risk. (Becker 1968; Belenkiy et al. 2008,
+    c is the cost that a cheat saves by not computing, B its further gain from a wrong gradient, S the stake that it
+    loses. Pay that was redeemed is not at risk. Infinite where nothing is at risk. (Becker 1968; Belenkiy et al. 2008,
     "Incentivizing outsourced computation".)
     """
     return (saved + benefit) / at_risk if at_risk > 0.0 else math.inf

@@ -1,4 +1,4 @@
-"""Tells whether the machines of one determinism class give equal answers in a job, by what was observed.
+"""Decides from observed answers whether the machines of one determinism class give equal answers in a job.
 
 A worker names its class itself, and a name does not show whether its kernels give the auditor's bits for this document
 and these shapes. Equality with the auditor does: no Sybil answers for the auditor, and nobody can choose the tasks. A
@@ -13,7 +13,7 @@ A class that no auditor asks for cannot be checked, and its name costs nothing. 
 settles only on classes that an auditor asked for. Where separate operators vote, their equality admits any class; but
 an audit in a class without auditor lapses after UNHEARD_S: its task is done again, nobody is blamed, and from then on
 the job settles on classes with an auditor alone. This stops the *made-up class* of one wallet, or of a quorum, which
-would have the job wait for ever for an audit that nobody can run.
+would keep the job waiting for ever for an audit that nobody can run.
 
 An auditor may be there and unable: out of memory, killed, or slower than it may be. An audit that ATTEMPTS of them left
 unanswered lapses too, and the class then counts as one without auditor in that job for UNABLE_S.
@@ -23,7 +23,7 @@ majority decides, and nothing is audited, after UNAUDITED_S without any worker o
 in which an audit passed has seen such workers, and a gap between two of them is usual: it waits UNHEARD_S, so that
 three wallets of a made-up class need not only wait for the gap. In such a vote proven operators of the class decide
 alone where they are enough. Where they are not, others vote too, but not while auditors leave audits unanswered of a
-job that they were able to check: a flood of fresh identities would gain an hour of votes by whatever stops an auditor.
+job that they were able to check: a flood of fresh identities would gain an hour of votes by stopping the auditors.
 """
 
 from collections.abc import Iterable
@@ -36,22 +36,23 @@ OPERATORS: Final = 3
 LINKS: Final = ("worker", "operator", "payout")
 """Two answers may come from one party if any of these is equal."""
 UNHEARD_S: Final = 600.0
-"""After so long an audit lapses for whose class no auditor asked since the job was made, or so long before."""
+"""Seconds after which an audit lapses where no auditor has asked for its class since as long before the job was
+made."""
 UNAUDITED_S: Final = 30.0
-"""So long a task waits for a worker of a class with an auditor before a plain vote decides in a class without one."""
+"""Seconds that a task waits for a worker of a class with an auditor before a plain vote decides without one."""
 GRACE_S: Final = 120.0
-"""So long an auditor counts as there after a service's start if it was there when the service stopped.
+"""Seconds for which an auditor counts as present after a service's start if it was present when the service stopped.
 
 Its computing child imports torch and its loop tries again with growing pauses; workers come back with their next polls.
 """
 ATTEMPTS: Final = 3
-"""So many auditors, or starts of one, take an audit and leave it unanswered until it lapses: nobody can compute it."""
+"""The number of auditors, or starts of one, that leave an audit unanswered before it lapses as not computable."""
 UNABLE_S: Final = 3600.0
-"""So long a class counts as one without auditor in a job after that, unless an auditor answers meanwhile."""
+"""Seconds for which the class then counts as one without auditor in a job, unless an auditor answers meanwhile."""
 HELD_S: Final = 7200.0
-"""So long an auditor that goes on computing keeps an audit to itself: two runs of the hour that a step has."""
+"""Seconds for which an auditor that is still computing keeps an audit: two runs of the hour that a step has."""
 RECORDED_EVERY_S: Final = 15.0
-"""How often it is written down that an auditor asks for work."""
+"""Seconds between two records of an auditor's requests for work."""
 
 
 def is_class_proven(confirmed: Iterable[Party]) -> bool:

@@ -21,7 +21,7 @@ from gradmarket.market.terms import Digest
 
 @dataclass(frozen=True, slots=True)
 class AcceptedAnswer:
-    """An accepted answer. `right` is what an audit found, or None before one."""
+    """An accepted answer. `right`: the result of its audit, None before one."""
 
     task: str
     round: int

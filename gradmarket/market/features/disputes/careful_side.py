@@ -1,4 +1,4 @@
-"""What a side checks before it answers: a referee that asks for more than a dispute needs gets nothing."""
+"""Checks of a side before it answers: a referee that asks for more than a dispute needs gets nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,12 +34,13 @@ class PutQuestion:
 
 @dataclass
 class CarefulSide:
-    """Answers one dispute of one referee: each question once, in order, and one that has the task computed again."""
+    """Answers one dispute of one referee: each question once, in order, and at most one that needs the task computed
+    again."""
 
     domain: Domain
     offer: Hash
     root: Hash
-    """Of its own payload."""
+    """The root of its own payload."""
     side: Side
     course: Course
     referee: Address
@@ -48,9 +49,9 @@ class CarefulSide:
     shown: list[int] = field(default_factory=list)
     """Operations whose values it has shown, in order."""
     resulted: list[int] = field(default_factory=list)
-    """Those of them whose results it has shown too."""
+    """The operations among them whose results it has shown too."""
     part: int | None = None
-    """The one that the questions are about now."""
+    """The part that the current questions are about."""
 
     def answer(self, put: PutQuestion) -> Reply:
         """Returns the signed answer. Raises Refused where the question is none of this dispute, or one too many."""

@@ -10,12 +10,12 @@ from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.terms import Address
 
 Ask = Callable[[DisputeQuestion, Question], Iterable[Reply]]
-"""Carries a question to a side, and returns what it has sent by the end of its time: nothing, or too much."""
+"""Carries a question to a side, and returns the replies that arrive in time: none, one, or too many."""
 Redo = Callable[[int, Sequence[bytes]], bytes]
 """Computes an operation from the bytes of what it reads. Raises Refused where it cannot."""
 Judge = Callable[[int, Sequence[bytes], Sequence[bytes]], bool | None]
-"""Returns whether an operation can have given these results on the values: within its rounding; None where no bound is
-known. Raises Refused where it cannot be computed."""
+"""Returns whether an operation can have given these results on the values, within its rounding; None where no bound is
+known. Raises Refused where the operation cannot be computed."""
 
 
 def hear_dispute(
@@ -25,7 +25,7 @@ def hear_dispute(
     clock: Callable[[], int],
     judge: Judge | None = None,
 ) -> DisputeVerdict:
-    """Returns the verdict. What a side sends that is no answer counts as nothing."""
+    """Returns the verdict. An invalid reply of a side counts as none."""
     while referee.verdict is None:
         asked, question = referee.asked, referee.question
         for ask in sides.values():
@@ -42,12 +42,13 @@ def hear_dispute(
 
 
 def judge_operation(referee: Referee, leaf: int, redo: Redo, judge: Judge | None = None) -> None:
-    """Decides by the operation done again, between classes by its rounding; without a loser where it cannot be."""
+    """Decides by computing the operation again, between classes by its rounding; names no loser where that is
+    impossible."""
     compute_decision(referee, leaf, redo, judge)()
 
 
 def compute_decision(referee: Referee, leaf: int, redo: Redo, judge: Judge | None = None) -> Callable[[], object]:
-    """Computes the operation again, and returns what tells the referee."""
+    """Computes the operation again, and returns a callable that gives the referee the result."""
     if referee.terms.across:
         judged = {side: _judge_side(referee, leaf, side, judge) for side in referee.terms.sides}
         return partial(referee.decide_across, judged)

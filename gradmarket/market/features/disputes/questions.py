@@ -1,4 +1,4 @@
-"""What a referee asks, and what sides answer: bytes with one meaning, which are signed by their digests."""
+"""The questions of a referee and the answers of sides: bytes with one meaning, signed by their digests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from graphdoc.encoding import Bytes
 
 LENGTH: Final = 8
 MOST_LATER: Final = 8
-"""Operations that are judged between classes after the first in which two sides part: for each both compute the task
+"""Operations judged between classes after the first in which two sides differ: for each, both sides compute the task
 twice again."""
 
 
 class Question(NamedTuple):
     """`root`: of the side's tree over its checkpoints, with the proof of the last one.
 
-    `part`: of the tree over the operations of the part at `place`, which the questions after it are about, with the
-    proof of its checkpoint.
-    `children`: of the node at `level` and `place`. `leaf`: the leaf at `place`, but of no part, and those that
-    it reads with their proofs; of a checkpoint alone. `entry`: the leaf, with its proof, that the checkpoint at `place`
-    has entry `level` of. `values`: the bytes of what an operation reads. `results`: those of what it gave the side.
+    `part`: of the tree over the operations of the part at `place`, the subject of the questions after it, with the
+    proof of its checkpoint. `children`: of the node at `level` and `place`. `leaf`: the leaf at `place`, but of no
+    part, and those that it reads with their proofs; of a checkpoint alone. `entry`: the leaf, with its proof, that the
+    checkpoint at `place` has entry `level` of. `values`: the bytes that an operation reads. `results`: the bytes that
+    it gave the side.
     """
 
     asked: Asked
@@ -32,14 +32,14 @@ class Question(NamedTuple):
     place: int = 0
 
     def digest(self, dispute: Hash, number: int) -> Hash:
-        """Returns what stands for it in signatures, as question `number` of a dispute."""
+        """Returns the digest that represents it in signatures, as question `number` of a dispute."""
         numbers = (number, self.level, self.place)
         return domain_hash("gradmarket dispute question", dispute, self.asked.encode(), *map(_encode_number, numbers))
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a side says to question `number`."""
+    """A side's answer to question `number`."""
 
     side: Address
     number: int
@@ -63,7 +63,7 @@ def join_parts(parts: Sequence[bytes]) -> bytes:
 
 
 def split_parts(said: bytes, count: int) -> list[bytes]:
-    """Returns so many byte strings out of one. Raises Refused where there are more or fewer."""
+    """Returns `count` byte strings split out of one. Raises Refused where there are more or fewer."""
     parts, rest = list[bytes](), memoryview(said)
     for _ in range(count):
         length = int.from_bytes(rest[:LENGTH], "big")
@@ -84,8 +84,8 @@ def split_hashes(data: bytes) -> list[bytes]:
 
 
 def count_questions(parts: int, operations: int, later: int = 0) -> int:
-    """Returns the most questions of a dispute about traces of so many parts, each of at most so many operations, of
-    which so many `later` ones are judged after the first."""
+    """Returns the most questions of a dispute about traces of `parts` parts, each of at most `operations` operations,
+    where `later` operations are judged after the first."""
     return 1 + count_levels(parts) + 1 + 1 + (1 + later) * (count_levels(operations) + 3)
 
 

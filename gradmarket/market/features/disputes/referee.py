@@ -1,7 +1,7 @@
-"""The rules of a refereed dispute: what is asked next, which answers hold, and who is wrong.
+"""The rules of a refereed dispute: the order of questions, the validity of answers, and the verdict.
 
-One object per dispute. It does no I/O, holds no clock and computes nothing of the task: whoever runs it carries its
-questions to both sides, gives it their answers with the time, and computes the one operation that it ends with.
+One object per dispute. It does no I/O, holds no clock and computes nothing of the task: its caller carries the
+questions to both sides, passes their answers on with the time, and computes the one operation in question at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class CourseOperation(NamedTuple):
 
 
 class Course(Protocol):
-    """What everybody knows of the task's operations, which are numbered within their part.
+    """The task's operations as everybody knows them, numbered within their part.
 
     The last one of a part is its checkpoint: it gives the digests of what later parts read, in order.
     """
@@ -98,7 +98,8 @@ class Terms:
 
 @dataclass(frozen=True)
 class DisputeVerdict:
-    """`wrong` are the sides that lose, none where the referee cannot tell; `leaf`: where they part, once known."""
+    """`wrong`: the losing sides, none where the referee cannot decide; `leaf`: where the sides first differ, once
+    known."""
 
     wrong: frozenset[Address]
     why: str
@@ -113,7 +114,7 @@ class _Apart(NamedTuple):
 
 @dataclass
 class _Shown:
-    """What a side has shown: the hash of the node that is looked at, its root, its own leaf, its values.
+    """The data that a side has shown: the hash of the current node, its root, its own leaf, its values.
 
     `before`: the digests of the checkpoint before the part.
     """
@@ -142,16 +143,16 @@ class Referee:
         self._shown = {side: _Shown() for side in terms.sides}
         self._answers: dict[Address, Reply] = {}
         self._oversized: set[Address]
-        """Sides whose values are more than is held here: each signed that it has them."""
+        """Sides whose values are longer than this referee holds: each signed that it has them."""
         self._number = -1
         self._leaf: int | None = None
         self._part: int | None = None
         self._apart: list[_Apart] = []
-        """Nodes after the one that is looked at in which the sides differ too, the next one last."""
+        """Nodes after the current one in which the sides differ too, the next one last."""
         self._judged: list[str] = []
         """Between classes: the operations that convicted nobody, in order."""
         self._first: int | None = None
-        """The operation where they part first."""
+        """The operation where they differ first."""
         self._answered = now
         self.messages = 0
         """Bytes of all answers but the values."""
@@ -166,29 +167,31 @@ class Referee:
 
     @property
     def asked(self) -> DisputeQuestion:
-        """Returns the question that is open, for the referee to sign."""
+        """Returns the open question, for the referee to sign."""
         digest = self.question.digest(self.terms.dispute, self._number)
         return DisputeQuestion(self.terms.dispute, self._number, digest, self._until)
 
     @property
     def operation(self) -> int | None:
-        """Returns the operation that is to be computed, once both have shown what it reads; else None."""
+        """Returns the operation to compute, once both sides have shown its inputs; else None."""
         last = "results" if self.terms.across else "values"
         return self._leaf if self.verdict is None and self.question.asked == last and self._is_answered() else None
 
     @property
     def subject(self) -> str:
-        """Returns what the open question is about, in words."""
+        """Returns the name of the operation or part that the open question is about."""
         return self._describe(self.question.place).name
 
     @property
     def inputs(self) -> Sequence[bytes]:
-        """Returns the bytes of what that operation reads, as `course.values` lists it: both agree on their digests."""
+        """Returns the bytes of that operation's inputs, ordered as in `course.values`: both sides agree on their
+        digests."""
         return next((shown.values for shown in self._shown.values() if shown.values is not None), [])
 
     def list_judged(self) -> Mapping[Address, tuple[Sequence[bytes], Sequence[bytes]] | None]:
-        """Returns what the operation read and gave on each side, of other classes; None of one whose bytes are too many
-        here. What the first one read, both agree on; a later one read what the side's own operations gave."""
+        """Returns by side the operation's inputs and results, between classes; None for a side whose bytes are too many
+        here. Both sides agree on the inputs of the first operation; a later one read the results of the side's own
+        operations."""
         agreed = None if self._judged else self.inputs
         judged: dict[Address, tuple[Sequence[bytes], Sequence[bytes]] | None] = {}
         for side, each in self._shown.items():
@@ -197,7 +200,7 @@ class Referee:
         return judged
 
     def receive(self, answer: Reply, now: int) -> None:
-        """Takes an answer. Raises Refused where it is late, of another, or not signed: then it counts as none.
+        """Receives an answer. Raises Refused where it is late, of another side, or not signed: then it counts as none.
 
         A side whose signed answer does not hold has lost.
         """
@@ -221,9 +224,10 @@ class Referee:
             self._go_on(now)
 
     def record_oversized(self, side: Address, now: int) -> None:
-        """Excuses a side whose signed answer is longer than what holds; where both have only such, nobody can tell.
+        """Excuses a side whose signed answer is longer than the limit; where both sides are excused, the verdict names
+        no side.
 
-        Anything but values and results has a length that the course gives: a longer answer counts as none.
+        The course fixes the length of every answer but values and results: a longer one counts as none.
         """
         if self.question.asked not in SHOWN:
             return
@@ -246,7 +250,7 @@ class Referee:
         check_struct_signature(self.terms.domain, struct, signature, side)
 
     def extend(self, until: int) -> None:
-        """Lets the open question be answered until later: who asks it may put it late, or have been away."""
+        """Extends the time for the open question: its carrier may put it late, or have been away."""
         self._until = max(self._until, until)
 
     def expire(self, now: int) -> None:
@@ -255,7 +259,8 @@ class Referee:
             self._lose(set(self._shown) - set(self._answers) - self._oversized, "it did not answer in time")
 
     def decide(self, computed: bytes | None, why: str = "") -> DisputeVerdict:
-        """Returns the verdict from the leaf that the operation gives; without one it cannot tell, and says `why`."""
+        """Returns the verdict from the leaf that the operation gives; without a leaf it names no side, for the reason
+        `why`."""
         leaf = self.operation
         if leaf is None:
             raise Refused("there is nothing to decide yet")
@@ -267,9 +272,9 @@ class Referee:
     def decide_across(self, judged: Mapping[Address, bool | None]) -> DisputeVerdict | None:
         """Returns the verdict from whether each side's results are within the rounding of any machine; None: unknown.
 
-        Between classes honest sides part where their rounding first does: who is within its bound is not at fault
-        there. Then the next operation is looked at in which they part, of which each side's results are judged on what
-        it read itself: None while there is one. From there on every digest is another, so that no halving finds a lie;
+        Between classes, honest sides differ where their rounding first does: a side within its bound is not at fault
+        there. Then the referee looks at the next operation in which they differ, and judges each side's results on the
+        values that this side read: None while there is one. Every later digest differs, so halving finds no lie there;
         MOST_LATER operations of the same part are looked at, in order.
         """
         if self.operation is None or not self.terms.across:
@@ -316,7 +321,7 @@ class Referee:
         return self._lose(wrong, f"{self._describe(self.question.place).name} comes out otherwise")
 
     def _compare_entry(self, given: bytes) -> None:
-        """Decides by an entry of the checkpoints, which is a digest that both have agreed on before."""
+        """Decides by an entry of the checkpoints, a digest on which both sides agreed before."""
         entry = self.question.level
         wrong = {side for side, shown in self._shown.items() if split_hashes(shown.leaf)[entry] != given}
         self._lose(wrong, f"{self._describe(self.question.place).name} has another result than its operations gave")
@@ -462,7 +467,7 @@ class Referee:
             self._ask(Question("children", level, place), now)
             return
         if self._judged and place == self._count() - 1:
-            self._end_across()  # the checkpoint has what its operations gave, of which each side has its own
+            self._end_across()  # the checkpoint has its operations' results, which differ by side
             return
         if self._part is not None:
             self._leaf = self.course.number(self._part, place)

@@ -1,8 +1,9 @@
-"""Whose answer stands where a referee hears those that differ: a tournament of answers, two sides at a time. Pure.
+"""Finds the answer that stands where a referee hears those that differ: a tournament of answers, two sides at a time.
+Pure.
 
-Who loses a hearing is out. An answer stands as long as one side that gave it is not out, so a silent colluder takes
-no honest answer with it. Who computed honestly never loses one (features.disputes), so an answer that stands alone is
-the honest one where there is any. Each hearing ends with a side out, or is between two that are not heard again.
+A side that loses a hearing is out. An answer stands as long as one side that gave it is not out, so a silent colluder
+takes no honest answer with it. An honest side never loses a hearing (features.disputes), so an answer that stands alone
+is the honest one where one exists. Each hearing ends with a side out, or is between two that are not heard again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,9 +14,9 @@ from gradmarket.market.terms import Address, Digest
 
 
 class Heard(NamedTuple):
-    """A hearing that is over: both sides, and which of them lost; nobody where the referee could not tell.
+    """A hearing that is over: both sides, and the sides that lost; none where the referee could not decide.
 
-    `roots`: of the answers that it was about, where that is to be checked.
+    `roots`: of the answers that it was about, where they are to be checked.
     """
 
     sides: tuple[Address, Address]

@@ -1,4 +1,4 @@
-"""One side of a dispute: answers what the referee asks from its own trace, and signs it."""
+"""One side of a dispute: answers the referee's questions from its own trace, and signs the answers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from gradmarket.market.signing import Domain, Signer, digest_struct
 from gradmarket.market.terms import Address, Hash
 
 Show = Callable[[int, int], Sequence[bytes]]
-"""Returns the bytes of the values that an operation of a part reads: the trace is run once more for them."""
+"""Returns the bytes of the values that an operation of a part reads, by running the trace once more."""
 
 
 Results = Callable[[int, int], Sequence[bytes]]
-"""Returns the bytes of what an operation of a part gave: the trace is run once more for them."""
+"""Returns the bytes of the results that an operation of a part gave, by running the trace once more."""
 
 
 Detail = Callable[[int], Sequence[bytes]]
-"""Returns the leaves of a part's operations, its checkpoint last: the trace is run once more for them."""
+"""Returns the leaves of a part's operations, its checkpoint last, by running the trace once more."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Side:
         self._leaves, self._tree = leaves, MerkleTree(leaves)
 
     def look_into(self, part: int) -> None:
-        """Takes the tree over the operations of the part, which later questions are about."""
+        """Builds the tree over the operations of the part, the subject of later questions."""
         self._look_at(self.detail(part))
         self._part = part
 
@@ -57,7 +57,7 @@ class Side:
         return Reply(self.address, number, said, self.sign(digest_struct(domain, struct)))
 
     def say(self, course: Course, question: Question) -> bytes:
-        """Returns what is answered."""
+        """Returns the answer to a question, as bytes."""
         place = question.place
         match question.asked:
             case "root":

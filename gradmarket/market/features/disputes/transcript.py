@@ -1,4 +1,4 @@
-"""A hearing written down: played again from its questions and answers, and checked by whoever trusts neither side."""
+"""A recorded hearing: played again from its questions and answers, and checked by a reader that trusts neither side."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from gradmarket.market.wire.hearing_messages import OVER, AskedInHearing, Publis
 from gradmarket.market.wire.poll import hash_of
 
 Body = Callable[[int, SaidInHearing], bytes | None]
-"""Returns the bytes of an answer to question `number`; None where they are not there."""
+"""Returns the bytes of an answer to question `number`; None where they are missing."""
 Redo = Callable[[int, Sequence[bytes]], bytes]
 
 
@@ -32,14 +32,15 @@ def terms_of(domain: Domain, offer: Hash, hearing: PublishedHearing) -> Terms:
 
 
 def read_body(_number: int, said: SaidInHearing) -> bytes | None:
-    """Returns what the transcript itself has of an answer."""
+    """Returns the bytes of an answer that the transcript itself holds."""
     return None if said.body is None else bytes.fromhex(said.body[2:])
 
 
 def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], body: Body) -> PlayedHearing:
-    """Asks and answers again; an operation between classes that it asked on after counts as judged to be no fault.
+    """Asks and answers again; an operation between classes after which the referee asked on counts as judged to be no
+    fault.
 
-    Raises Refused where a question is not the one that the rules ask then, or too many.
+    Raises Refused where a question is not the one that the rules ask next, or one too many.
     """
     referee = Referee(terms, course, asked[0].until - terms.answer_s) if asked else Referee(terms, course, 0)
     for number, each in enumerate(asked):
@@ -66,7 +67,7 @@ def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], 
 
 
 def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing: PublishedHearing) -> Iterator[str]:
-    """Finds what is not signed, not answered in time, or ruled against a silence: all that needs no document."""
+    """Yields faults that show without a document: missing signatures, late answers, rulings against a false silence."""
     roots = hash_of(hearing.roots[0]), hash_of(hearing.roots[1])
     dispute, ruling = name_dispute(offer, hearing.sides, roots), hearing.ruling
     due: int | None = None
@@ -111,8 +112,9 @@ def list_silent(hearing: PublishedHearing) -> set[Address]:
 
 
 def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, redo: Redo | None) -> tuple[str, bool]:
-    """Returns why its ruling does not follow from what both sides said, empty where it does; and whether all of it was
-    seen: an operation whose values are not published, or that only a bound on rounding judges, is not."""
+    """Returns why its ruling does not follow from the answers of both sides, empty where it does; and whether
+    everything was checked. An operation is unchecked where its values are not published, or where only a bound on
+    rounding judges it."""
     ruling = hearing.ruling
     if ruling is None:
         return "it has no ruling", True
@@ -124,7 +126,7 @@ def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, r
     if not played.whole:
         return "", False
     if referee.verdict is None and referee.operation is None:
-        if not wrong:  # it says that it cannot go on, which nobody can check
+        if not wrong:  # the referee states that it cannot go on, and nobody can check that
             return "", False
         silent = list_silent(hearing)
         return ("" if wrong == silent else f"{_name(silent)} did not answer, and {_name(wrong)} lost"), True
@@ -133,7 +135,7 @@ def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, r
             return "", False
         with suppress(Refused):
             referee.decide(redo(leaf, referee.inputs))
-    if referee.verdict is None or (not wrong and ruling.why == OVER):  # over before the verdict that answers give
+    if referee.verdict is None or (not wrong and ruling.why == OVER):  # over before the verdict that the answers give
         return "", False
     found = referee.verdict
     if found.wrong != wrong:

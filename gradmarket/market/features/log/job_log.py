@@ -1,8 +1,8 @@
-"""The log of a job: what each leaf is, and what anybody checks of it. Pure.
+"""The log of a job: the encoding of each leaf, and the checks that anybody can make. Pure.
 
-A leaf is a record in canonical JSON, so whoever holds the record computes the leaf. Leaves are only ever appended, and
-a head is signed or carried by a batch on-chain (contracts.log_heads): heads that no proof of consistency connects are
-two histories, shown to anybody by the two heads alone.
+A leaf is a record in canonical JSON, so every holder of the record can compute the leaf. Leaves are only ever appended,
+and a head is signed or carried by a batch on-chain (contracts.log_heads): heads that no proof of consistency connects
+are two histories, and the two heads alone prove it to anybody.
 """
 
 import json
@@ -17,9 +17,9 @@ from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 
 RESTORED: Final = 2**31 - 1
-"""In place of a batch's number, where a restart names the log that the restored copy had."""
+"""In place of a batch's number, where a restart names the log of the restored copy."""
 SKEW_S: Final = 300.0
-"""Seconds by which the clocks of a service and of whoever was told a head may differ."""
+"""Seconds by which the clocks of a service and of a receiver of its heads may differ."""
 
 
 def encode_offer(offer: Hash, signature: bytes) -> bytes:
@@ -44,7 +44,7 @@ def encode_verdict(offer: Hash, worker: Address, outcome: int, signature: bytes)
 
 
 def encode_ruling(offer: Hash, one: Address, other: Address, signature: bytes) -> bytes:
-    """Of a hearing of these sides; the signature is over who lost, and why."""
+    """A ruling in a hearing of these sides; the signature covers the loser and the reason."""
     return _encode(LeafKind.RULING, offer, one, other, signature)
 
 
@@ -57,13 +57,13 @@ def encode_payment(replica: ReplicaId, worker: Address, units: Units, root: Hash
 
 
 def encode_restart(batch: int, lost: LogHead, at: int) -> bytes:
-    """`lost`: the head that the batch carries and the log does not lead to, or the log that the copy had, and then the
-    batch is RESTORED; `at`: when that was found, in Unix time."""
+    """`lost`: the head that the batch carries and the log does not lead to, or the log of the copy, and then the batch
+    is RESTORED; `at`: when the service found that, in Unix time."""
     return _encode(LeafKind.RESTART, batch, lost.size, lost.root, at)
 
 
 def is_ahead(tree: merkle.GrowingTree, head: LogHead) -> bool:
-    """Returns whether the head has leaves that the tree has not, or others."""
+    """Returns whether the head covers leaves that the tree lacks, or other leaves."""
     return head.size > len(tree) or tree.compute_root(head.size) != head.root
 
 
@@ -80,10 +80,10 @@ def find_admission(
     told_at: float,
     carried: Mapping[int, LogHead],
 ) -> PublishedRestart | None:
-    """Returns the leaf by which the service admits that it was restored without leaves of a head told at that time.
+    """Returns the leaf by which the service admits that it was restored without leaves of a head received at that time.
 
-    `leaves` lead to the newest signed head; `carried` has the heads by their batches. A restart admits what was told
-    before it alone, so none serves twice. It names the log that it kept, or a batch's head that it lost.
+    `leaves` lead to the newest signed head; `carried` has the heads by their batches. A restart admits only the loss of
+    heads received before it, so none serves twice. It names the log that it kept, or a batch's head that it lost.
     """
     tree = merkle.GrowingTree(leaves)
     for restart in restarts:
@@ -97,7 +97,7 @@ def find_admission(
 
 
 def list_restores(job: int, leaves: Sequence[Hash], restarts: Iterable[PublishedRestart]) -> Iterator[PublishedRestart]:
-    """Yields the restarts that name the log of the copy that the service was restored from."""
+    """Yields the restarts that name the log of the copy from which the service was restored."""
     tree = merkle.GrowingTree(leaves)
     for restart in restarts:
         if restart.batch == RESTORED and restart.number < len(leaves):
@@ -109,7 +109,7 @@ def list_restores(job: int, leaves: Sequence[Hash], restarts: Iterable[Published
 def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> str:
     """Returns why two heads of a job's log are of two histories; empty where one is a prefix of the other.
 
-    `proof`: what the service gave to show that the smaller is a prefix; None where it gave nothing.
+    `proof`: the service's proof that the smaller is a prefix; None where it gave none.
     """
     old, new = sorted((one, other), key=lambda head: head.size)
     told = f"the service told root 0x{old.root.hex()} over {old.size} leaves, and 0x{new.root.hex()} over {new.size}"
@@ -124,7 +124,7 @@ def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> st
 def find_signed_fork(
     domain: Domain, signer: Address, one: tuple[LogHead, bytes], other: tuple[LogHead, bytes], leaves: Sequence[Hash]
 ) -> str:
-    """Returns why two signed heads are evidence against their signer, to whom any third party may hold them.
+    """Returns why two signed heads are evidence against their signer; any third party can check it.
 
     `leaves`: hashes that lead to one of the heads; empty where these and the signatures are no such evidence.
     """
@@ -138,7 +138,7 @@ def find_signed_fork(
 
 
 def find_head_faults(leaves: Sequence[Hash], heads: Sequence[LogHead]) -> Iterator[str]:
-    """Finds the heads that the listed leaves do not lead to."""
+    """Yields the faults of heads to which the listed leaves do not lead."""
     tree = merkle.GrowingTree(leaves)
     for head in heads:
         if head.size > len(tree):

@@ -77,12 +77,12 @@ class MerkleTree:
 
 
 def compute_path_root(data: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> bytes | None:
-    """Returns the root that a path leads to from a leaf's bytes; None where it has not the length of such a path."""
+    """Returns the root that a path leads to from a leaf's bytes; None where the path has the wrong length."""
     return climb_path(hash_leaf(data), leaf, leaves, path)
 
 
 def climb_path(found: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> bytes | None:
-    """Returns the root that a path leads to from a leaf's hash; None where it has not the length of such a path."""
+    """Returns the root that a path leads to from a leaf's hash; None where the path has the wrong length."""
     rest = list(path)
     for level in range(count_levels(leaves)):
         place = leaf >> level
@@ -96,7 +96,7 @@ def climb_path(found: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> b
 
 
 def is_included(data: bytes, leaf: int, leaves: int, path: Sequence[bytes], root: bytes) -> bool:
-    """Whether the tree of this root and size has these bytes as that leaf: RFC 9162, section 2.1.3.2."""
+    """Returns whether the tree of this root and size has these bytes as that leaf: RFC 9162, section 2.1.3.2."""
     return 0 <= leaf < leaves and compute_path_root(data, leaf, leaves, path) == root
 
 
@@ -114,7 +114,7 @@ class GrowingTree:
 
     @property
     def leaves(self) -> Sequence[bytes]:
-        """Their hashes."""
+        """The hashes of the leaves."""
         return self._levels[0]
 
     def append(self, leaf: bytes) -> None:

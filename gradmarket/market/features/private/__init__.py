@@ -1,1 +1,1 @@
-"""Private jobs: what such a job may ask for, and what its answers are worth."""
+"""Private jobs: the privacy that a job may ask for, and the worth of its answers."""

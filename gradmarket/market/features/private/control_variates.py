@@ -8,14 +8,14 @@ and after them, with the change D_i = x - y that it sends,
 
     c_i <- c_i - c + D_i / (K lr)
 
-Every holder takes part in every round, so the mean of these new c_i is mean(D_i) / (K lr): c follows from what a round
-changed, and nobody has to keep it or send it. With the requester's plain SGD of rate e the round's parameters x and the
+Every holder takes part in every round, so the mean of these new c_i is mean(D_i) / (K lr): c follows from the change of
+a round, and nobody has to keep it or send it. With the requester's plain SGD of rate e the round's parameters x and the
 next ones x' give c = (x - x') / (e K lr), which each holder computes from what it downloads. A holder keeps its own
 correction and change of the last round, and sends neither; no message differs from one without SCAFFOLD.
 
-This holds as long as all corrections c - c_i add up to zeros, each weighing as in the merge, and what disturbs that
-once stays in c for good. So D_i is the change as it was sent, a holder that lost what it kept takes no further part,
-and there is no noise in a merge.
+This holds as long as all corrections c - c_i add up to zeros, each weighing as in the merge, and a single disturbance
+of that stays in c for good. So D_i is the change as sent, a holder that lost its own state takes no further part, and
+there is no noise in a merge.
 """
 
 from dataclasses import dataclass

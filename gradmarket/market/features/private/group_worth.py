@@ -1,13 +1,13 @@
-"""Measures what answers are worth by steps along each of them, from where groups of the others lead (`shapley`).
+"""Measures the worth of answers by steps along each of them, from where groups of the others lead (`shapley`).
 
 An answer's value after a group is half of the loss a step of it back less that a step of it forward. To the second
-order that is what it adds without its own curvature: were that in, an answer that is half as long, or in two halves
+order this is the answer's gain without its own curvature: with it, an answer that is half as long, or in two halves
 with noise of their own, would be worth more. Answers count at most as long as the median, and a shorter one in
 proportion to its length, so that neither lengthening beyond that nor shortening pays.
 
-Each counts as the lesser of two values: as it is, and without what everybody knew before. That is its part along the
-model and the latest updates of it, which whoever reads the models can send back without a row of its own; nothing is
-left of such an answer. What it adds as it is counts too, or an answer might undo those updates.
+Each answer counts as the lesser of two values: of the whole answer, and of its part that was not known before. The
+known part lies along the model and its latest updates, which any reader of the models can send back without a row of
+its own; of such an answer nothing is left. The whole answer's value counts too, or an answer might undo those updates.
 """
 
 import math
@@ -28,11 +28,11 @@ from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.round_merge import MergedAnswer
 
 KNOWN_UPDATES: Final = (2, 64)
-"""The fewest and the most latest updates that are taken out."""
+"""The fewest and the most latest updates that are taken out of an answer."""
 KNOWN_BYTES: Final = 2**28
-"""What these take together as float64, where that is more than the fewest; steps are kept up to as much."""
+"""Bytes of these updates together as float64, where that allows more than the fewest; also the limit for kept steps."""
 DIRECTIONS: Final = 32
-"""Numbers of a model for each update that is taken out, where that is more than the fewest."""
+"""Elements of a model for each update that is taken out, where that allows more than the fewest."""
 PARALLEL: Final = 1e-6
 """An update that differs from those after it by less of its length has no direction of its own."""
 Flat = NDArray[np.float64]
@@ -48,10 +48,11 @@ def known_updates(layout: Layout) -> int:
 
 @dataclass(frozen=True)
 class GroupSteps:
-    """`before` are the round's parameters, `answers` all of the round, `rate` what the merged mean is multiplied by.
+    """`before` are the round's parameters, `answers` all of the round, `rate` the factor of the merged mean.
 
-    A group's step is its part of the whole round's: whoever answered, the sum is divided by the number of all answers.
-    earlier: parameters of rounds before, the latest first; of each two the difference is an update.
+    A group's step is its part of the whole round's: for every group, the sum is divided by the number of all answers.
+
+    earlier: parameters of rounds before, the latest first; the difference of each two is an update.
     """
 
     layout: Layout
@@ -62,7 +63,7 @@ class GroupSteps:
     earlier: Sequence[Arrays] = ()
 
     def worths(self, drawn: Sequence[Sequence[int]], loss: Callable[[Arrays], float]) -> Worths:
-        """Returns what the answers are worth by these pairs of orders; `loss` is that of parameters.
+        """Returns the worths of the answers by these pairs of orders; `loss` maps parameters to their loss.
 
         Memory is an answer's, a sum and known_updates() in float64, and a copy of the parameters. Raises PayloadRefused
         where an answer is malformed.
@@ -84,12 +85,13 @@ class GroupSteps:
         )
 
     def _step(self, one: int, known: bool) -> Flat:
-        """Returns an answer's step, no longer than the median; not `known`: without what everybody knew before."""
+        """Returns an answer's step, no longer than the median; unless `known`, without its part that was known
+        before."""
         if (one, known) in self._kept:
             return self._kept[one, known]
         answer = self._decode_answer(one)
         if not known:
-            for _ in range(2):  # once more, for what rounding left (Parlett 1980: twice is enough)
+            for _ in range(2):  # once more, against rounding (Parlett 1980: twice is enough)
                 for direction in self._known:
                     answer -= np.vdot(answer, direction) * direction
         shortened = 1.0 / max(1.0, self._relative[one])
@@ -100,7 +102,7 @@ class GroupSteps:
 
     @cached_property
     def _kept(self) -> dict[tuple[int, bool], Flat]:
-        """Steps that were computed, where all of them fit."""
+        """Computed steps, where all of them fit."""
         return {}
 
     @cached_property

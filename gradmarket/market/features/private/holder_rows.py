@@ -1,4 +1,4 @@
-"""Rows of a holder: which a step draws by chance, and what answers over them weigh (rules.private_jobs)."""
+"""Rows of a holder: the rows that a step draws by chance, and the weight of answers over them (rules.private_jobs)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,7 +26,7 @@ def draw_rows_by_chance(seed: bytes, total: int, count: int, room: int) -> list[
 
 
 def count_weighed_rows(rows: int | None, least: int, cap: int) -> int:
-    """Returns the rows that a holder's answer weighs as: what it told, up to the cap; the least where it told none."""
+    """Returns the rows that weigh a holder's answer: its declared rows up to the cap, or the least without any."""
     return min(max(least, rows or 0), cap)
 
 
@@ -36,6 +36,6 @@ def compute_pot_weight(rows: Sequence[int], cap: int) -> float:
 
 
 def compute_row_scales(rows: Sequence[int]) -> tuple[float, ...]:
-    """Returns what answers of these rows are multiplied by, so that their plain mean is the mean weighted by rows."""
+    """Returns the factors that make the plain mean of answers of these rows the mean weighted by rows."""
     total = sum(rows)
     return tuple(len(rows) * count / total for count in rows)

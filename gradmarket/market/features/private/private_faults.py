@@ -1,4 +1,4 @@
-"""Why a job cannot be private as it asks: noise of its merges or of single rows, control variates, pay by worth."""
+"""Why a job's privacy settings contradict it: noise of its merges or of single rows, control variates, pay by worth."""
 
 from gradmarket.market.features.private import shapley
 from gradmarket.market.job_fields import JobFields
@@ -10,7 +10,7 @@ from gradmarket.market.step import LocalStep, Schedule
 
 
 def find_private_fault(spec: JobFields) -> str:
-    """Returns why the job cannot be private so, the field first; empty where it can, or asks for none of it."""
+    """Returns why the job cannot be private as it asks, the field first; empty where it can, or asks for no privacy."""
     step, least = spec.step, spec.data.least_rows if isinstance(spec.data, PrivateData) else None
     return (
         _find_noise_fault(spec)
@@ -35,7 +35,8 @@ def _find_noise_fault(spec: JobFields) -> str:
 
 
 def _find_correction_fault(spec: JobFields) -> str:
-    """Returns why a job has no control variates that it asks for, the field first; empty where it has, or asks none."""
+    """Returns why a job cannot have the control variates it asks for, the field first; empty where it can, or asks
+    none."""
     if not isinstance(spec.step, LocalStep) or not spec.step.control_variates:
         return ""
     if not isinstance(spec.data, PrivateData):

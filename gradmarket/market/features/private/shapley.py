@@ -1,13 +1,13 @@
-"""What each of a round's answers is worth: its Shapley value in the game of who lowers the requester's own loss.
+"""The worth of each of a round's answers: its Shapley value in the game of lowering the requester's own loss.
 
 The game of a round of n answers: a group S of them has the value v(S), by how much the loss on the requester's rows
-falls when the group's sum alone is applied; v of nobody is 0. The Shapley value of an answer (Shapley 1953) is what it
-adds to the group of those before it, averaged over all orders. What it adds is told by whoever measures it: of
-v(S + one) - v(S) the values add up to v of all; the slope along the answer (`slope`) leaves out of that the answer's
-own curvature, and with it what a shorter or a split answer would gain. Equal answers have equal values, and one that
-changes nothing has 0. Here orders are drawn at random in pairs, each with its reverse (Castro, Gomez, Tejada 2009;
-Mitchell et al. 2022, "Sampling permutations for Shapley value estimation", for the pairs).
-The mean over them is unbiased, for it is one over each order alone, and its error is told.
+falls when the group's sum alone is applied; v of nobody is 0. The Shapley value of an answer (Shapley 1953) is its gain
+over the group of the answers before it, averaged over all orders. The caller measures the gain. With v(S + one) - v(S)
+the values add up to v of all; the slope along the answer (`slope`) omits the answer's own curvature, and with it the
+advantage of a shorter or a split answer. Equal answers have equal values, and one that changes nothing has 0. Here
+orders are drawn at random in pairs, each with its reverse (Castro, Gomez, Tejada 2009; Mitchell et al. 2022, "Sampling
+permutations for Shapley value estimation", for the pairs). The mean over them is unbiased, for it is one over each
+order alone, and its error is returned.
 
 A group's value is bounded by the loss before on both sides, so that one answer that ruins the model is not worth more
 below nothing than an honest one can be above it.
@@ -21,10 +21,10 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.terms import Hash, Units
 
 MOST_VALUES: Final = 4000
-"""Most groups that are measured in a round."""
+"""The most groups that are measured in a round."""
 USUAL: Final = 3
-"""An answer of so many times the mean share is paid the ceiling. With less, a holder at the ceiling would gain by a
-second one; with more, the floor is more of the pay."""
+"""An answer of this many times the mean share is paid the ceiling. With less, a holder at the ceiling would gain by a
+second answer; with more, the floor is more of the pay."""
 
 
 class Worths(NamedTuple):
@@ -35,7 +35,7 @@ class Worths(NamedTuple):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Returns what each has of all that is above nothing: from 0 to 1, together 1 at most."""
+        """Returns each answer's share of the sum of all positive values: from 0 to 1, together 1 at most."""
         gains = [max(0.0, value) for value in self.values]
         whole = math.fsum(gains)
         return tuple(min(1.0, gain / whole) if whole > 0.0 else 0.0 for gain in gains)
@@ -58,7 +58,7 @@ def bound_group_value(before: float, after: float) -> float:
 
 
 def slope(before: float, forward: float, back: float) -> float:
-    """Returns half of what a step forward gains and the same step back loses, bounded like a group's value."""
+    """Returns half the gain of a forward step plus the loss of its reverse, bounded like a group's value."""
     return (bound_group_value(before, forward) - bound_group_value(before, back)) / 2
 
 
@@ -73,7 +73,7 @@ def draw_orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
 
 
 def estimate_values(drawn: Sequence[Sequence[int]], added: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
-    """Returns the estimate from pairs of orders. `added` gives what each answer of an order adds to those before it."""
+    """Returns the estimate from pairs of orders. `added` gives each answer's gain over those before it in an order."""
     found = [[value for _, value in sorted(zip(order, added(order), strict=True))] for order in drawn]
     pairs = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in zip(found[::2], found[1::2], strict=True)]
     means = tuple(math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
@@ -84,16 +84,16 @@ def estimate_values(drawn: Sequence[Sequence[int]], added: Callable[[Sequence[in
 
 
 def _compute_standard_error(column: Sequence[float], mean: float) -> float:
-    """Returns the standard error of the mean; infinite where a single pair says nothing of it."""
+    """Returns the standard error of the mean; infinite for a single pair."""
     if len(column) < 2:
         return math.inf
     return math.sqrt(math.fsum((one - mean) ** 2 for one in column) / (len(column) * (len(column) - 1)))
 
 
 def compute_worth_pay(share: float, weight: float, floor: Units, ceiling: Units) -> Units:
-    """Returns what an answer of this share is paid over the floor, which counts against it, in whole units.
+    """Returns the pay of an answer of this share beyond the floor, which counts against it, in whole units.
 
-    weight: how many answers the round has, or all of its rows over the cap where answers weigh as rows. What a round
-    pays by worth is ceiling * weight / USUAL at most, however many wallets divide the rows among them.
+    weight: how many answers the round has, or all of its rows over the cap where answers weigh as rows. A round pays by
+    worth ceiling * weight / USUAL at most, however many wallets divide the rows among them.
     """
     return Units(max(0, min(int(ceiling), math.floor(ceiling * (share * weight / USUAL))) - floor))

@@ -1,4 +1,4 @@
-"""Decides what an identity may do that costs nothing, so that lying under any number of them pays less than work.
+"""Decides the rights of identities, which cost nothing, so that lying under any number of them pays less than work.
 
 1. An operator with fewer than PROOF audited right answers in a determinism class is a *newcomer* there. It works alone,
    each answer is audited before it is paid, and it votes on nobody.
@@ -6,14 +6,14 @@
    proven, and all while fewer than these are: until then proven ones go on alone too. Half of their seats go to the one
    closest to its proof, the others to the first of a queue: turns go over payouts and networks, so wallets of one
    network are served as one. Of these, half are for newcomers that have a deposit at risk in the job: it comes back,
-   and who puts it down waits behind other deposits alone.
+   and its owner waits behind other deposits alone.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
-   its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one
-   takes over the seat of who is later than the class (rules.stragglers.expected_s), and whoever answers first is paid.
-   So a flood of fresh networks that leave their seats makes a round at most as long as that time and a further answer,
-   and a newcomer waits for those alone that were there before it. Places that were left are given again beyond the
-   share, up to half of a round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds, or
-   2 k / tasks where that is more. To be tried costs a seat for a while, so no order of the queue is quicker.
+   its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
+   of a worker later than its class (rules.stragglers.expected_s), and the first to answer is paid. So a flood of fresh
+   networks that leave their seats makes a round at most as long as that time and a further answer, and a newcomer waits
+   for those alone that were there before it. Places that were left are given again beyond the share, up to half of a
+   round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds, or 2 k / tasks where that is
+   more. To be tried costs a seat for a while, so no order of the queue is quicker.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (audits.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
@@ -21,14 +21,14 @@
    proven ones have to agree there, and the auditor looks at splits alone. The offer does not tell them from others. A
    ring that is a share f of the crew, and lies where it knows of R seats of its own, is found in p (1 - f) of its lies.
    Where no auditor exists, the same seat joins the plain vote of proven ones; up to 2 R of them vote on a split, and a
-   later attempt that is answered with one voice halves the evidence of whoever answered otherwise before.
+   later attempt that is answered with one voice halves the evidence of every worker that answered otherwise before.
 5. Equal wrong answers of two, or a wrong accepted answer, convict. A lone wrong answer costs its pay and the standing:
    a machine may err, two do not err alike.
 6. The voted seats of a round go to a *crew*: as many proven operators present as it has seats, with the lowest numbers.
    Each one's number is drawn anew every TERM rounds, at an offset of its own. So a ring that never leaves does not
    gather, and one conviction takes out a large part of the ring that is at work.
 7. One seat at a time per wallet, of those that vote per operator, and the next not before an honest machine of the
-   class could have finished. What a worker says of its own capacity counts for nothing, and a proven operator has
+   class could have finished. A worker's own claim of capacity counts for nothing, and a proven operator has
    money reserved for one wallet at a time that earned nothing.
 
 A ring of any size whose members return under fresh identities has at most (1 - p) / p * 1 / (SHARE * R * PROOF) of all
@@ -62,16 +62,16 @@ class Newcomer:
     party: Party
     standing: float
     served_at: float = 0.0
-    """When somebody of its payout address or of its network last had a newcomers' task of the job; 0 for never."""
+    """When a worker of its payout address or of its network last had a newcomers' task of the job; 0 for never."""
     joined_at: float = 0.0
     deposit: bool = False
-    """It has a stake at risk in the job that is worth PROOF of its prices."""
+    """Whether it has a stake at risk in the job that is worth PROOF of its prices."""
     covered: bool = False
-    """Money is reserved for it in the job."""
+    """Whether money is reserved for it in the job."""
 
     @property
     def is_unknown(self) -> bool:
-        """Nothing speaks for it: it never delivered, and has no deposit."""
+        """Whether it never delivered, and has no deposit."""
         return self.standing <= 0.0 and not self.deposit
 
 
@@ -100,7 +100,7 @@ def count_places_again(left: int, extra: int, share: int, tasks: int) -> int:
 
 
 def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
-    """Returns the queue: whose payout and network were served longest ago first, then who joined first.
+    """Returns the queue: first by when the payout and network were last served, longest ago first, then by joining.
 
     Of one payout or network the second comes after the first of all others (rules.newcomers.in_turn).
     """
@@ -179,12 +179,12 @@ def is_auditor_outgrown(waited_s: float, round_s: float) -> bool:
 
 
 def is_seat_hidden(secret: Hash, rate: float) -> bool:
-    """Returns whether a task has a seat more in place of an audit, by its secret, which nobody knows before it ends."""
+    """Returns whether a task has a further seat in place of an audit, by its secret, hidden until the task ends."""
     return int.from_bytes(domain_hash("hidden seat", secret), "big") < int(rate * 2**256)
 
 
 WATCHED: Final = 20
-"""Leases for which a place that was left counts."""
+"""The number of leases for which an abandoned place counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +202,12 @@ def compute_watched_s(lease_s: float) -> float:
 
 
 def find_pausing_place(party: Party, left: Iterable[LeftPlace]) -> LeftPlace | None:
-    """Returns the place that keeps a worker which never delivered from a seat alone, where proven ones would suffice.
+    """Returns the place that bars a worker without deliveries from a seat alone, where proven ones would suffice.
 
-    `left`: the places that such workers left within compute_watched_s. Nobody of an operator or network that left one
-    gets another meanwhile; None for all others, however many networks left theirs: what each costs the job is bounded
-    by this rule. A payout address counts for its operator alone: whoever named another's would keep its
-    newcomers waiting.
+    `left`: the places that such workers left within compute_watched_s. No worker of an operator or network that left
+    one gets another meanwhile; None for all others, however many networks left theirs: this rule bounds the cost of
+    each to the job. A payout address counts for its operator alone: otherwise anybody could name another's address and
+    keep its newcomers waiting.
     """
     own = (one for one in left if one.operator == party.operator or (one.network or "") == party.network)
     return max(own, key=lambda one: one.at, default=None)

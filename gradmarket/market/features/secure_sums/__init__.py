@@ -12,6 +12,6 @@ against a few neighbours of a random graph as in Bell et al. 2020, "Secure Singl
     5 shares of one secret   ->  the sum
       of each neighbour
 
-`degree` says how many neighbours, `neighbours` who they are, `holder` and `collector` what each side says and refuses.
-What holds against whom, with the proof, is in docs/secure_aggregation.md.
+`degree` computes the number of neighbours, `aggregation` draws them, `holder` and `collector` have the messages and
+refusals of each side. docs/secure_aggregation.md has the guarantees against each party, with the proof.
 """

@@ -1,4 +1,4 @@
-"""What one aggregation is, as all who take part know it before it begins, and sets of its holders as bytes.
+"""One aggregation, as every participant knows it before it begins, and sets of its holders as bytes.
 
 Holders mask along the union of random cycles through all of them, drawn from a block's hash. The hash must be of a
 block after the one by which the holders were fixed, so that nobody chooses holders by the graph.
@@ -20,11 +20,11 @@ from gradmarket.market.features.secure_sums.ring import Ring, ring_for
 from gradmarket.market.terms import Address, Hash
 
 Adjacency = NDArray[np.bool_]
-"""bool[holders, holders], symmetric: who is whose neighbour. Nobody is its own."""
+"""bool[holders, holders], symmetric: the neighbours of each holder. None is its own."""
 
 
 def draw_adjacency(beacon: Hash, job: int, round_number: int, holders: int, cycles: int) -> Adjacency:
-    """Returns the graph of a round; the same for all who know the block's hash. 0 cycles join each to each."""
+    """Returns the graph of a round; the same for every reader of the block's hash. 0 cycles join each to each."""
     if cycles == 0:
         return ~np.eye(holders, dtype=np.bool_)
     adjacent = np.zeros((holders, holders), np.bool_)
@@ -51,11 +51,11 @@ _WORD: Final = 32
 class Aggregation:
     """One sum: of a round of a job, over holders in rising order of their wallets. A holder is known by its number.
 
-    A round that could not be unmasked is done again as its next `attempt`.
-    `start` is the digest of what vectors follow from besides `spec` and own rows. Were it not the same for all holders,
-    the others could be given a model of which all gradients are zeros (Pasquini et al. 2022).
-    `beacon` is the hash of a block after the one that fixed the holders; at most `corrupt` of them collude with the
-    requester, at most `dropped` drop out; a vector has `size` integers, none of them beyond `most` either way.
+    A round that could not be unmasked is done again as its next `attempt`. `start` is the digest of the other inputs of
+    the vectors beside `spec` and own rows. If it differed between holders, the requester could give the others a model
+    whose gradients are all zeros (Pasquini et al. 2022). `beacon` is the hash of a block after the one that fixed the
+    holders; at most `corrupt` of them collude with the requester, at most `dropped` drop out; a vector has `size`
+    integers, none of them beyond `most` either way.
     """
 
     job: int
@@ -72,7 +72,7 @@ class Aggregation:
 
     @cached_property
     def digest(self) -> Hash:
-        """What every key, seal and signature of this aggregation is bound to."""
+        """The digest to which every key, seal and signature of this aggregation is bound."""
         numbers = (
             self.job,
             self.round,
@@ -89,7 +89,7 @@ class Aggregation:
 
     @cached_property
     def plan(self) -> GroupPlan:
-        """Raises Refused where so many holders cannot be protected, or one is named twice."""
+        """Returns the plan. Raises Refused where this number of holders cannot be protected, or one is named twice."""
         names = [address.lower() for address in self.holders]
         if names != sorted(set(names)):
             raise Refused("the holders are not each named once, in rising order")
@@ -124,7 +124,7 @@ class Aggregation:
         return bits[:count].astype(np.bool_)
 
     def check_survivors(self, sharers: Members, survivors: Members) -> None:
-        """Raises Refused unless the sum over these survivors, who are of these sharers, is safe and can be unmasked."""
+        """Raises Refused unless the sum over these survivors, all of them sharers, is safe and can be unmasked."""
         plan, count = self.plan, int(survivors.sum())
         if (survivors & ~sharers).any():
             raise Refused("a survivor never shared its secrets")

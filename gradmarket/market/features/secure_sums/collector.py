@@ -1,7 +1,7 @@
 """The requester's side of an aggregation: pure functions over the messages that came, by holder.
 
-`admit_…` refuses a message that breaks a rule; its holder then counts as dropped out. The others say what each holder
-is told next, or that the round cannot go on: then nothing of it was unmasked, and it is done again.
+`admit_…` refuses a message that breaks a rule; its holder then counts as dropped out. The others return the next
+message for each holder, or refuse to continue the round: then nothing of it was unmasked, and it is done again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ def admit_keys(aggregation: Aggregation, domain: Domain, known: Keys, message: H
 
 
 def neighbour_keys(aggregation: Aggregation, keys: Keys) -> dict[int, NeighbourKeys]:
-    """Returns what each holder is told after step 1. Raises Refused where too few sent keys."""
+    """Returns the message for each holder after step 1. Raises Refused where too few sent keys."""
     _check_holder_count(aggregation, len(keys), "sent keys")
     shown = signed.key_list(aggregation, keys)
     return {
@@ -76,7 +76,7 @@ def admit_shares(aggregation: Aggregation, keys: Keys, message: SharesMessage) -
 
 
 def shares_for_holders(aggregation: Aggregation, shares: Shares) -> tuple[bytes, dict[int, SharesForHolder]]:
-    """Returns the set of sharers, and what each is told after step 2. Raises Refused where too few shared."""
+    """Returns the set of sharers, and the message for each after step 2. Raises Refused where too few shared."""
     _check_holder_count(aggregation, len(shares), "shared")
     sharers = aggregation.packed(shares)
     sent: dict[int, list[SealedShares]] = {holder: [] for holder in shares}
@@ -95,7 +95,7 @@ def admit_masked(
     message: MaskedMessage,
     vector: bytes | memoryview,
 ) -> Elements:
-    """Returns the masked vector, to be added to the others. Raises Refused where it is not one that was signed."""
+    """Returns the masked vector, to be added to the others. Raises Refused where it is not the signed one."""
     struct = signed.masked_vector(aggregation, signed.key_list_digest(key_list), sharers, message)
     signed.check_holder_signature(aggregation, domain, struct, message.holder, message.signature)
     if not aggregation.members(sharers)[message.holder]:
@@ -107,7 +107,7 @@ def admit_masked(
 
 
 def pack_survivors(aggregation: Aggregation, sharers: bytes, masked: Iterable[int]) -> bytes:
-    """Returns the set of those whose vectors came. Raises Refused where their sum could not be unmasked."""
+    """Returns the set of holders whose vectors came. Raises Refused where their sum could not be unmasked."""
     packed = aggregation.packed(masked)
     aggregation.check_survivors(aggregation.members(sharers), aggregation.members(packed))
     return packed
@@ -129,7 +129,7 @@ def unmask_requests(
     signatures: Mapping[int, SurvivorsSigned],
     masked: Mapping[int, MaskedMessage],
 ) -> dict[int, UnmaskRequest]:
-    """Returns what each signer is told after step 4. Raises Refused where too few signed."""
+    """Returns the message for each signer after step 4. Raises Refused where too few signed."""
     quorum, members = aggregation.plan.quorum, aggregation.members(survivors)
     if len(signatures) < quorum:
         raise Refused(f"{len(signatures)} holders signed the survivors, and {quorum} must have", "wait for the others")

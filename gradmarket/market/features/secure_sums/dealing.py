@@ -34,7 +34,7 @@ def deal_shares(
 
 
 def open_shares(aggregation: Hash, channel_secret: bytes, shares: SealedShares) -> tuple[bytes, bytes] | None:
-    """Returns the sender's two shares; None where they are not what it marked."""
+    """Returns the sender's two shares; None where they differ from the sender's marks."""
     channel = ShareChannel(aggregation, channel_secret, shares.sender, shares.receiver)
     try:
         found = channel.opened(shares.box, shares.self_mark + shares.mask_mark)

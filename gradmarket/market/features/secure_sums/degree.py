@@ -1,8 +1,8 @@
-"""How many neighbours a holder has, and the thresholds: exact, in integers, so that all who compute them agree.
+"""The number of a holder's neighbours, and the thresholds: exact, in integers, so that all parties compute the same.
 
 The graph is the union of `cycles` random cycles through all n holders. At most C holders collude with the requester,
-and at most D drop out. The requester may choose both by the graph: whom it calls dropped, and whom it bribes.
-With probability 1 - 2^-SECRECY over the graph, whichever C collude,
+and at most D drop out. The requester may choose both by the graph: the holders that it calls dropped, and those that it
+bribes. With probability 1 - 2^-SECRECY over the graph, whichever C collude,
 
 - of honest holders that stay no x > s have all their edges among themselves and to others than the rest of them. A
   cycle's edges out of x holders miss y others with probability at most (1 - y / (n - 1))^x, for each next edge ends at
@@ -11,8 +11,8 @@ With probability 1 - 2^-SECRECY over the graph, whichever C collude,
 With threshold t = C + s no C holders can put a secret together, and each holder that stays has at least s honest
 neighbours that stay and, with itself, is more than s; so the honest ones that stay are one connected part, and the sum
 of all of them is the least that can be learnt (Bell et al. 2020 have the same argument for colluders and drop-outs that
-are fixed before the graph). With probability 1 - 2^-SUCCESS each holder has t neighbours that stay, where those who
-drop out do so without regard to the graph.
+are fixed before the graph). With probability 1 - 2^-SUCCESS each holder has t neighbours that stay, where holders drop
+out without regard to the graph.
 
 Where that needs as many neighbours as there are holders, each is the neighbour of each.
 """
@@ -28,7 +28,7 @@ from gradmarket.market.job_parts import MOST_HOLDERS
 SECRECY: Final = 40
 """Minus the binary logarithm of the probability that a graph does not protect (sigma of Bell et al.)."""
 SUCCESS: Final = 20
-"""The same, that a round fails though no more dropped out than it allows (eta)."""
+"""The same for the probability that a round fails although no more dropped out than it allows (eta)."""
 _FINE: Final = 2**12
 """A logarithm is in multiples of 1 / _FINE."""
 _SCALE: Final = 96
@@ -40,7 +40,7 @@ class GroupPlan:
     """`cycles`: half of a holder's neighbours; 0 where each is the neighbour of each.
 
     `threshold`: neighbours that must stay, and shares that give a secret; `quorum`: signatures under one set of
-    survivors, so many that no two sets have them; `least`: survivors.
+    survivors, enough that no two sets can have them; `least`: survivors.
     """
 
     cycles: int
@@ -51,7 +51,7 @@ class GroupPlan:
 
 @lru_cache(maxsize=64)
 def plan_group(holders: int, corrupt: int, dropped: int) -> GroupPlan:
-    """Returns the least graph for so many holders, of whom `corrupt` may collude and `dropped` may drop out.
+    """Returns the least graph for `holders` holders, of which `corrupt` may collude and `dropped` may drop out.
 
     Raises Refused where no graph protects them.
     """
@@ -89,12 +89,12 @@ def _has_likely_success(holders: int, corrupt: int, dropped: int, cycles: int) -
 
 @lru_cache(maxsize=8)
 def _list_choice_counts(count: int) -> list[int]:
-    """Returns in how many ways 0, 1, … all of so many can be chosen."""
+    """Returns the numbers of ways to choose 0, 1, … and all of `count` things."""
     return [comb(count, chosen) for chosen in range(count + 1)]
 
 
 def _count_distinct_ways(others: int, cycles: int) -> list[int]:
-    """Returns, by their number, in how many ways the two neighbours of each cycle are so many distinct holders."""
+    """Returns, by the number of distinct holders, the ways in which the two neighbours of each cycle are that many."""
     ways = [1]
     for _ in range(cycles):
         grown = [0] * (len(ways) + 2)

@@ -1,7 +1,8 @@
 """A holder's side of an aggregation: five steps, each a function of the state before it and of one message.
 
-A state is stored before what it says is sent, so no step is taken twice. Each function raises Refused, and says why,
-where the requester asks for what would protect this holder or another less; the holder then drops out of the round.
+A state is stored before its message is sent, so no step is taken twice. Each function raises Refused, with the reason,
+where the requester's demand would weaken the protection of this holder or another; the holder then drops out of the
+round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ _Message = TypeVar("_Message", HolderKeysMessage, MaskedMessage)
 
 
 class HolderStep(IntEnum):
-    """What the holder has said last."""
+    """The last message of the holder."""
 
     KEYS = 1
     SHARES = 2
@@ -68,7 +69,7 @@ class Seat:
 class HolderState:
     """By neighbour: its keys, the secret of its channel with this holder, and its two shares for this holder.
 
-    `shown` is the digest of all holders' keys, as this one was shown them; `sharers` and `survivors` are the sets that
+    `shown` is the digest of all holders' keys, as this one received them; `sharers` and `survivors` are the sets that
     it accepted.
     """
 
@@ -85,7 +86,7 @@ class HolderState:
 def build_seat(aggregation: Aggregation, domain: Domain, number: int, entropy: bytes, sign: Signer) -> Seat:
     """Returns a holder's seat. `entropy`: 32 bytes from the system's generator, kept from all others.
 
-    Raises Refused where so many holders cannot be protected.
+    Raises Refused where this number of holders cannot be protected.
     """
     signed.select_holder_address(aggregation, number)
     if len(entropy) != KEY:

@@ -1,4 +1,5 @@
-"""The aggregation of a job's round, as requester and holders both know it, and what a holder is paid for."""
+"""The aggregation of a job's round, as requester and holders both know it, and the receipt that earns a holder's
+pay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from gradmarket.market.terms import Address, Hash
 
 SHORT: Final = 1 << 11
 EACH: Final = 512
-"""Bytes of a message's JSON, at most, and of those in it that each of the job's holders adds."""
+"""Bytes of a message's JSON, at most, and the bytes that each of the job's holders adds to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SumTerms:
-    """What a publication says of the sums of its rounds.
+    """A publication's terms for the sums of its rounds.
 
     noise_multiplier: 0 where no noise is added. corrected: holders correct their steps by control variates.
     """
@@ -49,9 +50,9 @@ class SumTerms:
 
 
 def build_sum_terms(spec: JobSpec) -> SumTerms:
-    """Returns what holders and requester agree on of the sums of the job's rounds.
+    """Returns the terms on which holders and requester agree for the sums of the job's rounds.
 
-    Raises Refused where they are not summed so.
+    Raises Refused where the job has no secure sums.
     """
     if spec.private is None or spec.secure is None:
         raise Refused("the job's rounds are not summed by secure aggregation")
@@ -90,7 +91,7 @@ def _build_cached_aggregation(
 
 
 def start_of(terms: SumTerms, parameters: Hash, before: Hash | None) -> Hash:
-    """Returns the digest of what a round's vectors follow from: its parameters, and with control variates those of all
+    """Returns the digest of the inputs of a round's vectors: its parameters, and with control variates those of all
     rounds before, by `before`, the digest of the round before; None in the first round."""
     if not terms.corrected:
         return parameters
@@ -110,5 +111,5 @@ def build_receipt(said: MaskedMessage) -> bytes:
 
 
 def most_json(holders: int) -> int:
-    """Returns the bytes that the JSON of a message has at most, in a sum of so many holders."""
+    """Returns the most bytes that the JSON of a message has, in a sum of `holders` holders."""
     return SHORT + EACH * holders

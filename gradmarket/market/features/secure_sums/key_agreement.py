@@ -46,7 +46,7 @@ def self_mask(seed: bytes, aggregation: Hash) -> bytes:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What a holder keeps. The same entropy gives the same secrets for the same aggregation, others for another."""
+    """A holder's secrets. The same entropy gives the same secrets for the same aggregation, others for another."""
 
     entropy: bytes
     aggregation: Hash
@@ -143,7 +143,7 @@ class ShareChannel:
         return self._build_cipher().encrypt(_NONCE, b"".join(shares), self._build_context(marks))
 
     def opened(self, box: bytes, marks: bytes) -> tuple[bytes, bytes]:
-        """Returns both shares. Raises Refused where the box or its marks are not what the sender sealed."""
+        """Returns both shares. Raises Refused where the box or its marks differ from the sender's."""
         try:
             plain = self._build_cipher().decrypt(_NONCE, box, self._build_context(marks))
         except InvalidTag as error:
@@ -162,5 +162,5 @@ class ShareChannel:
 
 
 def compute_mark(secret: bytes, aggregation: Hash, name: bytes) -> Hash:
-    """Returns the digest by which a secret or a share is recognised. It has 248 bits of chance, so it tells nothing."""
+    """Returns the digest that identifies a secret or a share. Their 248 random bits keep it from revealing them."""
     return Hash(blake3(aggregation + name + secret, derive_key_context="gradmarket.secagg mark").digest())

@@ -55,7 +55,7 @@ class Ring:
 
 
 def ring_for(holders: int, most: int) -> Ring:
-    """Returns the smallest ring in which no sum of so many holders wraps. Raises Refused where 2^64 is too small."""
+    """Returns the smallest ring in which no sum of `holders` holders wraps. Raises Refused where 2^64 is too small."""
     for bits in WORDS:
         if 0 < holders * most < 1 << (bits - 1):
             return Ring(bits)
@@ -87,7 +87,7 @@ class FixedPoint:
 
 
 def fixed_point(bound: float, holders: int, bits: int = 32) -> FixedPoint:
-    """Returns the finest units of which a ring of so many bits can sum `holders` vectors with |x| <= bound."""
+    """Returns the finest units of which a ring of `bits` bits can sum `holders` vectors with |x| <= bound."""
     finest = bits - 2 - (holders - 1).bit_length()
     if bits not in WORDS or finest < 1:
         raise Refused(f"{bits} bits do not hold a sum of {holders} holders", f"take {WORDS[-1]} bits")
@@ -96,9 +96,9 @@ def fixed_point(bound: float, holders: int, bits: int = 32) -> FixedPoint:
 
 
 STEP: Final = 2**18
-"""Bytes at a time: few enough for a core's second cache."""
+"""Bytes processed at a time: few enough for a core's second cache."""
 TOGETHER: Final = 256
-"""Masks that are added side by side, each with a cipher of its own."""
+"""The number of masks that are added side by side, each with a cipher of its own."""
 BLOCK: Final = 16
 """Bytes of a cipher's block."""
 

@@ -1,4 +1,4 @@
-"""What holders sign with their wallets in an aggregation, and the checks of it."""
+"""The structs that holders sign with their wallets in an aggregation, and the checks of these signatures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class HolderKeys:
 
 @dataclass(frozen=True, slots=True)
 class MaskedVector:
-    """A masked vector, by its digest. `keys`: all public keys that its holder was shown, by the digest of their list;
-    `sharers`: the set of those whose masks may be in it, by its digest."""
+    """A masked vector, by its digest. `keys`: all public keys that its holder received, by the digest of their list;
+    `sharers`: the set of holders whose masks may be in it, by its digest."""
 
     TYPE: ClassVar[str] = (
         "MaskedVector(bytes32 instance,bytes32 aggregation,address holder,bytes32 keys,bytes32 sharers,bytes32 vector)"
@@ -59,7 +59,7 @@ def select_holder_address(aggregation: Aggregation, holder: int) -> Address:
 
 
 def holder_keys(aggregation: Aggregation, message: HolderKeysMessage) -> HolderKeys:
-    """Returns what a holder signs with its keys. A key of another aggregation has another digest."""
+    """Returns the struct that a holder signs with its keys. A key of another aggregation has another digest."""
     return HolderKeys(aggregation.digest, select_holder_address(aggregation, message.holder), keys_digest(message))
 
 
@@ -76,12 +76,13 @@ def key_list(aggregation: Aggregation, keys: Mapping[int, HolderKeysMessage]) ->
 
 
 def key_list_digest(key_list: bytes) -> Hash:
-    """Returns the digest of the keys that a holder was shown, which it signs with its masked vector."""
+    """Returns the digest of the keys that a holder received, which it signs with its masked vector."""
     return Hash(blake3(key_list, derive_key_context="gradmarket.secagg key list").digest())
 
 
 def masked_vector(aggregation: Aggregation, keys: Hash, sharers: bytes, message: MaskedMessage) -> MaskedVector:
-    """Returns what a holder signs with its vector. `keys`: the digest of the list of all keys that it was shown."""
+    """Returns the struct that a holder signs with its vector. `keys`: the digest of the list of all keys it
+    received."""
     holder = select_holder_address(aggregation, message.holder)
     return MaskedVector(aggregation.digest, holder, keys, set_digest(sharers), message.vector)
 

@@ -33,7 +33,7 @@ class HolderKeysMessage(Wire):
 
 
 class NeighbourKeys(Wire):
-    """What a holder is told after step 1: the keys of its neighbours that sent theirs, and the digests of all."""
+    """The message to a holder after step 1: the keys of its neighbours that sent theirs, and the digests of all."""
 
     keys: list[HolderKeysMessage] = Field(max_length=MOST_HOLDERS)
     key_list: KeyListField
@@ -57,24 +57,24 @@ class SharesMessage(Wire):
 
 
 class SharesForHolder(Wire):
-    """What a holder is told after step 2: the set of all who shared, and the shares of those it neighbours."""
+    """The message to a holder after step 2: the set of all sharers, and the shares of its neighbours among them."""
 
     sharers: SetField
     shares: list[SealedShares] = Field(max_length=MOST_HOLDERS)
 
 
 class MaskedMessage(Wire):
-    """3, to the requester with the vector's bytes, and then to each neighbour. Signed is signed.MaskedVector."""
+    """3, to the requester with the vector's bytes, then to each neighbour. The signature is of signed.MaskedVector."""
 
     holder: HolderNumber
     vector: HashField
     broken: list[HolderNumber] = Field(max_length=MOST_HOLDERS)
-    """The neighbours whose shares were not what their marks say."""
+    """The neighbours whose shares differ from their marks."""
     signature: SignatureField
 
 
 class SurvivorsProposed(Wire):
-    """What a holder is told after step 3: whose vectors count."""
+    """The message to a holder after step 3: the set of holders whose vectors count."""
 
     survivors: SetField
 
@@ -87,7 +87,7 @@ class SurvivorsSigned(Wire):
 
 
 class UnmaskRequest(Wire):
-    """What a holder is told after step 4: a quorum's signatures, and what its surviving neighbours sent in step 3."""
+    """The message to a holder after step 4: a quorum's signatures, and its surviving neighbours' messages of step 3."""
 
     signatures: list[SurvivorsSigned] = Field(max_length=MOST_HOLDERS)
     masked: list[MaskedMessage] = Field(max_length=MOST_HOLDERS)
@@ -114,11 +114,11 @@ KINDS: Final[dict[int, type[Said]]] = {
     4: SurvivorsSigned,
     5: UnmaskAnswer,
 }
-"""What a holder says in each step."""
+"""A holder's message in each step."""
 
 
 def parse_step_message(step: int, body: bytes) -> Said:
-    """Returns the message of a step from its JSON. Raises Refused, and says where it cannot be read."""
+    """Returns the message of a step from its JSON. Raises Refused, naming the field that cannot be read."""
     if step not in KINDS:
         raise Refused(f"a secure aggregation has the steps 1 to {len(KINDS)}")
     try:
@@ -130,12 +130,12 @@ def parse_step_message(step: int, body: bytes) -> Said:
 
 
 class StepTold(Wire):
-    """Where the aggregation is; what the holder is told after the step that it asked about, once that is over."""
+    """The state of the aggregation, and the answer to the step that the holder asked about, once that step is over."""
 
     attempt: int = Field(ge=0, lt=2**31)
     """The attempt that is under way. A holder that took part in an earlier one, and unmasked nothing, begins anew."""
     step: int = Field(ge=0, le=6)
-    """The step that is open: 1 to 5; 0 before the first, 6 once the sum is there."""
+    """The open step: 1 to 5; 0 before the first, 6 once the sum is there."""
     keys: NeighbourKeys | None = None
     """After step 1."""
     shares: SharesForHolder | None = None
@@ -145,4 +145,4 @@ class StepTold(Wire):
     unmask: UnmaskRequest | None = None
     """After step 4."""
     summed: bool = False
-    """The sum is there, and the holder's vector is in it: it is paid for its receipt."""
+    """Whether the sum is there and includes the holder's vector: it is then paid for its receipt."""

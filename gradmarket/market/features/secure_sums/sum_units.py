@@ -1,7 +1,8 @@
-"""Private jobs whose rounds are summed by secure aggregation: what such a job may ask for, and the units of its sums.
+"""Private jobs whose rounds are summed by secure aggregation: the settings that such a job may have, and the units of
+its sums.
 
-All holders of the job's list are asked in every round; who is away counts as dropped out. So the list is fixed by the
-publication's digest, which is on the chain before the block that draws the graphs (secure_sums.neighbours).
+All holders of the job's list take part in every round; an absent one counts as dropped out. So the list is fixed by the
+publication's digest, which is on the chain before the block that draws the graphs (secure_sums.aggregation).
 """
 
 import math
@@ -20,7 +21,7 @@ from gradmarket.market.job_parts import PrivateData, SecureAggregation
 from gradmarket.market.rules.private_jobs import MEAN
 
 FARTHEST: Final = 10.0
-"""Deviations of a holder's noise that its numbers have room for; what is beyond, one in 2^75, is cut off there."""
+"""Deviations of a holder's noise for which its numbers have room; values beyond, one in 2^75, are cut off there."""
 
 
 def find_secure_sum_fault(spec: JobFields) -> str:
@@ -50,15 +51,15 @@ def find_secure_sum_fault(spec: JobFields) -> str:
 
 
 def compute_noise_deviation(multiplier: float, bound: float, asked: SecureAggregation, holders: int) -> float:
-    """Returns that of each holder's noise: what the fewest honest ones add has multiplier * bound together."""
+    """Returns the deviation of each holder's noise: together the fewest honest ones reach multiplier * bound."""
     return multiplier * bound / math.sqrt(asked.honest(holders))
 
 
 def rounds_spent(asked: SecureAggregation, holders: int, survivors: Iterable[int]) -> float:
-    """Returns how many rounds of the least noise the sums of so many survivors each spend as much as.
+    """Returns the number of rounds of the least noise that spend as much privacy as sums of these numbers of survivors.
 
-    Of s survivors s - C add their noise, and the accounted deviation is that of n - D - C: what a round adds to the
-    square of mu (rules.privacy) is less by the ratio of both.
+    Of s survivors s - C add their noise, and the accounted deviation is that of n - D - C: a round's addition to the
+    square of mu (rules.privacy) shrinks by the ratio of both.
     """
     return sum(asked.honest(holders) / (count - asked.may_collude) for count in survivors)
 
@@ -74,7 +75,7 @@ def convert_to_whole_units(vector: Vector, bound: float, scale: FixedPoint, nois
     """Returns a gradient of an L2 norm within `bound` in whole units, with this holder's noise by a secret seed.
 
     Rounding does not carry it beyond the bound: where the nearest units would, those nearer to zero are taken. Noise is
-    rounded by itself, so that the sum of what holders computed is within their bounds whatever it adds.
+    rounded by itself, so that without it the sum of the holders' vectors is always within their bounds.
     """
     whole = scale.integers(vector)
     if math.ldexp(float(np.linalg.norm(whole.astype(np.float64))), scale.exponent) > bound:

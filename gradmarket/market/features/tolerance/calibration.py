@@ -41,7 +41,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a pair's thresholds rest on: the number of runs, and the largest deviation of each tensor in them."""
+    """The evidence for a pair's thresholds: the number of runs, and the largest deviation of each tensor in them."""
 
     runs: int
     largest: Mapping[str, float]

@@ -1,1 +1,1 @@
-"""Vesting: what of a worker's pay is locked, and when it is accused."""
+"""Vesting: the part of a worker's pay that is locked, and the time of an accusation against it."""

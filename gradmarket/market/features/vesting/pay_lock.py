@@ -1,8 +1,9 @@
-"""What of a worker's pay is locked at a time, and when a requester accuses it of a fault that an audit proved.
+"""The part of a worker's pay that is locked at a time, and the time at which a requester accuses it of a fault that an
+audit proved.
 
-Of what the chain credits a worker with and has not paid, the last `vest` units are locked until `window_s` seconds
-after its credit grew last (the contract's IVesting). With E prices locked and lies found with the probability p, a lie
-costs p E prices. An accusation counts once for an event: it waits for the whole vest while the lock leaves time for it.
+Of a worker's unpaid credit on the chain, the last `vest` units are locked until `window_s` seconds after the credit
+last grew (the contract's IVesting). With E prices locked and lies found with the probability p, a lie costs p E prices.
+An accusation counts once for an event: it waits for the whole vest while the lock leaves time for it.
 """
 
 from dataclasses import dataclass
@@ -36,11 +37,11 @@ class PayLock:
         return self.credited_at + self.window_s
 
     def compute_locked(self, now: float) -> Units:
-        """Returns what is locked by time; what is accused stays locked beyond it."""
+        """Returns the units locked by time; accused units stay locked beyond it."""
         return min(self.vest, self.unpaid) if now <= self.until else NOTHING
 
     def choose_accused(self, accused: Units, now: float) -> Units:
-        """Returns the units of which to accuse now; none while more may still be credited and there is time for it.
+        """Returns the units to accuse now; none while more may still be credited and there is time for it.
 
         `accused` are units of open cases.
         """

@@ -50,14 +50,14 @@ SIDE_BY_SIDE: Final = 1024
 
 
 class Settings(Part):
-    """What a job specifies for its aggregator besides the name. Unknown fields are refused."""
+    """A job's settings of its aggregator besides the name. Unknown fields are refused."""
 
     most: ClassVar[int] = SIDE_BY_SIDE
     """The most answers that the aggregator can merge."""
 
     @property
     def least(self) -> int:
-        """The fewest answers for which its guarantee holds."""
+        """Returns the fewest answers for which its guarantee holds."""
         return 1
 
     def check(self, fewest: int, most: int) -> None:

@@ -19,7 +19,7 @@ BLOCK: Final = 2**17
 
 
 class Comparator(NamedTuple):
-    """Compares rows `low` and `high`; `smaller` and `larger` tell which of the two results is used afterwards."""
+    """Compares rows `low` and `high`; `smaller` and `larger` mark the results that are used afterwards."""
 
     low: int
     high: int
@@ -47,7 +47,7 @@ def build_sorting_network(rows: int) -> tuple[Comparator, ...]:
 
 @cache
 def build_selection_network(rows: int, first: int, last: int) -> tuple[Comparator, ...]:
-    """Returns the part of `network` that suffices to put the right rows at places `first` to `last` - 1."""
+    """Returns the part of the sorting network that suffices to put the right rows at places `first` to `last` - 1."""
     wanted, steps = set(range(first, last)), []
     for low, high, _, _ in reversed(build_sorting_network(rows)):
         if wanted & {low, high}:

@@ -1,4 +1,4 @@
-"""Merges answers by one weight each, which their geometry determines.
+"""Merges answers by one weight each, determined by their geometry.
 
 The geometry is that of the gradients alone. It ignores loss and buffers, so an answer with a good gradient may have any
 of them: they are merged by the median of each element.

@@ -11,8 +11,8 @@ magnitude of the block: for a normal distribution the error is then 0.120 of the
 
 An exact 0 stays 0: rows of an embedding that no word of a task has, pruned weights and padding would all move the same
 way in every round. So a block with one has three values, 0 and both signs of the upper mean; the lower class is 0, and
-parted from the upper at three quarters of the mean magnitude of what is not 0. For a normal distribution its error is
-0.190 of the variance, as that of the best three levels.
+parted from the upper at three quarters of the mean magnitude of the elements that are not 0. For a normal distribution
+its error is 0.190 of the variance, equal to that of the best three levels.
 
 Magnitudes are integers in units of 2^-20 of the block's largest power of two, so sums are exact and the bits are the
 same on every machine. A block with NaN or infinity has NaN for both means and is refused by the inspection.
@@ -33,14 +33,14 @@ ZERO: Final = np.uint8(0)
 INVALID: Final = np.uint8(255)
 """The exponent bytes of a block of zeros, and of one with NaN or infinity."""
 FURTHEST: Final = np.int32(31)
-"""A significand, which has 24 bits, and its rounding are 0 when shifted so far."""
+"""Shifted by this many bits, a significand of 24 bits and its rounding are 0."""
 ROUND: Final = np.int32(1 << 22)
-"""Added to a magnitude's bits it rounds to a power of two."""
+"""Added to a magnitude's bits, it rounds the magnitude to a power of two."""
 NOT_FINITE: Final = np.uint16(0x7FC0)
 GREATEST: Final = 0x7F7F
 """The largest finite bfloat16."""
 SPARE: Final = np.int32(3)
-"""A significand has 24 bits; 21 of them are kept, so that 64 of them are summed in 32."""
+"""The bits dropped of a significand's 24: the 21 kept ones allow sums of 64 of them in 32 bits."""
 TOP_BLOCK: Final = 4096
 TAKEN: Final = 64
 COARSE: Final = np.uint32(20)

@@ -1,10 +1,10 @@
-"""What the packed forms share: arrays one after the other, pairs of means, and two codes of four bits in a byte.
+"""The parts that packed forms share: arrays one after the other, pairs of means, and two codes of four bits in a byte.
 
 int8 and int4 have whole multiples of a power of two, in blocks of 64 elements. A block's unit is 2^(e - 125 - width),
-with e the exponent of its largest magnitude as float32 has it, so that codes stay below 2^(width - 1). A code is
-rounded to nearest, ties to even, and cut off at 2^(width - 1) - 1; it is a whole number, and so the sum of any answers
-is exact. e is a byte: 1 to 254 (1 for subnormal ones too), 0 where all elements are 0, 255 where one is NaN or
-infinite; such a block decodes to NaN, which the inspection refuses.
+with e the float32 exponent of its largest magnitude, so that codes stay below 2^(width - 1). A code is rounded to
+nearest, ties to even, and cut off at 2^(width - 1) - 1; it is a whole number, and so the sum of any answers is exact. e
+is a byte: 1 to 254 (1 for subnormal ones too), 0 where all elements are 0, 255 where one is NaN or infinite; such a
+block decodes to NaN, which the inspection refuses.
 
 Rounding is by integers, so the bits are the same on every machine.
 """
@@ -81,7 +81,7 @@ def encode_integers(shard: Vector, width: int) -> tuple[NDArray[np.uint8], NDArr
 
 
 def decode_integers(exponents: NDArray[np.uint8], codes: NDArray[np.int8], count: int, width: int) -> Vector:
-    """Returns the elements that codes stand for; every one is a float32 exactly."""
+    """Returns the elements that the codes represent; each is exactly a float32."""
     units = np.ldexp(np.float32(1), exponents.astype(np.int32) - (125 + width)).astype(np.float32)
     units[exponents == INVALID] = np.nan
     units[exponents == ZERO] = 0

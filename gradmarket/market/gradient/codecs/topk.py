@@ -1,14 +1,14 @@
 """The 64 largest magnitudes of each block of 4,096 elements, at two bits each: 0.23 bits an element.
 
-The format of SparseLoCo (Sarfi et al. 2025), which feeds back to a worker's next answer what was left out. Strangers
-who come and go keep no state here, so what is left out is lost: at equal rounds a job loses much by it, and `two_bit`
-is the better choice wherever its ten times as many bytes can be borne.
+The format of SparseLoCo (Sarfi et al. 2025), which adds the omitted elements to a worker's next answer. Workers here
+come and go and keep no state, so omitted elements are lost: at equal rounds this costs a job much, and `two_bit` is the
+better choice wherever its ten times as many bytes can be borne.
 
 Of equal magnitudes the one at the lower position is taken. The bytes of a shard are the class means of all blocks (as
 in `_loops`, over the elements taken), then for each block 64 bits of signs and 64 of classes, then the positions, 12
 bits each, two in three bytes, in rising order. A last block with fewer than 64 elements takes all of them; its further
-positions are those that follow, whose bits are 0. Where zeros are taken, as there or where fewer than 64 elements are
-others, they stay zeros (`_loops`).
+positions are those that follow, whose bits are 0. Zeros that are taken, there or where fewer than 64 elements are not
+0, stay zeros (`_loops`).
 """
 
 from typing import Final
@@ -66,7 +66,7 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
 
 
 def _check_end(bits: int, places: NDArray[np.int64], elements: int) -> None:
-    """Raises PayloadRefused where the last block takes what it has not."""
+    """Raises PayloadRefused where the last block takes elements that it does not have."""
     taken = min(TAKEN, elements)
     if places[taken - 1] >= elements or bits >> taken:
         raise PayloadRefused(f"the last block takes more than its {elements} elements")

@@ -1,9 +1,9 @@
 """Sign and one bit an element, two class means for each block of 64 elements: 2.5 bits an element.
 
 The bytes of a shard are the means of all blocks (lower and upper, bfloat16), then 64 bits of signs for each block, then
-64 bits of classes. All is little-endian; the bits of a last, shorter block beyond its elements are 0. How the classes
-are made is in `_loops`. An exact 0 stays 0: a block with one has 0 for its lower mean. The code keeps no state: what
-rounding loses in one round is not made up for in the next.
+64 bits of classes. All is little-endian; the bits of a last, shorter block beyond its elements are 0. `_loops` forms
+the classes. An exact 0 stays 0: a block with one has 0 for its lower mean. The code keeps no state: a rounding loss of
+one round is not compensated in the next.
 """
 
 from typing import Final

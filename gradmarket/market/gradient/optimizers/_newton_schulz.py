@@ -4,12 +4,12 @@ X <- M / max(|M|, 1e-7);    five times:  A <- X X^T,  X <- 3.4445 X + (-4.7750 A
 
 The coefficients and the least divisor are those of Jordan et al. (2024) and torch.optim.Muon: singular values end
 between about 0.7 and 1.2, not at 1. A matrix shorter than the least divisor stays as short: where gradients have
-stopped, what momentum remembers of them goes to 0, and so do the steps.
+stopped, the momentum goes to 0, and so do the steps.
 
 Between products, matrices are whole numbers of units of 2^-24, in float64. No singular value of X ever exceeds 1.21, so
 by Cauchy and Schwarz every partial sum of a product, in whatever order it is added, is a whole number below 4 * 2^48.
 float64 holds whole numbers up to 2^53: all sums are exact, and neither vector width, threads nor a fused multiply-add
-of the matrix library changes a bit. Rounding to units loses less than the bfloat16 that Jordan et al. compute in.
+of the matrix library changes a bit. Rounding to units loses less than the bfloat16 of Jordan et al.
 """
 
 import math

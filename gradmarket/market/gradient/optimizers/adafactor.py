@@ -27,7 +27,7 @@ from gradmarket.market.gradient.optimizers._adam import steps_of
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)
 SCRATCH_BYTES: Final = 48
-"""Of each element: arrays of float64, and halves of them."""
+"""For each element: arrays of float64, and halves of them."""
 Doubles = NDArray[np.float64]
 
 
@@ -69,7 +69,7 @@ def step(
 
 
 def _follow_squares(before: Vector, slope: Vector, fresh: float, _: float) -> tuple[Doubles, Doubles]:
-    """Returns the running mean of squares, twice: it is the divisors' too."""
+    """Returns the running mean of squares, twice: as the memory and as the divisors' squares."""
     old = before.astype(np.float64)
     squares = old + (np.square(slope.astype(np.float64)) - old) * fresh
     return squares, squares

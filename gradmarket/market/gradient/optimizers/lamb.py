@@ -21,7 +21,7 @@ __all__ = ["ELEMENTWISE", "Settings", "start", "step"]
 
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)
-"""The greatest rate: of updates near the least float32 a greater one would be infinite, and 0 times it no number."""
+"""The greatest rate: near the least float32, a greater one would make updates infinite, and 0 times infinity is NaN."""
 
 
 class Settings(_adam.Settings):

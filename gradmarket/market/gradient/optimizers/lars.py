@@ -20,7 +20,8 @@ from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, 
 
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)
-"""The greatest rate: of gradients near the least float32 a greater one would be infinite, and 0 times it no number."""
+"""The greatest rate: near the least float32, a greater one could give infinite gradients, and 0 times infinity is
+NaN."""
 
 
 class Settings(optimizers.Settings):

@@ -5,7 +5,7 @@ p <- p * (1 - lr * decay) - lr * 0.2 * sqrt(max(rows, columns)) * u
 
 A parameter of two or more dimensions is the matrix of its first dimension by all others. The factor gives u the size of
 AdamW's steps, so that one rate serves both (Liu et al. 2025, "Muon is Scalable for LLM Training", equation 4). AdamW
-moves everything else: vectors, scalars, and what `adamw` names, for which Jordan et al. take embeddings and heads.
+moves everything else: vectors, scalars, and the matrices that `adamw` names; Jordan et al. name embeddings and heads.
 """
 
 import math
@@ -47,7 +47,7 @@ class Settings(_adam.Settings):
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
-    """Returns `momentum/<name>`, zeros, for each matrix, and what AdamW starts with for everything else."""
+    """Returns `momentum/<name>`, zeros, for each matrix, and AdamW's first memory for everything else."""
     matrices, others = _split_parameters(parameters, settings)
     return adamw.start(others, settings) | {
         f"momentum/{name}": np.zeros_like(array) for name, array in matrices.items()

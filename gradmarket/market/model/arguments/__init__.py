@@ -1,4 +1,4 @@
-"""What each ready architecture may be given: one file for each file of `architectures`, without torch.
+"""The arguments of each ready architecture: one file for each file of `architectures`, without torch.
 
 So a service that imports no torch refuses a job's arguments when it is posted.
 """

@@ -1,4 +1,4 @@
-"""What a round pays for a gradient. Each rule is one file, and a job refers to it by the file's name.
+"""A round's price for a gradient. Each rule is one file, and a job refers to it by the file's name.
 
 A rule is four pure things: `Settings`, `most`, `least` and `price`. Amounts are in the token's smallest unit, and every
 price is a whole number of the job's units. A round's price is fixed when it opens, from the settings, the cost of
@@ -19,11 +19,11 @@ from gradmarket.market.terms import Amount
 from graphdoc import plugins
 
 PLAIN = "fixed"
-"""The rule that a plain amount stands for."""
+"""The rule of a plain amount."""
 
 
 class Settings(Part):
-    """What a job specifies for its rule besides the name."""
+    """A job's settings of its rule besides the name."""
 
     PRICES: ClassVar[tuple[str, ...]] = ()
     """Fields that are prices themselves: whole numbers of the job's units."""
@@ -43,7 +43,7 @@ class Settings(Part):
 
 @dataclass(frozen=True, slots=True)
 class PricedWork:
-    """What one task costs to compute, as the document's bound counts it; `unit` is the job's."""
+    """The cost of computing one task, by the document's bound; `unit` is the job's."""
 
     flops: int
     unit: Amount
@@ -51,7 +51,7 @@ class PricedWork:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The previous round: what it paid for a gradient, and how long it was open."""
+    """The previous round: its price for a gradient, and how long it was open."""
 
     price: Amount
     milliseconds: int
@@ -65,13 +65,13 @@ class Rule(Protocol):
         """A subclass of `Settings`."""
 
     def most(self, settings: Any) -> Amount:
-        """Returns the most that any round pays, whatever the document and the past."""
+        """Returns the most that any round pays, for any document and past."""
 
     def least(self, settings: Any, work: PricedWork | None) -> Amount:
         """Returns the least that any round pays; without `work`, for any document."""
 
     def price(self, settings: Any, work: PricedWork, past: Past | None) -> Amount:
-        """Returns what a round pays for a gradient; the first round has no past.
+        """Returns a round's price for a gradient; the first round has no past.
 
         Raises JobRefused where the rule has no price for such work.
         """
@@ -121,7 +121,7 @@ class Price(BaseModel):
 
     @property
     def prices(self) -> dict[str, Amount]:
-        """The settings that are prices, by the field of the job that a refusal would name."""
+        """The settings that are prices, by the job's field that a refusal would name."""
         named = {field: Amount(getattr(self.settings, field)) for field in self.settings.PRICES}
         return {"price" if self.name == PLAIN else f"price.{field}": amount for field, amount in named.items()}
 
@@ -137,7 +137,7 @@ class Price(BaseModel):
         return load_pricing_rule(self.name).least(self.settings, work)
 
     def of(self, work: PricedWork, past: Past | None) -> Amount:
-        """Returns what a round pays for a gradient."""
+        """Returns a round's price for a gradient."""
         return load_pricing_rule(self.name).price(self.settings, work, past)
 
 

@@ -4,8 +4,8 @@
 
 This is EIP-1559 (Buterin et al. 2019) with a round's duration in place of a block's gas: the observation counts up to
 twice the target, a step is at most an eighth, and a rise at least one unit. Integers only. Since the observed duration
-is capped at twice the target, whoever slows a round down raises the price by at most an eighth or one unit: after s
-slow rounds it is at most (9/8)^s * (p + 8 units), and never over the ceiling. A round's duration counts from its
+is capped at twice the target, a worker that slows a round down raises the price by at most an eighth or one unit: after
+s slow rounds it is at most (9/8)^s * (p + 8 units), and never over the ceiling. A round's duration counts from its
 opening to its end, pauses included.
 """
 
@@ -30,9 +30,9 @@ class Settings(pricing.Settings):
     floor: AmountField
     ceiling: AmountField
     start: AmountField
-    """What the first round pays."""
+    """The price of the first round."""
     target_ms: int = Field(ge=1, le=LONGEST_MS)
-    """How long a round should take, in milliseconds."""
+    """A round's target duration, in milliseconds."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "Settings":

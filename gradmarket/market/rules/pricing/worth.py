@@ -1,12 +1,12 @@
-"""Pays the floor for every accepted answer, and more for what its worth turns out to be once its round is merged.
+"""Pays the floor for every accepted answer, and more by its worth, measured once its round is merged.
 
     pay = max(floor, ceiling * min(1, weight * share / 3))
 
-An answer's share of a round is measured on the requester's own rows (private.shapley). The floor is the price that
-offers promise and that nothing depends on; the rest is what the requester measures and nobody can check, as it is for
-rows that stay with their holders. `weight` is the number of the round's answers, or where they weigh as rows all rows
-of the round over the cap. So a round pays a third of the ceiling for each of them at most, beside floors, and a holder
-that divides its rows among wallets makes it no larger. Reservations cover the ceiling.
+An answer's share of a round is measured on the requester's own rows (private.shapley). The floor is the unconditional
+price that offers promise; the requester measures the rest, and nobody can check it, as for all rows that stay with
+their holders. `weight` is the number of the round's answers, or where they weigh as rows all rows of the round over the
+cap. So a round pays a third of the ceiling for each of them at most, beside floors, and a holder that divides its rows
+among wallets does not enlarge it. Reservations cover the ceiling.
 """
 
 from pydantic import Field, model_validator

@@ -1,7 +1,7 @@
-"""How many replicas a task gets, when further ones are added, and how often it is audited. Each policy is one file.
+"""The number of a task's replicas, the rule for adding more, and the rate of its audits. Each policy is one file.
 
 A policy is three pure things: `Settings`, `ALONE` and `plan`. The latter is called twice for a task: when it opens,
-before a worker is drawn, and again when the first worker is drawn. The offer does not say which plan a task has.
+before a worker is drawn, and again when the first worker is drawn. The offer does not reveal a task's plan.
 """
 
 import math
@@ -18,7 +18,7 @@ from graphdoc import plugins
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What a policy knows of the worker drawn first for a task."""
+    """A policy's knowledge of the worker drawn first for a task."""
 
     standing: float
     """The standing of its operator in the task's determinism class (features.reputation), 0 to 1."""
@@ -27,7 +27,7 @@ class Lead:
 
 
 DEFAULT: Final = "proven"
-"""The policy of a job that says nothing of its replication."""
+"""The policy of a job that names no replication."""
 UNNAMED: Final = "fixed"
 """The policy of settings without a name, and of a job whose verifier compares other than bits."""
 STRANGER: Final = Lead(0.0, 0.0)
@@ -83,24 +83,24 @@ class Votes(Part):
 
 @dataclass(frozen=True, slots=True)
 class JobChecks:
-    """What a publication says of how its tasks are checked."""
+    """A publication's terms for checking its tasks."""
 
     publication: Digest
     verifier: str
     max_replicas: int
     strictest: Plan
-    """Of a task whose first worker is a stranger."""
+    """The plan of a task whose first worker is a stranger."""
     lightest: Plan
-    """Of one whose first worker is the best."""
+    """The plan of a task whose first worker is the best."""
     unaudited: tuple[Plan, ...] = ()
-    """Of one in a class without auditor, where the others need one."""
+    """The plans of a task in a class without auditor, where the others need one."""
     relieved: tuple[Plan, ...] = ()
-    """Of those whose audits a hidden seat replaces."""
+    """The plans of tasks whose audits a hidden seat replaces."""
     refereed: bool = False
     """Whether a referee hears answers that differ."""
 
     def allow(self, plan: Plan) -> bool:
-        """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
+        """Returns whether this plan may check a task of the job, for any drawn worker."""
         return plan in (*self.unaudited, *self.relieved) or lies_between(plan, self.strictest, self.lightest)
 
 
@@ -109,14 +109,14 @@ class ReplicationPolicy(Protocol):
 
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
-        """What a job specifies besides the name, with what `ChosenPolicy` asks for; unknown fields are refused."""
+        """A job's settings besides the name, with the members of `ChosenPolicy`; unknown fields are refused."""
 
     @property
     def ALONE(self) -> bool:  # noqa: N802
         """Whether every task has one answer, which only audits check."""
 
     def plan(self, settings: Any, lead: Lead = STRANGER) -> Plan:
-        """Returns how a task is checked whose first worker is `lead`."""
+        """Returns the plan for checking a task whose first worker is `lead`."""
 
 
 def load_policy(name: str) -> ReplicationPolicy:

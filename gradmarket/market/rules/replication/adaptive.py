@@ -5,7 +5,7 @@ the floor. A worker without one is checked by votes, and audited at the floor.
 
 BOINC's rule (its wiki, "AdaptiveReplication") trusts a host after ten valid results in a row, and then checks one in
 ten of its jobs. A sleeper that is honest ten times and then lies until it is caught has 9 of its 19 accepted results
-wrong, 47 %, and loses only those ten. Here it is audited before it is trusted, what it spoiled is found when it is
+wrong, 47 %, and loses only those ten. Here it is audited before it is trusted, its wrong results are found when it is
 caught, and its stake was worth more than its gain.
 """
 
@@ -32,7 +32,7 @@ class Settings(replication.Votes):
     tolerated: float = Field(default=0.02, gt=0.0, lt=1.0)
     """The share of a worker's accepted gradients that may be wrong and undetected, given its record."""
     benefit: float = Field(default=0.0, ge=0.0, le=1e6)
-    """What a wrong gradient is worth to its sender beyond the work it saves, in prices."""
+    """The value of a wrong gradient to its sender beyond the work it saves, in prices."""
 
     @property
     def gain(self) -> float:

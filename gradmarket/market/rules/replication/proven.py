@@ -17,27 +17,27 @@ from gradmarket.market.task_plan import Plan
 
 ALONE: Final = False
 PROOF: Final = 16
-"""Audited right answers of an operator in a class until it votes there."""
+"""Audited right answers of an operator in a class before it votes there."""
 LEFT: Final = 0.9
-"""The share of these that may be left by decay."""
+"""The share of these that counts as enough after decay."""
 SHARE: Final = 8
-"""Newcomers get one task of so many."""
+"""Newcomers get one task in this many."""
 LAST: Final = 2
-"""The last rounds, whose tasks are all audited: what is found wrong there would cost no later work."""
+"""The last rounds, whose tasks are all audited: a lie found there would cost its worker no later work."""
 LEAST: Final = 0.2
-"""The share of unanimous tasks that is audited at least."""
+"""The least share of unanimous tasks that is audited."""
 STEP: Final = 0.05
 """Shares of audits are multiples of this."""
 RING: Final = 0.3
 WRONG: Final = 0.01
-"""What a ring of RING of those present may leave wrong at the end."""
+"""The largest share of wrong answers that a ring of RING of the workers present may leave at the end."""
 BOUND: Final = 1 / 96
-"""The same of a ring of any size whose members always return: p = 0.2 with three replicas."""
+"""The same for a ring of any size whose members always return: p = 0.2 with three replicas."""
 LONG: Final = 1000
 
 
 class Settings(Part):
-    """Newcomers work alone and are audited; proven ones vote, and an audit settles what they disagree on."""
+    """Newcomers work alone and are audited; proven ones vote, and an audit settles their disagreements."""
 
     replicas: int = Field(default=3, ge=2, le=15)
     """The votes of a task, which have to be equal."""
@@ -65,7 +65,7 @@ def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
 
 
 def relieve_auditor(votes: int, hidden: bool) -> Plan:
-    """Returns how proven ones vote where auditing outgrows the auditor: it looks at splits alone.
+    """Returns the plan for votes of proven workers where audits outgrow the auditor: it looks at splits alone.
 
     `hidden`: with one seat more in place of an audit.
     """
@@ -74,9 +74,9 @@ def relieve_auditor(votes: int, hidden: bool) -> Plan:
 
 
 def hide_seat(votes: int) -> Plan:
-    """Returns how proven ones vote where no auditor exists, in as many tasks as it would audit.
+    """Returns the plan for votes of proven workers where no auditor exists, in as many tasks as it would audit.
 
-    One seat more has to agree, and a split is voted on by further ones, within the waves that the offer's secret has.
+    One more seat has to agree, and further workers vote on a split, within the waves that the offer's secret has.
     """
     return Plan(first_wave=votes + 1, quorum=votes + 1, maximum=2 * votes)
 
@@ -87,15 +87,15 @@ def is_proven(standing: float, proof: int = PROOF) -> bool:
 
 
 def compute_final_wrong(audit: float, replicas: int, proof: int = PROOF, share: int = SHARE) -> float:
-    """Returns the share of all tasks that a ring leaves wrong which always returns under fresh identities."""
+    """Returns the share of all tasks left wrong by a ring that always returns under fresh identities."""
     return (1.0 - audit) / audit / (share * replicas * proof)
 
 
 def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) -> float:
-    """Returns the share of `rounds` rounds that a ring leaves wrong which was proven before, a `share` x of the crew.
+    """Returns the share of `rounds` rounds left wrong by a ring that was proven before, a `share` x of the crew.
 
-    It lies where it has all R seats, x^R of a round's tasks T, and each lie that an audit finds takes R of the crew's
-    R T places from it: dx/dt = -p x^R by rounds, so of p t rounds that find it (x(0) - x(t)) (1 - p) / p stay wrong.
+    It lies where it has all R seats, x^R of a round's tasks T, and each lie that an audit finds takes R of the crew's R
+    T places from it: dx/dt = -p x^R by rounds, so of t rounds (x(0) - x(t)) (1 - p) / p stay wrong.
     """
     if rounds <= 0 or share <= 0.0:
         return 0.0
@@ -105,7 +105,7 @@ def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) 
 
 @cache
 def compute_audit_rate(replicas: int, rounds: int | None = None) -> float:
-    """Returns the least p, in steps of STEP, that bounds what stays wrong in a job of so many rounds; None: a long one.
+    """Returns the least p, in steps of STEP, that bounds the lies left in a job of `rounds` rounds; None: a long one.
 
     At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew.
     """

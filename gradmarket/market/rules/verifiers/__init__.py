@@ -1,4 +1,4 @@
-"""What a ballot is and which ballots agree. Each verifier is one file."""
+"""The definition of a ballot and of agreement between ballots. Each verifier is one file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from gradmarket.market.terms import ReplicaId
 SKETCHED: Final = True
 SCORED: Final = False
 FLOOR: Final = 1e-3
-"""Share of the median tensor's length: a tensor shorter than this is taken for rounding errors."""
+"""Share of the median tensor's length: a shorter tensor counts as rounding errors."""
 
 Classes = tuple[str, str]
 """Two determinism classes, sorted by name."""
@@ -52,7 +52,7 @@ def encode_thresholds(allowed: Allowed) -> list[dict[str, Any]]:
 
 
 def parse_thresholds(entries: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
-    """Returns the thresholds from the JSON that `tell` returns."""
+    """Returns the thresholds from the JSON of `encode_thresholds`."""
     return {sort_classes(*entry["classes"]): entry["tau"] for entry in entries}
 
 
