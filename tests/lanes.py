@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to `make test-all`: those with the mark `full`, named in tests/full_lane.txt.
 
-A line there is a file, a test, or one case of a test. What a test without the mark `databases` does on PostgreSQL is
-left to `make test-all` too, and not listed. `python -m tests.lanes` writes the list anew from the marks.
+A line there is a file, a test, or how many cases of a test. What a test without the mark `databases` does on
+PostgreSQL is left to `make test-all` too, and not listed. `python -m tests.lanes` writes the list anew from the marks.
 """
 
 import sys
@@ -58,7 +58,7 @@ def leave_later_cases(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], 
 
 
 def summarize_lane(collected: Mapping[str, bool]) -> list[str]:
-    """Names each marked test once: by its file where all of that is marked, by its test where all of its cases are."""
+    """Names each marked test once: by its file where all of that is marked, and how many cases where not all are."""
     files: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for node in collected:
         files[file_of(node)][case_less(node)].append(node)
@@ -69,7 +69,8 @@ def summarize_lane(collected: Mapping[str, bool]) -> list[str]:
             continue
         for test, cases in tests.items():
             marked = [node for node in cases if collected[node]]
-            lines += [test] if marked == cases else marked
+            if marked:
+                lines.append(test if marked == cases else f"{test}: {len(marked)} of {len(cases)} cases")
     return sorted(lines)
 
 

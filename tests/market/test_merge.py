@@ -24,6 +24,7 @@ from gradmarket.market.gradient.round_update import ModelState, advance_model, a
 from gradmarket.market.gradient.shards import Lanes
 from graphdoc import plugins
 from tests.kit.shards import shorten_shards
+from tests.lanes import leave_to_full
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 MEAN, FP32, SGD, ADAMW = load_aggregator("mean"), load_codec("fp32"), load_optimizer("sgd"), load_optimizer("adamw")
@@ -214,7 +215,7 @@ def test_shards_are_merged_in_place_and_clipped_whether_kept_or_merged_twice(
 
 
 @pytest.mark.parametrize("clip", [None, 0.25])
-@pytest.mark.parametrize("rule", plugins.list_plugin_names("gradmarket.market.gradient.aggregators"))
+@pytest.mark.parametrize("rule", leave_to_full(plugins.list_plugin_names("gradmarket.market.gradient.aggregators"), 3))
 @pytest.mark.parametrize("name", plugins.list_plugin_names("gradmarket.market.gradient.optimizers"))
 def test_lanes_side_by_side_give_the_same_bits(name: str, rule: str, clip: float | None) -> None:
     (chosen, settings), many = configure_aggregator(rule, {}, 10, 10), answers(10)

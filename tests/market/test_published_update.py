@@ -30,6 +30,7 @@ from gradmarket.market.gradient.shards import Lanes, build_shards
 from gradmarket.market.terms import Hash
 from graphdoc import plugins
 from tests.kit.shards import shorten_shards
+from tests.lanes import leave_to_full
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 SMALL = [name for name in plugins.list_plugin_names(codecs.__name__) if load_codec(name).GRADIENTS_ONLY]
@@ -81,7 +82,7 @@ def norm(vectors: list[Vector]) -> float:
 
 @pytest.mark.parametrize("clip", [None, 0.25])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("downlink", SMALL)
+@pytest.mark.parametrize("downlink", leave_to_full(SMALL, 3))
 def test_the_exact_parameters_take_the_steps_of_the_optimizer_alone(
     downlink: str, name: str, clip: float | None
 ) -> None:

@@ -26,6 +26,7 @@ from graphdoc.document.publish import compute_classification_loss, publish_modul
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound, Published
 from graphdoc.passes import derive_part_seed
+from tests.lanes import leave_to_full
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]
@@ -230,7 +231,7 @@ def test_what_is_sent_to_a_child_is_read_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("name", LOCAL)
-@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("window", leave_to_full([1, 2, 3], 2))
 def test_windows_one_after_another_are_the_whole_task(
     program: Program, model: Published, batch: Arrays, name: str, window: int
 ) -> None:

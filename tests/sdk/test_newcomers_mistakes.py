@@ -27,6 +27,7 @@ from gradmarket.mistakes import CODE
 from gradmarket.sdk.sweep import Sweep
 from release.__main__ import main as release
 from tests.kit.torch_tests import TRACING
+from tests.lanes import leave_to_full
 from tests.patience import wait_until
 from tests.sdk.newcomers_desk import (
     ABSENT,
@@ -590,7 +591,7 @@ def read_sentence(tried: Try, desk: Desk) -> str:
     return " ".join((*lines[:-1], lines[-1].removeprefix("fix: ")))
 
 
-@pytest.mark.parametrize(("tried", "said"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("tried", "said"), leave_to_full(CASES.values(), 80), ids=CASES.keys())
 def test_a_mistake_is_told_in_a_sentence(desk: Desk, tried: Try, said: str) -> None:
     sentence = read_sentence(tried, desk)
     assert "\n" not in sentence, sentence
