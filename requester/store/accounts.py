@@ -16,7 +16,7 @@ def workers_of(reader: RowReader, job_id: str) -> Sequence[Address]:
 
 
 def accounts_of(reader: RowReader, job_id: str, workers: Iterable[Address]) -> Sequence[Account]:
-    """Returns these workers' accounts in the job, as far as they have one."""
+    """Returns these workers' accounts in the job, where they exist."""
     return reader.session.scalars(_OF_JOB, {"job": job_id, "workers": list(workers)}).all()
 
 
@@ -35,8 +35,8 @@ def mark_leaving(work: Work, worker: Address) -> None:
 def mark_staying(work: Work, workers: Sequence[Address]) -> bool:
     """Marks workers that ask for work again as not leaving; returns whether a draw may find something for them.
 
-    One of them must have money reserved in any job beyond what it earned there. Where nobody else opens a task
-    meanwhile, one must be open, too.
+    One of them must have money reserved in any job beyond its earnings there. Unless other transactions open tasks
+    meanwhile, a task must be open, too.
     """
     leaving, covered, open_ = work.session.execute(_ASKING, {"workers": workers}).one()
     if leaving:

@@ -1,6 +1,6 @@
 """Tests whether `column` is one of a bound list of texts, by one statement that is prepared once for all lengths.
 
-An IN with a list of parameters is another statement for each length, which is built, parsed and planned anew.
+An IN with a list of parameters is another statement for each length, built, parsed and planned anew each time.
 """
 
 import json
@@ -35,7 +35,7 @@ class _Among(FunctionElement[bool]):
     inherit_cache = True
 
     def self_group(self, against: OperatorType | None = None) -> Self:  # noqa: ARG002
-        """A condition as it stands: `… IN (…) = 1`, which SQLite would be told otherwise, is found along no index."""
+        """Leaves the condition bare: SQLite finds `… IN (…) = 1` along no index."""
         return self
 
 

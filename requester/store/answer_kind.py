@@ -1,4 +1,4 @@
-"""What the answers of a job are: the questions that the kernel asks a feature, and what holds where none has them."""
+"""The kind of a job's answers: the questions that the kernel asks a feature, and the defaults without one."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from requester.store.work import RowReader
 
 
 class AnswerKind:
-    """By default anybody may compute an answer again, and all answers weigh alike."""
+    """By default any worker may compute an answer again, and all answers weigh alike."""
 
     def takes(self, spec: JobSpec) -> bool:
         """Returns whether the job's answers are of this kind."""
@@ -21,27 +21,27 @@ class AnswerKind:
     ) -> dict[int, frozenset[Address]]:
         """Called while workers are drawn; returns by the tasks' rounds the workers that get no further task there.
 
-        By default those that are set aside (store.set_aside).
+        By default these are the workers set aside (store.set_aside).
         """
         rounds, again = {task.round for task in tasks}, {task.round for task in tasks if task.attempt}
         aside = set_aside.list_set_aside(reader, job, again) if again else {}
         return dict.fromkeys(rounds, frozenset[Address]()) | aside
 
     def compute_merge_weights(self, reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
-        """Called in the transaction that begins a merge; returns what it multiplies the tasks' answers by."""
+        """Called in the transaction that begins a merge; returns the factors that multiply the tasks' answers."""
         return (1.0,) * len(tasks)
 
     def count_earlier_rounds(self, job: Job) -> int:
-        """Returns of how many rounds before the one that is merged the parameters are needed, beside the newest."""
+        """Returns the number of rounds before the merged one whose parameters are needed, beside the newest."""
         return 0
 
     def describe_absence(self, reader: RowReader, job: Job) -> str:
-        """Called while a job that has too few workers is read; returns who is missing, where the kind knows it."""
+        """Called while a job that has too few workers is read; names the missing workers where the kind knows them."""
         return ""
 
 
 def answer_kind_of(reader: RowReader, job: Job) -> AnswerKind:
-    """Returns the kind of the job's answers. Admission refuses a job whose kind no feature has."""
+    """Returns the kind of the job's answers. Admission refuses a job whose kind no feature provides."""
     spec = jobs.load_spec(job)
     kinds: list[AnswerKind | None] = [feature.answer_kind for feature in reader.session.info["features"]]
     return next((kind for kind in kinds if kind is not None and kind.takes(spec)), AnswerKind())

@@ -1,4 +1,4 @@
-"""What replicas revealed, as the job's verifier compares it, and the thresholds by which sketches were judged."""
+"""The revealed answers of replicas, as the job's verifier compares them, and the thresholds that judged sketches."""
 
 from collections.abc import Iterable, Mapping
 from itertools import combinations_with_replacement
@@ -62,8 +62,8 @@ def _load_allowed_pairs(reader: RowReader, job: Job, replicas: Iterable[Replica]
 def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable:
     """Returns the pairs of classes that may work side by side in the job.
 
-    Any two may where its verifier compares nothing: a class is only a name there, and anybody can invent many. Else a
-    review may name them (store.review). Where bits are compared otherwise, none may.
+    Any two may where its verifier compares nothing: a class is only a name there, and a worker can invent many.
+    Otherwise a review may name them (store.review). A job that compares bits has none.
     """
     spec = jobs.load_spec(job)
     if spec.verifier.scored or not spec.repeatable:

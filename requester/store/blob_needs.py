@@ -1,4 +1,4 @@
-"""Whether a blob stays or is still needed: asked before it is dropped."""
+"""Decides whether a blob stays or is still needed; asked before a blob is dropped."""
 
 from collections.abc import Collection, Iterable
 from typing import Any, Final
@@ -29,9 +29,9 @@ PUBLISHED: Final = "publication.%"
 
 
 def mark_uploaded(work: Work, digests: Iterable[Digest], now: float) -> bool:
-    """Has these blobs stay; returns whether any did not before.
+    """Keeps these blobs; returns whether any is new among the kept ones.
 
-    The caller has locked them (moves.blob_cleanup), and whoever asks has their bytes.
+    The caller has locked them (moves.blob_cleanup), and the service has their bytes.
     """
     wanted = set(digests)
     new = wanted.difference(work.session.scalars(select(UploadedBlob.digest).where(UploadedBlob.digest.in_(wanted))))
@@ -40,7 +40,7 @@ def mark_uploaded(work: Work, digests: Iterable[Digest], now: float) -> bool:
 
 
 def mark_unserved(work: Work, digest: Digest, token: str, now: float) -> None:
-    """Has the blob stay, for this token's jobs to measure on. The caller has locked it, as above."""
+    """Keeps the blob, for this token's jobs to measure on. The caller has locked it, as above."""
     if not unserved_of(work, digest, token):
         work.add(UnservedBlob(digest=digest, token=token, at=now))
 
@@ -51,14 +51,14 @@ def unserved_of(reader: RowReader, digest: Digest, token: str) -> bool:
 
 
 def is_unserved(reader: RowReader, digest: str) -> bool:
-    """Whether the blob was uploaded unserved, and nobody uploaded, published or made equal content besides."""
+    """Returns whether the blob was uploaded unserved, and no upload, publication or round has equal content."""
     return bool(reader.session.scalar(select(IS_UNSERVED), {"digest": digest}))
 
 
 def is_uploaded_or_published(reader: RowReader, digest: str) -> bool:
-    """Whether somebody uploaded the blob or a job is published with it: no answer of equal content takes it away.
+    """Returns whether the blob was uploaded or a job is published with it: no answer of equal content takes it away.
 
-    What a job or a manifest merely names is not in this: anybody may name the digest of another's answer.
+    A blob that a job or a manifest merely names does not count: any submitter may name the digest of another's answer.
     """
     return bool(reader.session.scalar(_STAYS, {"digest": digest}))
 
@@ -79,7 +79,9 @@ def is_made_by_round(reader: RowReader, digest: str) -> bool:
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:
-    """Whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one blob."""
+    """Returns whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one
+    blob.
+    """
     return bool(reader.session.scalar(_NEEDS_PAYLOAD, {"digest": digest}))
 
 
@@ -91,8 +93,9 @@ _NEEDS_PAYLOAD: Final = select(exists().where(Task.payload == DIGEST, _WAITS))
 
 
 def list_needed_blobs(reader: RowReader, blobs: Collection[str], payloads: Collection[str]) -> set[str]:
-    """Returns those of the blobs that stay, and of the payloads those that are needed or that a round made too, as
-    above, by one query."""
+    """Returns, by one query, those of the blobs that stay, and those of the payloads that are needed or that a round
+    made too, as above.
+    """
     return set(reader.session.scalars(_KEPT, {"blobs": blobs, "payloads": payloads}))
 
 

@@ -17,7 +17,7 @@ _SETTLED: Final = (TaskState.ACCEPTED, TaskState.FINAL)
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What decides about one job's answers, as of one transaction."""
+    """The facts about a job, as of one transaction, by which its answers may be published."""
 
     first_open: int | None
     reviewed: bool
@@ -28,7 +28,7 @@ class Disclosure:
         return self.first_open is None or lifecycle.is_round_standing(number, self.first_open, self.overlap)
 
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
-        """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
+        """Returns whether the answer of the task, or of a row with its state, reason and round, may be published."""
         state, wrong = task.state, is_diverged(task)
         return lifecycle.may_publish_answer(state, wrong, task.round, self.first_open, self.reviewed, self.overlap)
 
@@ -43,7 +43,7 @@ class Disclosure:
 
 
 def is_diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
-    """Whether its accepted gradient could not be used: a job that goes on has the task done again."""
+    """Returns whether the task's accepted gradient was unusable: a job that goes on has the task done again."""
     return task.state == TaskState.DIVERGED or (task.state == TaskState.FINAL and task.reason != "")
 
 
@@ -68,7 +68,7 @@ _UNFINISHED: Final = select(func.min(Round.number)).where(
     Round.job_id == bindparam("job"), Round.state != RoundState.CLOSED
 )
 _LATE: Final = select(func.min(Task.round)).where(Task.job_id == bindparam("job"), Task.state.in_(merges.UNACCEPTED))
-"""The first round of which a task goes on, perhaps beyond its round's merge: more workers may answer it."""
+"""The first round with an unaccepted task, perhaps merged already: more workers may answer the task."""
 _REVOCABLE: Final = select(func.min(Task.round)).where(
     Task.job_id == bindparam("job"), Task.state == TaskState.ACCEPTED
 )

@@ -41,7 +41,7 @@ def record_earning(
     worth: int | None = None,
     waits: bool = False,
 ) -> None:
-    """Records that `replica` earned its offer's price for the payload `root`; or, in units, what it is worth over it.
+    """Records that `replica` earned its offer's price for the payload `root`; or, with `worth`, these units beyond it.
 
     Where it `waits`, no voucher promises it before `end_waiting`. The caller has locked its account. The row is written
     at the transaction's end; the table's unique key refuses a second one of the same kind for the same replica.
@@ -66,8 +66,10 @@ def record_earning(
 
 
 def end_waiting(work: Work, job_id: str, whose: ColumnElement[bool], paid: bool) -> list[Account]:
-    """Ends the waiting of the pay of some replicas of a job: it is promised, or dropped. Returns the accounts that
-    change; `whose` is a condition on the replicas."""
+    """Promises or drops the waiting pay of some replicas of a job; returns the accounts that change.
+
+    `whose` is a condition on the replicas.
+    """
     theirs = (Earned.job_id == job_id, *WAITING, whose)
     waiting = work.session.scalars(select(Earned).join(Replica, Replica.id == Earned.replica_id).where(*theirs)).all()
     accounts = lock_accounts(work, [(job_id, row.worker) for row in waiting])

@@ -1,4 +1,4 @@
-"""What is told of a job that waits, and of the lease that a worker does not get; by default the stored reason."""
+"""Explains why a job waits, or why a worker gets no lease; by default with the stored reason."""
 
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -6,7 +6,7 @@ from requester.store.work import RowReader
 
 class Explanation:
     def explain_no_lease(self, reader: RowReader, worker: str, now: float) -> str:
-        """Called while a poll is answered that brings no lease; returns one reason that names what would change it."""
+        """Called while a poll is answered that brings no lease; returns one reason that names a remedy."""
         return ""
 
     def explain_wait(self, reader: RowReader, job: Job, now: float) -> str:
@@ -14,7 +14,7 @@ class Explanation:
         return job.reason
 
     def describe_checks(self, reader: RowReader, job: Job, now: float) -> str:
-        """Returns in one sentence who decides about the job's answers just now, where that depends on an auditor."""
+        """Names in one sentence the party that decides about the job's answers now, if an auditor takes part."""
         return ""
 
 

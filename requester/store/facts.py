@@ -1,4 +1,4 @@
-"""What publishing found out about a job's document, stored with the job so that nothing is computed twice."""
+"""Facts about a job's document that publishing computed, stored with the job so that nothing is computed twice."""
 
 from typing import Any, Final, Literal
 

@@ -1,4 +1,4 @@
-"""Who may call the service: bearer tokens by their hash, used sign-in nonces, and workers as they signed in.
+"""Callers of the service: bearer tokens by their hash, used sign-in nonces, and workers as they signed in.
 
 A worker's operator follows from payout keys' consents and their withdrawals (market.rules.operators).
 """
@@ -36,7 +36,7 @@ def store_token(work: Work, token: str, role: str, subject: str, until: float | 
 
 
 def find_token(reader: RowReader, token: str, now: float) -> ApiToken | None:
-    """Returns the token's row, or None where there is none or it has expired."""
+    """Returns the token's row, or None where it is unknown or has expired."""
     row = reader.get(ApiToken, hash_of(token))
     return row if row is not None and (row.until is None or row.until > now) else None
 
@@ -59,7 +59,7 @@ def use_nonce(work: Work, value: str, until: float, now: float) -> bool:
 def sign_in(
     work: Work, address: Address, payout: Address, network: str | None, now: float, consent: int | None = None
 ) -> Worker:
-    """Returns the worker's row, updated with what it signed now; creates it where there is none.
+    """Returns the worker's row, updated with the fields it signed now; creates a missing row.
 
     `consent` is the nonce of its payout key's consent, which was checked. Raises SignatureRefused where that consent
     was withdrawn.
@@ -90,7 +90,7 @@ def record_consent_use(work: Work, worker: Worker, nonce: int) -> None:
 
 
 def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:
-    """Sets the worker's operator, after the features heard of it where it leaves another."""
+    """Sets the worker's operator; notifies the features first where the worker leaves another operator."""
     operator = rule.operator_of(worker.address, worker.payout, consented)
     if worker.operator not in (operator, worker.address):
         for feature in work.session.info["features"]:

@@ -1,4 +1,4 @@
-"""Loads what a transaction works on and returns it in one piece, in one query after the locks."""
+"""Loads the rows that a transaction works on in one piece, by one query after the locks."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +23,9 @@ class TaskInHand:
     wave: Wave | None
     replicas: list[Replica]
     workers: dict[str, Worker] = field(default_factory=dict)
-    """The replicas' workers, by address; loaded where payloads are paid for alone."""
+    """The replicas' workers, by address; loaded only where payloads are paid for."""
     round: Round | None = None
-    """The round that merges the task, where it has been opened; loaded likewise."""
+    """The round that merges the task, once opened; loaded likewise."""
 
     def in_state(self, *states: ReplicaState) -> list[Replica]:
         return [replica for replica in self.replicas if replica.state in states]
@@ -40,7 +40,7 @@ class TaskInHand:
 
 @dataclass(slots=True, frozen=True)
 class ReplicaInHand:
-    """A worker's replica, with its task and all that belongs to it."""
+    """A worker's replica, with its task and all rows of the task."""
 
     replica: Replica
     hand: TaskInHand
@@ -94,7 +94,9 @@ def _to_pay(work: Work, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHa
 
 
 def lock_task_if_free(work: Work, task_id: str) -> TaskInHand | None:
-    """Locks the task and its job, for callers that go through many; None where another transaction has the task."""
+    """Locks the task and its job, for callers that go through many; returns None where another transaction has the
+    task.
+    """
     claimed = claimed_task(work, task_id)
     return None if claimed is None else of_task(work, *claimed)
 
@@ -125,7 +127,7 @@ class OwnReplica:
 
 
 def own_replicas(reader: RowReader, replicas: Sequence[str]) -> Mapping[str, OwnReplica]:
-    """Returns the replicas that exist by their ids, without a lock; a job's spec, which is large, if it is read."""
+    """Returns the replicas that exist by their ids, without a lock; a job's large spec is loaded when read."""
     rows = reader.session.execute(_WHOLE, {"replicas": replicas}).all()
     return {row.id: OwnReplica(row, task, job, wave) for row, task, job, wave in rows}
 

@@ -29,7 +29,7 @@ def load_spec(job: Job) -> JobSpec:
 
 
 class RunningJob(NamedTuple):
-    """Of a running job, what stages look at in a sweep. `under_way`: a round of it is open or being merged."""
+    """The columns of a running job that stages read in a sweep. `under_way`: a round of it is open or being merged."""
 
     id: str
     spec: JobSpec
@@ -67,26 +67,26 @@ _RUNNING: Final = (
 
 
 def find_publication(job: Job) -> Publication | None:
-    """What its workers compute from; none of a draft."""
+    """Returns the publication that the job's workers compute from; None for a draft."""
     if job.spec_digest is None:
         return None
     return load_publication(job)
 
 
 def load_publication(job: Job) -> Publication:
-    """What workers of a job that is no draft compute from."""
+    """Returns the publication that the workers of a published job compute from."""
     return _PUBLICATIONS.get(job.spec_digest, lambda: Publication.model_validate(job.publication))
 
 
 def find_task_costs(job: Job) -> tuple[int, int] | None:
-    """Operations and bytes of one task, as its runner bounds them; none of a draft. A publication tells both."""
+    """Returns operations and bytes of one task, as its runner bounds them; None for a draft."""
     if job.spec_digest is None:
         return None
     return _COSTS.get(job.spec_digest, lambda: ((job.facts or {})["flops"], (job.facts or {})["peak_bytes"]))
 
 
 def find_unit(reader: RowReader, job_id: str) -> str | None:
-    """Of the job's money; none where there is no such job, of which nothing else is read."""
+    """Returns the unit of the job's money; None where the job is unknown. Reads nothing else of it."""
     unit: str | None = reader.session.scalar(_UNIT, {"job": job_id})
     return unit
 
@@ -102,7 +102,7 @@ def count_places(reader: RowReader, job: Job) -> int:
 
 
 def compute_reserve_per_gradient(job: Job) -> Units:
-    """Returns what a reservation has for each gradient: its price, and what its worth may add to it."""
+    """Returns the reserve for each gradient: its price, and the most that its worth may add to it."""
     later = load_spec(job).price.later
     return Units(job.price + (later // int(job.unit) if later else 0))
 
@@ -214,7 +214,7 @@ _ENDED: Final = select(Job.id).where(is_in_bound_list(Job.id, "jobs"), Job.ended
 
 
 def ended_uncollected(reader: RowReader) -> Sequence[Job]:
-    """Returns the ended jobs of which some payloads or snapshots are still stored."""
+    """Returns the ended jobs that still have payloads or snapshots stored."""
     return reader.session.scalars(_ENDED_UNCOLLECTED).all()
 
 
@@ -234,7 +234,7 @@ _NOW: Final = (
 
 
 def newest_closed(reader: RowReader, job_ids: Iterable[str]) -> dict[str, Round]:
-    """By job, where it has one."""
+    """Returns the newest closed round of each job that has one."""
     return {row.job_id: row for row in reader.session.scalars(_NEWEST_CLOSED, {"jobs": list(job_ids)})}
 
 
@@ -250,10 +250,10 @@ _NEWEST_CLOSED: Final = select(Round).join(
 
 
 def sum_earned_units(reader: RowReader, job_id: str) -> int:
-    """All that the job's workers have earned, in units."""
+    """Returns the sum that the job's workers have earned, in units."""
     total: Any = reader.session.scalar(_EARNED, {"job": job_id})
     return int(total)
 
 
 _EARNED: Final = select(func.coalesce(func.sum(Account.earned), 0)).where(Account.job_id == bindparam("job"))
-"""Of the accounts, which are few: each has the sum of its EARNED rows (store.earned_rows)."""
+"""Sums the accounts, which are few: each has the sum of its EARNED rows (store.earned_rows)."""

@@ -1,7 +1,7 @@
-"""Leases on work that one process at a time does, of all that share the database.
+"""Leases on work that one process at a time does, among all that share the database.
 
-Safety does not depend on them. A process that is known to be dead holds none, so a service that was killed and restarts
-on the same machine continues at once.
+Safety does not depend on them. A process that is known to be dead holds none, so a service that was killed and
+restarted on the same machine continues at once.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ AUDITOR: Final = "auditor"
 
 
 def renew_lease(begin: Begin, reading: Reading, name: str, holder: str, now: float, seconds: float) -> bool:
-    """Takes or renews the lease for so many seconds; returns False while another process has it."""
+    """Takes or renews the lease for `seconds`; returns False while another process has it."""
     until = now + seconds
     with reading() as reader:
         held = reader.get(LeaderLease, name)

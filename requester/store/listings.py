@@ -1,4 +1,4 @@
-"""Lists that are read page by page: what each holds, and one page of it; and tags, as jobs' rows have them."""
+"""Lists that are read page by page: their rows, and one page of them; and tags, as jobs' rows have them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,13 +15,13 @@ from requester.store.tables import (
 from requester.store.work import RowReader
 
 Keys = Sequence[InstrumentedAttribute[Any]]
-"""The order of a list; together they are unique among its rows."""
+"""The columns that order a list; together they are unique among its rows."""
 
 
 def next_rows(
     reader: RowReader, rows: Select[Any], keys: Keys, after: Sequence[Any] | None, most: int
 ) -> Sequence[Any]:
-    """Returns at most so many rows in the order of `keys`, those after the row with the values `after`.
+    """Returns at most `most` rows in the order of `keys`, those after the row with the values `after`.
 
     A list of entities gives entities; one of columns gives rows of these.
     """
@@ -45,7 +45,7 @@ def select_accounts(worker: str) -> Select[Account]:
 
 
 def select_vouchers(worker: str) -> Select[Account]:
-    """The worker's accounts in which it has earned."""
+    """Selects the worker's accounts in which it has earned."""
     return select_accounts(worker).where(Account.voucher_signature.is_not(None))
 
 

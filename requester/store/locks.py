@@ -1,8 +1,8 @@
 """Locks the rows that a transaction decides by before it reads them, so that it runs as if it were alone.
 
 All code locks in one order, or two transactions deadlock: draw -> job -> task -> worker -> account -> strike -> events.
-A replica is written by whoever holds its task; chain rows by whoever holds the chain's lease. SQLite takes one writer
-at a time, and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
+The transaction that holds a task writes its replicas; the holder of the chain's lease writes chain rows. SQLite takes
+one writer at a time, and ignores all of this. FOR NO KEY UPDATE allows references to the row meanwhile (foreign keys).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +38,7 @@ def _populate_existing(statement: Select[Row]) -> Select[Row]:
 
 
 def lock_row(work: Work, table: type[Row], key: str) -> Row:
-    """Returns the current row, locked for this transaction; raises NoResultFound where there is none."""
+    """Returns the current row, locked for this transaction; raises NoResultFound where it is missing."""
     row: Row = work.session.scalars(_by_key(table), {"key": key}).one()
     return row
 
@@ -51,7 +51,7 @@ def _by_key(table: type[Row]) -> Select[Row]:
 
 
 def locked_job(work: Work, task_id: str) -> Job:
-    """Returns the job of a task under a shared lock: others may read it, nobody may change it."""
+    """Returns the job of a task under a shared lock: others may read it, none may change it."""
     return work.session.scalars(_job_of_task(), {"task": task_id}).one()
 
 
@@ -118,10 +118,11 @@ def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
 
 @contextmanager
 def hold_named_lock(sessions: Sessions, what: str) -> Iterator[bool]:
-    """Yields whether nobody else does `what`: then nobody will until the end of the block, or of this process.
+    """Yields whether this process got the lock named `what`, which it then holds until the end of the block, or its
+    own.
 
-    For long work outside of transactions. Where SQLite is the database there is one process, and one thread a stage;
-    those of a stage with SPARE take turns (requester.merge_turns).
+    For long work outside of transactions. With SQLite the service has one process, and one thread a stage; those of a
+    stage with SPARE take turns (requester.merge_turns).
     """
     engine = sessions.kw["bind"]
     if not is_shared(engine):
@@ -145,7 +146,7 @@ _DATABASES: Final = table("pg_database", column("oid"), column("datname"))
 
 
 def is_not_locked(reader: RowReader, what: ColumnElement[str]) -> ColumnElement[bool]:
-    """Selects rows with which nobody is `alone` just now; all of them where SQLite is the database."""
+    """Selects rows whose named lock (`hold_named_lock`) is free; on SQLite all of them."""
     if not is_shared(reader.session.get_bind()):
         return true()
     here = select(_DATABASES.c.oid).where(_DATABASES.c.datname == func.current_database()).scalar_subquery()

@@ -1,4 +1,4 @@
-"""Queries about what a round is merged from: its answers, and the rounds before it."""
+"""Queries about the inputs of a round's merge: its answers, and the rounds before it."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -51,7 +51,7 @@ _DUE: Final = _UNACCEPTED.where(
         _FIRST.round >= bindparam("since", type_=Integer) - STALEST,
     )
 )
-"""Unaccepted tasks whose rows were first in line in one of these rounds."""
+"""Unaccepted tasks whose rows a task of one of these rounds had first."""
 
 
 def newest_snapshot(reader: RowReader, job_id: str, before: int) -> Round | None:
@@ -86,7 +86,7 @@ def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
 
 
 def merged_in(job_id: str | BindParameter[str], number: int | BindParameter[int]) -> tuple[ColumnElement[bool], ...]:
-    """Conditions: the task is for the merge of this round, and so of it or of one of the last rounds before."""
+    """Returns the conditions that the task is for this round's merge: one of the round or of the last rounds before."""
     late = Task.round >= number - STALEST, Task.round <= number
     return Task.job_id == job_id, *late, Task.merge_round == number
 

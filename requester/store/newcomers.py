@@ -1,4 +1,6 @@
-"""Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
+"""Queries for market.rules.newcomers: the next workers to get money reserved, and the newcomers that a job tries at
+once.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,9 +22,9 @@ from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
 
 SAMPLE: Final = 256
-"""Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""
+"""Most asking workers looked at: in turn over their owners, at random within a turn."""
 DIGITS: Final = 32
-"""At how many digits of an address an order may begin; eight follow the last of them."""
+"""The digits of an address at which an order may begin; eight follow the last of them."""
 TASKS: Final = 64
 NEW: Final = Worker.accepted_at.is_(None)
 
@@ -69,7 +71,7 @@ _IN_FLIGHT: Final = (
 
 
 def sum_left_units(reader: RowReader, job: Job, now: float) -> Units:
-    """Returns what is reserved, beyond their earnings, for earners of the job that are gone."""
+    """Returns the units reserved, beyond their earnings, for earners of the job that are gone."""
     return Units(int(reader.session.scalar(_LEFT, {"job": job.id, "now": now}) or 0))
 
 
@@ -83,7 +85,7 @@ _LEFT: Final = (
 def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """Returns the workers for which a gradient's price is reserved now, in random order.
 
-    They have earned nothing in the job, and are as many as its rule admits; a feature may have another order.
+    They have earned nothing in the job, and their number is bounded by its rule; a feature may have another order.
     """
     if job.determinism_class is None:
         return []
@@ -104,7 +106,7 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
 
 
 def _count_affordable_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
-    """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
+    """Returns the workers that the money allows; of newcomers at most those still wanted and not covered."""
     by_money = count_by_money(reader, job, known)
     return by_money if known or by_money <= 0 else min(by_money, _count_wanted_newcomers(reader, job, mixable, now))
 
@@ -128,14 +130,14 @@ _SPENT: Final = exists().where(
     Task.job_id == bindparam("job"),
     Task.state == TaskState.OPEN,
 )
-"""It gave back its place in an attempt that still wants workers: it is drawn for that one no more."""
+"""It gave back its place in an attempt that still wants workers, so this attempt draws it no more."""
 
 
 def _count_wanted_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
-    """Returns how many further newcomers the job can use.
+    """Returns the number of further newcomers that the job can use.
 
-    That is what is missing to those that it tries at once, or as many as its open tasks lack besides those at work: a
-    split task needs more workers than a round begins with.
+    That is the number missing to those that it tries at once, or the number that its open tasks lack besides those at
+    work: a split task needs more workers than a round begins with.
     """
     known, idle = list_known_parties(reader, job, mixable, now), _list_idle_newcomers(reader, job, mixable, now)
     first_wave = jobs.load_spec(job).plan().first_wave
@@ -160,7 +162,7 @@ _IDLE: Final = workers.PRESENT.where(
 
 
 def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[Task, assignment.Opening, int]]:
-    """Returns open tasks with the number of places that nobody holds, and who may not take them (store.answer_kind)."""
+    """Returns open tasks with their openings and their numbers of free places."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
     rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
     replicas, busy = (
@@ -179,7 +181,7 @@ def _list_openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class PlacesLeft:
-    """What a worker may still be drawn for in a job: tasks that are `open` now, and those of rounds `to_come`."""
+    """The places in a job for which a worker may still be drawn: of tasks `open` now, and of rounds `to_come`."""
 
     open: int
     to_come: int
@@ -223,8 +225,8 @@ def load_content_workers(reader: RowReader, job: Job, statement: Select[Worker],
 def _number_per_owner(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
     """Numbers the selected workers with the same value of the column, from 1 on.
 
-    The order is one for all columns, by what their addresses are from a random digit on: random() would give each
-    column an order of its own, and nobody would be the first of both its payout address and its network.
+    The order is one for all columns, by the addresses from a random digit on: random() would give each column an order
+    of its own, and no worker would be the first of both its payout address and its network.
     """
     digits = func.substr(Worker.address, bindparam("digit", type_=Integer))
     return func.row_number().over(partition_by=column, order_by=(digits, Worker.address))

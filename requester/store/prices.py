@@ -1,4 +1,4 @@
-"""What a round pays, from its job's rule and rows: the same for every caller, and after any restart."""
+"""The price of a round, from its job's rule and rows: the same for every caller, and after any restart."""
 
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Past, PricedWork
@@ -10,7 +10,7 @@ from requester.store.work import RowReader
 
 
 def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:
-    """Returns what a gradient pays in a round that opens after `latest`, the newest closed one; None: in the first."""
+    """Returns the price of a gradient in a round that opens after `latest`, the newest closed one; None: the first."""
     unit = Amount(int(job.unit))
     overlapped = latest is not None and jobs.load_spec(job).overlap > 0
     before = reader.get(Round, (job.id, latest.number - 1)) if latest is not None and overlapped else None

@@ -1,4 +1,4 @@
-"""What an open task of a job asks of its candidates, and what of it is taken."""
+"""The openings of a job's tasks: their demands on candidates, and their places that are taken."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,11 +23,11 @@ CHAIN: Final = "chain"
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 BEGUN: Final = (*HOLDS_A_PLACE, ReplicaState.REVEALED)
 LOOKED_AT: Final = 200
-"""Most workers whose reasons are computed: with more, the answer would be the same and take longer."""
+"""Most workers whose reasons are computed: further ones would take time and not change the answer."""
 
 
 def candidates_of(reader: RowReader, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
-    """Like `workers.candidates`, for any workers: looks up who is barred or suspended."""
+    """Builds candidates like `workers.candidates`, for any workers; looks up which are barred or suspended."""
     barred, suspended = workers.list_barred_keys(reader, live, now), strikes.suspended_among(reader, job.id, live, now)
     return workers.build_candidates(reader, job, live, now, barred, suspended)
 
@@ -39,9 +39,9 @@ def opening_for(
     mixable: assignment.Mixable,
     busy: frozenset[Address] = frozenset(),
 ) -> Opening:
-    """Returns what a candidate for the task's open places is compared with; `busy` as store.answer_kind.
+    """Returns the opening that candidates for the task's free places are compared with; `busy` as in store.answer_kind.
 
-    Where audits settle what is accepted, a task that somebody has begun is of one class.
+    Where audits settle acceptance, a begun task is of one class.
     """
     begun = task.determinism_class is not None and any(row.state in BEGUN for row in replicas)
     apart = jobs.load_spec(job).unaudited_plan is not None
@@ -66,7 +66,7 @@ def admit_returners(
     now: float,
     busy: frozenset[Address] = frozenset(),
 ) -> Opening:
-    """Returns the opening for those too that may try a second time, where nobody else is left to be asked."""
+    """Adds to the opening the workers that may try a second time, once no other worker is left."""
     again = faults.find_returners([(row.worker, row.state, _load_fault(row)) for row in replicas]) - busy
     if not again or not jobs.load_spec(job).repeatable:
         return opening
@@ -81,12 +81,12 @@ def _load_fault(replica: Replica) -> StepFault | None:
 
 
 def count_open_places(task: Task, replicas: Sequence[Replica]) -> int:
-    """Returns the number of places of the task's wave, and of its backups, that nobody holds."""
+    """Returns the number of free places of the task's wave and of its backups."""
     return task.wave_size + task.backups - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
 
 
 def count_replicas_by_state(reader: RowReader, job_id: str) -> dict[str, int]:
-    """Replicas of the job by state."""
+    """Counts the job's replicas by state."""
     return dict(reader.session.execute(_COUNTS, {"job": job_id}).all())
 
 

@@ -1,7 +1,7 @@
-"""What each stage finds ready: at most 256 rows.
+"""The rows that each stage finds ready: at most 256.
 
-Rows that leave a query once they are moved come the oldest first. Of the others, which may be ready and yet not to be
-moved for long, another part each time, so that none starves the rest.
+Rows that leave a query once they are moved come the oldest first. Other rows may stay ready and unmoved for long: each
+query takes another part of them, so that none starves the rest.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ MOST: Final = 256
 
 
 def limited(ids: Sequence[str]) -> Sequence[str]:
-    """Returns at most MOST of the ids in their order, as in a ring, from a place of chance on."""
+    """Returns at most MOST of the ids in their order, as in a ring, from a random place on."""
     if len(ids) <= MOST:
         return ids
     start = randbelow(len(ids))
@@ -33,7 +33,7 @@ BUSY: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
 def list_drafts(reader: RowReader) -> Sequence[str]:
-    """Returns drafts, but for those that continue a job which goes on, or whose last state is still to be stored."""
+    """Returns drafts, except those that continue a job which goes on, or whose last state is not stored yet."""
     return reader.session.scalars(_DRAFTS).all()
 
 
@@ -56,7 +56,7 @@ _DRAFTS: Final = (
     .order_by(Job.created_at)
     .limit(MOST)
 )
-"""As a Beginning's find_start decides it."""
+"""A Beginning's find_start decides by the same conditions."""
 
 
 def list_assignable_jobs(reader: RowReader, now: float) -> Sequence[str]:
@@ -90,7 +90,7 @@ _CLOSABLE: Final = (
 
 
 def list_judgeable_tasks(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns tasks in which all have revealed, or whose deadline to reveal has come."""
+    """Returns tasks in which all replicas have revealed, or whose deadline to reveal has come."""
     return reader.session.scalars(_JUDGEABLE, {"now": now}).all()
 
 

@@ -9,11 +9,11 @@ from cachetools import LRUCache
 Value = TypeVar("Value")
 
 MOST: Final = 8192
-"""Values cached: more than there are running jobs, since stages look at all of these in each sweep."""
+"""Values cached: more than the running jobs, since stages look at all of these in each sweep."""
 
 
 class Remembered(Generic[Value]):
-    """Caches at most `most` immutable values by the key that fixes them, and drops the one that was used longest ago.
+    """Caches at most `most` immutable values by the key that fixes them, and drops the least recently used one.
 
     It may be used from any thread.
     """

@@ -35,5 +35,5 @@ def retry_on_conflict(act: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_clash(error: DBAPIError | StaleDataError) -> bool:
-    """Whether what failed may succeed when it is repeated."""
+    """Returns whether the failed transaction may succeed when it is repeated."""
     return isinstance(error, StaleDataError) or getattr(error.orig, "sqlstate", None) in CLASHES

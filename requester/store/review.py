@@ -1,6 +1,6 @@
-"""Whether what was accepted may be taken back: the questions that the kernel asks a feature, and what holds without.
+"""Whether an accepted answer may be taken back: the questions that the kernel asks a feature, and the defaults.
 
-By default nobody computes an answer again, and what is accepted stands.
+By default no auditor computes an answer again, and acceptance stands.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -17,17 +17,17 @@ from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader, Work
 
 REFERRED: Final = "it was to be settled before anything is accepted"
-"""Why a task is audited that its vote left open."""
+"""The reason of an audit of a task that its vote left open."""
 
 
 @dataclass(frozen=True)
 class Clearance:
-    """The operators that audits have cleared in a job, and how many places others may get beside so many known ones."""
+    """The operators that audits have cleared in a job, and the places that others get beside a number of known ones."""
 
     operators: Collection[str]
     count_trials: Callable[[int], int]
     begun: Collection[str] = ()
-    """Others whose answers speak for them so far: every second place goes to one of them."""
+    """Other operators whose answers looked good so far: every second place goes to one of them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ClassLimits:
 
     plan: Plan
     allowed: frozenset[str] | None = None
-    """None: all."""
+    """None: all classes."""
     barred: frozenset[str] = frozenset()
 
     def admit(self, name: str | None) -> bool:
@@ -44,13 +44,13 @@ class ClassLimits:
 
 
 class Review:
-    """What computes answers again. It is asked about audited jobs, which admission refuses where no feature has one."""
+    """The feature that computes answers again, asked about audited jobs alone. Admission refuses these without one."""
 
     def refer_task(self, work: Work, task: Task, now: float) -> None:
         """Called in the judging transaction, just before the task is REFERRED to an auditor."""
 
     def take_answer(self, work: Work, hand: TaskInHand, load_leaves: Callable[[], Sequence[Hash]], now: float) -> bool:
-        """Called in the transaction that accepts the task, with what loads the leaves of the accepted answer.
+        """Called in the transaction that accepts the task; `load_leaves` loads the leaves of the accepted answer.
 
         Returns whether the job's answers may be taken back.
         """
@@ -68,46 +68,46 @@ class Review:
         """Called in the transaction in which the job ends; `sign` returns a voucher's signature."""
 
     def record_settled_answers(self, work: Work, hands: Iterable[TaskInHand], now: float) -> None:
-        """Called in the transaction in which payloads came, with the tasks that these were asked for."""
+        """Called in the transaction in which payloads arrived, with the tasks that they answer."""
 
     def find_first_open_round(self, reader: RowReader, job_id: str) -> int | None:
-        """Returns the first round that an audit under way may take back; None where nothing is under way."""
+        """Returns the first round that an audit under way may take back; None where no audit is under way."""
         return None
 
     def is_under_way(self, reader: RowReader, tasks: Sequence[str]) -> bool:
-        """Returns whether one of these tasks is computed again just now."""
+        """Returns whether one of these tasks is being computed again."""
         return False
 
     def limit_classes(self, reader: RowReader, job: Job, now: float, asking: Sequence[Worker]) -> ClassLimits:
-        """Called before workers that are `asking` are drawn; returns which classes the job may settle on."""
+        """Called before workers that are `asking` are drawn; returns the classes that the job may settle on."""
         return ClassLimits(jobs.load_spec(job).plan())
 
     def list_preferred_classes(self, reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
-        """Called where a job looks for a class; returns those that come first, None where none does."""
+        """Called where a job looks for a class; returns the preferred classes, None where it has none."""
         return None
 
     def list_mixable_classes(self, reader: RowReader, job: Job, now: float) -> Mixable | None:
-        """Returns the pairs of classes that may work side by side in the job; None where its verifier tells them."""
+        """Returns the pairs of classes that may work side by side in the job; None where its verifier decides."""
         return None
 
     def was_referred(self, reader: RowReader, task: Task) -> bool:
-        """Called for an attempt that failed; returns whether it was to be settled before anything is accepted."""
+        """Called for an attempt that failed; returns whether it had to be settled before anything is accepted."""
         return False
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
-        """Called when candidates of a job are gathered; returns whom alone the job's audits have cleared."""
+        """Called when candidates of a job are gathered; returns the operators that the job's audits have cleared."""
         return None
 
     def compute_longest_wait(self, reader: RowReader, job: Job, since: int, now: float) -> float:
-        """Returns the seconds that the job's audits of rounds from `since` on wait for an auditor at most."""
+        """Returns the most seconds that the job's audits of rounds from `since` on wait for an auditor."""
         return 0.0
 
     def sum_awardable_units(self, reader: RowReader, job_id: str) -> int:
-        """Returns what the audits that are under way can award at most to answers that were rejected."""
+        """Returns the most units that the audits under way can award to rejected answers."""
         return 0
 
     def describe_waits(self, reader: RowReader, job_id: str, now: float) -> str:
-        """Called for a running job none of whose tasks is open; returns what its merge waits for, or nothing."""
+        """Called for a running job without an open task; names the cause for which its merge waits, or nothing."""
         return ""
 
     def describe_disagreement(self, reader: RowReader, job: Job) -> str:
@@ -123,7 +123,7 @@ class Review:
 
 
 def is_reviewed(job: Job) -> bool:
-    """Whether what the job accepts may be taken back; else it is final once it is merged."""
+    """Returns whether an answer that the job accepts may be taken back; else it is final once it is merged."""
     return jobs.load_spec(job).audited
 
 

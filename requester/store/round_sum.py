@@ -1,4 +1,4 @@
-"""Rounds of which the service sees a sum and no answer of its own: the questions that the kernel asks the feature."""
+"""Rounds whose sum alone the service sees, not a worker's answer: the questions that the kernel asks the feature."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
 
 RECEIPT: Final = 32 + 65
-"""Bytes of what a holder is paid for: the digest of its masked vector, and its signature."""
+"""Bytes of a receipt, for which a holder is paid: the digest of its masked vector, and its signature."""
 
 
 class RoundSum(ABC):
@@ -18,18 +18,20 @@ class RoundSum(ABC):
 
     @abstractmethod
     def list_shut_out(self, reader: RowReader, job: Job, number: int) -> Collection[Address]:
-        """Called while workers are drawn; returns those that get no task of the round any more."""
+        """Called while workers are drawn; returns those that get no further task of the round."""
 
     @abstractmethod
     def find_receipt(self, reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
-        """Called before an upload; returns what the payload must be, None where the worker is in no sum that is there.
+        """Called before an upload; returns the payload it must be, None where no existing sum has the worker.
 
         It has RECEIPT bytes.
         """
 
     @abstractmethod
     def may_merge(self, reader: RowReader, job: Job, number: int) -> bool:
-        """Called for the next round to merge; returns whether its sum is there, and all in it were paid or left."""
+        """Called for the next round to merge; returns whether its sum exists, and each worker in it was
+        paid or left.
+        """
 
     @abstractmethod
     def replace_receipts(self, work: Work, job: Job, number: int, tasks: Sequence[Task], now: float) -> None:
@@ -37,11 +39,13 @@ class RoundSum(ABC):
 
     @abstractmethod
     def count_noised_rounds(self, reader: RowReader, job_id: str, spec: JobSpec, merged: int) -> float:
-        """Returns how many rounds of the least noise the job's merged rounds have spent."""
+        """Returns the number of rounds of least noise that the job's merged rounds have spent."""
 
 
 def find_round_sum(reader: RowReader, spec: JobSpec) -> RoundSum | None:
-    """Returns what sums the job's rounds; None where each answer is seen. Admission refuses a job that lacks it."""
+    """Returns the feature that sums the job's rounds; None where each answer is seen. Admission refuses a job that
+    lacks it.
+    """
     if spec.secure is None:
         return None
     found: RoundSum = next(one.round_sum for one in reader.session.info["features"] if one.round_sum is not None)
@@ -49,6 +53,6 @@ def find_round_sum(reader: RowReader, spec: JobSpec) -> RoundSum | None:
 
 
 def count_noised_rounds(reader: RowReader, job_id: str, spec: JobSpec, merged: int) -> float:
-    """Returns the rounds that privacy counts of so many merged ones."""
+    """Returns the rounds that privacy counts of `merged` ones."""
     summed = None if spec.private is None or spec.privacy is None else find_round_sum(reader, spec)
     return merged if summed is None else summed.count_noised_rounds(reader, job_id, spec, merged)

@@ -51,14 +51,14 @@ def downgrade_schema(engine: Engine, revision: str = "base") -> None:
 
 
 def list_schema_differences(engine: Engine) -> list[object]:
-    """Returns what the tables declare that are imported and the database lacks, or the other way round."""
+    """Returns the differences between the tables that are imported and the database."""
     with engine.connect() as connection:
         compared = compare_metadata(MigrationContext.configure(connection), Base.metadata)
         return [*compared, *_list_key_differences(connection)]
 
 
 def _list_key_differences(connection: Connection) -> Iterator[tuple[str, Table]]:
-    """Yields the tables whose primary key is another in the database: alembic compares none."""
+    """Yields the tables whose primary key differs in the database: alembic does not compare them."""
     found = inspect(connection)
     there = set(found.get_table_names())
     for table in Base.metadata.sorted_tables:

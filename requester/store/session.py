@@ -13,11 +13,11 @@ from requester.store.transitions import Moves
 
 BUSY_TIMEOUT_MS = 30_000
 POOL_SIZE, POOL_OVERFLOW = 5, 15
-"""Connections of one process to PostgreSQL: so many are kept open, and so many more opened when needed."""
+"""Connections of one process to PostgreSQL: the number kept open, and the number opened beyond it when needed."""
 UTF8: Final = {"client_encoding": "utf8"}
 """Set for every database: psycopg returns the texts of one in SQL_ASCII as bytes otherwise."""
 PLANNED_ONCE: Final = "SET plan_cache_mode = force_generic_plan"
-"""Else PostgreSQL plans a prepared statement anew for each list among its parameters: a fifth of its work."""
+"""Otherwise PostgreSQL plans a prepared statement anew for each list among its parameters: a fifth of its work."""
 RESTED_S: Final = 1.0
 """Seconds after which an idle connection is tested before use: the server may have been restarted."""
 
@@ -48,7 +48,7 @@ def _stamp_checkin(_connection: Any, record: Any) -> None:
 
 
 def _build_ping(kind: type[Exception]) -> Callable[[Any, Any, Any], None]:
-    """Returns what pings a connection that was idle for RESTED_S; `kind` is the driver's error.
+    """Returns a listener that pings a connection idle for RESTED_S; `kind` is the driver's error.
 
     Others are not pinged, since a ping takes as long as a query.
     """
@@ -83,7 +83,7 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 def _begin_sqlite(connection: Any) -> None:
     reading = connection.get_execution_options().get("reading", False)
-    if reading:  # waits for nobody and cannot fail, and costs a fifth of what it does by way of SQLAlchemy
+    if reading:  # a read waits for no lock, cannot fail, and costs a fifth of SQLAlchemy's way
         connection.connection.dbapi_connection.execute("BEGIN")
     else:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -108,7 +108,7 @@ Sessions = sessionmaker[MovingSession]
 
 
 def sessions_of(engine: Engine, features: Sequence[object] = ()) -> Sessions:
-    """Returns what opens sessions; each carries the features, by requester.feature.features_of."""
+    """Returns a factory of sessions; each carries the features, by requester.feature.features_of."""
     shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
     reading = engine.execution_options(**(shared if is_shared(engine) else {"reading": True}))
     info = {"features": tuple(features), "reading": reading}

@@ -1,4 +1,4 @@
-"""Workers whose quorum of a task diverged, so that others are asked for it before the job pauses."""
+"""Workers whose quorum of a task diverged, set aside so that others are asked before the job pauses."""
 
 from collections.abc import Collection
 from typing import Final
@@ -15,7 +15,7 @@ _OTHERS_ASKED: Final = (Task.state == TaskState.FINAL, Task.reason.startswith(AS
 
 
 def list_set_aside(reader: RowReader, job: Job, rounds: Collection[int]) -> dict[int, frozenset[Address]]:
-    """Returns by round the workers that get no further task there while others are asked what they diverged in."""
+    """Returns by round the workers that get no further task there while others are asked for a task that diverged."""
     found = reader.session.execute(_SET_ASIDE, {"job": job.id, "rounds": list(rounds)}).all()
     return {number: frozenset(worker for worker, of in found if of == number) for number in rounds}
 
@@ -42,5 +42,5 @@ def list_diverged_operators(reader: RowReader, task: Task) -> frozenset[str]:
 
 
 def forget_set_aside(work: Work, job_id: str) -> None:
-    """Lets everybody be asked again, as a requester that resumes the job wants it."""
+    """Allows all workers again, as a requester that resumes the job wants it."""
     work.session.execute(update(Task).where(Task.job_id == job_id, *_OTHERS_ASKED).values(reason=ASKED.strip()))

@@ -1,4 +1,4 @@
-"""Brings back times that are ahead of what their rules could have given: a clock was wrong when they were stored."""
+"""Brings back times ahead of the latest that their rules allow: a clock was wrong when they were stored."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ SLACK_S: Final = 5.0
 
 
 def bring_back(work: Work, now: float) -> int:
-    """Has every feature bring its times back; returns how many rows had one that is ahead."""
+    """Makes every feature bring its times back; returns how many rows had one ahead."""
     changed: int = sum(feature.bound_times(work, now) for feature in work.session.info["features"])
     work.flush()
     return changed

@@ -1,6 +1,6 @@
-"""Who gets no work: operators whose work was found wrong, and those that left what they owed.
+"""Operators that get no work: those whose work was found wrong, and those that owed answers and left.
 
-Strikes are changed in the transaction that judges what was owed. The rule is market.rules.strikes.
+Strikes are changed in the transaction that judges the owed answer. The rule is market.rules.strikes.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ from requester.store.work import RowReader, Work
 
 @dataclass(frozen=True, slots=True)
 class StrikeChange:
-    """One strike more for an operator in a job, or one less. `withheld`: it left an answer that it had agreed on."""
+    """One strike more for an operator in a job, or one less. `withheld`: it withheld an answer it had agreed on."""
 
     job_id: str
     operator: str
@@ -81,7 +81,7 @@ _FAILED: Final = select(Reputation.operator).where(
 
 
 def list_strikes(reader: RowReader, operator: str) -> Sequence[Strike]:
-    """All of one operator, by job."""
+    """Returns all strikes of one operator, by job."""
     return reader.session.scalars(_OF_OPERATOR, {"operator": operator}).all()
 
 
@@ -93,14 +93,14 @@ def compute_strike_weight(row: Strike, now: float) -> float:
 
 
 def _lock_strikes(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str, str], Strike]:
-    """Returns the rows that are there, locked for this transaction in the one common order."""
+    """Returns the existing rows, locked for this transaction in the one common order."""
     jobs, operators = {change.job_id for change in changes}, {change.operator for change in changes}
     rows = work.session.scalars(_NAMED, {"jobs": jobs, "operators": operators})
     return {(row.job_id, row.operator): row for row in rows}
 
 
 def list_struck(reader: RowReader, changes: Sequence[StrikeChange], now: float) -> set[tuple[str, str]]:
-    """Returns which of the jobs and operators of the changes have a strike already that nothing made up for."""
+    """Returns the jobs and operators of the changes that already have a strike with nothing made up for it."""
     jobs, operators = {change.job_id for change in changes}, {change.operator for change in changes}
     rows = reader.session.scalars(_THERE, {"jobs": jobs, "operators": operators}).all() if changes else ()
     return {(row.job_id, row.operator) for row in rows if compute_strike_weight(row, now) >= strikes.WHOLE}

@@ -43,7 +43,8 @@ _OPEN_ONES: Final = in_order(select(Task).where(Task.id.in_(_EITHER)))
 
 def lock_gathering_tasks(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:
     """Locks and returns the tasks, of one round or of all, whose wave still takes commitments, and those whose payload
-    a review is to bring."""
+    a review is to bring.
+    """
     gathering = Task.state.in_([TaskState.OPEN, TaskState.COMMITTING])
     owed = and_(Task.state == TaskState.UPLOADING, Task.uploader.is_(None))
     rows = select(Task).where(Task.job_id == job_id, or_(gathering, owed))
@@ -67,7 +68,7 @@ def lock_unaccepted_tasks(work: Work, job_id: str, number: int) -> Sequence[Task
 
 
 def left_before(reader: RowReader, job_id: str, number: int) -> dict[int, bool]:
-    """Returns the tasks that no merge before round `number` took, and whether somebody's answer may come yet.
+    """Returns the tasks that no merge before round `number` took, and whether an answer to each may still come.
 
     They are among those that the merge before was to take, or that it left to this one.
     """
@@ -102,7 +103,7 @@ def forgive_failures(work: Work, job_id: str) -> None:
 
 
 def offer_declined_again(work: Work, now: float) -> None:
-    """Ends the patience of open tasks that a worker declined: nobody could take one while the chain did not answer."""
+    """Ends the patience of open tasks that a worker declined: none could be taken while the chain did not answer."""
     declined = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.ABANDONED)
     waiting = select(Task).where(Task.state == TaskState.OPEN, Task.patience_until > now, declined)
     for task in held_tasks(work, waiting):

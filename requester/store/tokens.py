@@ -1,6 +1,6 @@
 """API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended.
 
-What each submit token uploads is counted, and may in all have so many bytes.
+The uploads of each submit token are counted, and their bytes limited in all.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def select_tokens() -> Select[ApiToken]:
 
 
 def keep_own(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name: str = OWN) -> None:
-    """Makes this secret the service's own token of that name, and ends the one that it had before."""
+    """Makes this secret the service's own token of that name, and ends the previous one."""
     mine = identities.hash_of(secret)
     before: Sequence[ApiToken] = work.session.scalars(select_tokens().where(ApiToken.subject == name)).all()
     for row in before:
@@ -42,7 +42,7 @@ def keep_own(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name:
 
 
 def spend_upload_quota(work: Work, token: str, length: int, most: int) -> None:
-    """Counts bytes that the token uploads. Raises Refused where they are more than it may."""
+    """Counts bytes that the token uploads. Raises Refused where they exceed its quota."""
     work.one_at_a_time(f"uploads of {token}")
     row = work.get(UploadSum, token)
     spent = 0 if row is None else row.bytes

@@ -63,7 +63,7 @@ def _write_moved_rows(
 
 @cache
 def _all_at_once(table: type[Held], names: tuple[str, ...]) -> Update | None:
-    """Takes an array for each column; None where one of them holds JSON, of which arrays are not bound as they are."""
+    """Builds an update with an array for each column; None where a column holds JSON, unfit for bound arrays."""
     own = cast(Table, table.__table__)
     types = {"row": own.c.id.type, "was": own.c.state.type, **{name: own.c[name].type for name in names}}
     if any(isinstance(getattr(kind, "impl_instance", kind), JSON) for kind in types.values()):

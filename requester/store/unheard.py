@@ -1,4 +1,4 @@
-"""Queries for poll answers: what a worker does not know yet. Each is built once, since every poll runs it."""
+"""Queries for poll answers: the news that a worker does not know yet. Each is built once, since every poll runs it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -49,7 +49,7 @@ def list_workers_with_news(reader: RowReader) -> Sequence[Address]:
 def list_voucher_accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, int | None]]:
     """Returns the accounts of these jobs and workers, and of their other pairs, with the contract's numbers of jobs.
 
-    Asks for none that the transaction has read, as those that it pays.
+    Asks for none that the transaction has read already, such as those that it pays.
     """
     pairs = [(reader.known(Account, key), reader.known(Job, key[0])) for key in keys]
     read = [(account, job.chain_job) for account, job in pairs if account is not None and job is not None]
@@ -67,7 +67,7 @@ _ACCOUNTS: Final = (
 
 
 def closed_waves(reader: RowReader, tasks: Collection[str]) -> list[tuple[Wave, list[tuple[Address, Hash]]]]:
-    """Returns the closed waves of the tasks, each with its commitments: pairs of a worker and what it sealed."""
+    """Returns the closed waves of the tasks, each with its commitments: pairs of a worker and its sealed answer."""
     waves: dict[tuple[str, int], tuple[Wave, list[tuple[Address, Hash]]]] = {}
     for wave, worker, sealed in reader.session.execute(_CLOSED, {"tasks": list(tasks)}):
         _, members = waves.setdefault((wave.task_id, wave.number), (wave, []))

@@ -1,4 +1,4 @@
-"""Blobs that a job is done with and that are not dropped yet. They are dropped by moves.blob_cleanup."""
+"""Blobs that a job no longer needs and that are not dropped yet. moves.blob_cleanup drops them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from requester.store.tables import UnneededBlob
 from requester.store.work import RowReader, Work
 
 PAYLOAD: Final = "payload"
-"""What a blob was to the job that let it go: an answer. The others are in moves.blob_cleanup."""
+"""The kind of a blob that was an answer of the job. moves.blob_cleanup has the other kinds."""
 
 
 def release_blobs(
@@ -35,7 +35,7 @@ _NAMED: Final = _OF_JOB.where(UnneededBlob.kind == bindparam("kind"), is_in_boun
 
 
 def of_job(reader: RowReader, job_id: str, most: int) -> Sequence[UnneededBlob]:
-    """Returns at most so many of the job's."""
+    """Returns at most `most` of the job's."""
     return reader.session.scalars(_SOME, {"job": job_id, "most": most}).all()
 
 
@@ -43,7 +43,7 @@ _SOME: Final = _OF_JOB.order_by(UnneededBlob.digest, UnneededBlob.kind).limit(bi
 
 
 def left_over(reader: RowReader, before: float) -> Sequence[str]:
-    """Returns the jobs with blobs that were let go before `before`: the process that was to drop them has ended."""
+    """Returns the jobs with blobs that were released before `before`: the process that was to drop them has ended."""
     return reader.session.scalars(_LEFT_OVER, {"before": before}).all()
 
 

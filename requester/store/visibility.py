@@ -1,4 +1,4 @@
-"""Who may read a blob of a job: what its spec's `visibility` says. Every route that serves bytes enforces it."""
+"""The readers of a job's blobs, by its spec's `visibility`. Every route that serves bytes enforces them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from requester.store.tables import Job, JobBlob, Replica, Round, Task, UnneededB
 from requester.store.work import RowReader
 
 FIRST = ("publication.parameters", "facts.memory")
-"""What a job starts from; the optimizer's memory may have the parameters in it."""
+"""The blobs that a job starts from; the optimizer's memory may have the parameters in it."""
 PUBLISHED = ("publication.document", "publication.manifest", *FIRST)
 """The parts of a publication that workers and public auditors compute from."""
 _MADE: Final = (Round.updated, Round.published_update)
@@ -27,10 +27,10 @@ NOBODY: Final = Address("")
 
 @dataclass(frozen=True)
 class Access:
-    """Whom a blob is shown: see `access`."""
+    """The readers of a blob: see `load_access`."""
 
     unserved: bool
-    """Its uploader has it measured on and shown to nobody."""
+    """It was uploaded to be measured on and shown to no reader."""
     holders: bool
     """It is a private job's answer, which its holder computed on rows of its own, and no more: no route serves it."""
     answer: bool
@@ -38,7 +38,7 @@ class Access:
     to_anybody: bool
     """A public job names it in its publication, or one of its rounds produced it."""
     to_worker: bool
-    """It is no job's parameters whose visibility is `requester`, or this worker may read it all the same."""
+    """It belongs to no `requester` job's parameters, or this worker may read it all the same."""
 
     @property
     def to_requester(self) -> bool:
@@ -47,14 +47,14 @@ class Access:
 
 
 def load_access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> Access:
-    """Returns who may read the blob, by one query.
+    """Returns the readers of the blob, by one query.
 
-    A holder's answer is hidden before it is booked, too: its digest is published once it is revealed. A worker may
-    commit to any digest as a state's, that of a blob that others need too: what it has not brought, it hides from
-    nobody, and nobody's answer hides what was uploaded, published or made by a round. Unserved uploads hide no answer
-    from auditors. Of a `requester` job's parameters a worker may read what a task starts from that it holds just now,
-    the update that led to that, and what is also of another job. An update is read as the parameters that it leads to:
-    with these, it tells those before.
+    A holder's answer is hidden even before it is booked: its digest is published once it is revealed. A worker may
+    commit to any digest as a state's, even that of a blob that others need: a state that it has not brought hides
+    nothing, and no answer hides a blob that was uploaded, published or made by a round. Unserved uploads hide no answer
+    from auditors. A worker may read those parameters of a `requester` job that a task it holds now starts from, the
+    update that led to them, and any that another job has too. An update is restricted like the parameters that it leads
+    to: both together reveal the parameters before.
     """
     access = _build_access_query(reader.session.info["features"])
     found = reader.session.execute(access, {"digest": digest, "worker": worker}).one()
@@ -83,7 +83,7 @@ def _build_parameters_condition(of: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def _build_named_condition(parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Condition: such a job has the blob as one of these parts, or a round of it made it; along indices."""
+    """Returns the condition: such a job has the blob as one of these parts, or a round of it made it; along indices."""
     published = exists().where(JobBlob.digest == _DIGEST, JobBlob.part.in_(parts), Job.id == JobBlob.job_id, of)
     made = (exists().where(column == _DIGEST, Job.id == Round.job_id, of) for column in _MADE)
     return or_(published, *made)

@@ -1,6 +1,6 @@
 """Units of work: `with begin(sessions) as work` writes, `with reading(sessions) as reader` only reads.
 
-On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and each first locks the rows that it
+On SQLite, BEGIN IMMEDIATE admits one writer at a time. On PostgreSQL many write, and each first locks the rows that it
 decides by (store.locks).
 """
 
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 class Listener(Protocol):
-    """What a feature is to a transaction (requester.feature)."""
+    """The calls of a transaction to a feature (requester.feature)."""
 
     def events_recorded(self, work: "Work", events: Sequence[JobEvent]) -> None: ...
 
@@ -32,7 +32,7 @@ class Listener(Protocol):
 
 
 def listeners_of(work: "Work") -> tuple[Listener, ...]:
-    """Returns the features that a transaction tells of what it writes."""
+    """Returns the features that a transaction notifies of its writes."""
     return cast(tuple[Listener, ...], work.session.info["features"])
 
 
@@ -48,7 +48,7 @@ class RowReader:
         return is_shared(self.session.get_bind())
 
     def get(self, table: type[Entity], key: Any) -> Entity | None:
-        """Returns the row, from the transaction's rows where it is among them; None where there is none."""
+        """Returns the row, from the transaction's rows if it is among them; None if missing."""
         return self.session.get(table, key)
 
     def known(self, table: type[Entity], key: Any) -> Entity | None:
@@ -57,12 +57,12 @@ class RowReader:
         return row
 
     def get_one(self, table: type[Entity], key: Any) -> Entity:
-        """Like `get`; raises NoResultFound where there is none."""
+        """Like `get`; raises NoResultFound where the row is missing."""
         return self.session.get_one(table, key)
 
 
 class Work(RowReader):
-    """One writing transaction, with all that is to happen in it and after its commit.
+    """One writing transaction, with everything that happens in it and after its commit.
 
     Rows that it returns may be changed: they are written at the next flush. Their `state` changes by `move` alone.
     """
@@ -82,11 +82,11 @@ class Work(RowReader):
         self.session.add_all(rows)
 
     def flush(self) -> None:
-        """Writes what changed by now; queries do so too, before they read."""
+        """Writes the changes so far; queries do so too, before they read."""
         self.session.flush()
 
     def write_alike(self, rows: Iterable[Base], *names: str) -> None:
-        """Has those of the rows that changed write these columns, too: rows that write the same share a statement."""
+        """Makes those of the rows that changed write these columns, too: rows that write the same share a statement."""
         for row in rows:
             if self.session.is_modified(row):
                 for name in names:
@@ -124,7 +124,7 @@ class Work(RowReader):
         self.recorded.append(row)
 
     def gather(self, act: Callable[["Work", list[Item]], None], item: Item) -> None:
-        """Has `act` called once, at the transaction's end, with all that was gathered for it."""
+        """Calls `act` once, at the transaction's end, with all items gathered for it."""
         self._gathered[act].append(item)
 
     def act_on_gathered(self) -> None:
@@ -132,12 +132,14 @@ class Work(RowReader):
             act(self, items)
 
     def one_at_a_time(self, *names: str) -> None:
-        """Lets transactions that name the same thing run only one after another."""
+        """Serializes transactions that name the same thing: only one runs at a time."""
         if names and self.shared:
             self.connection().execute(_IN_TURN, {"names": sorted(names)})
 
     def write_recorded(self) -> None:
-        """Writes the queued rows, numbered in the order of commits: who continues from a number misses none."""
+        """Writes the queued rows, numbered in the order of commits: a reader that continues from a
+        number misses none.
+        """
         if self.recorded:
             self.flush()
             self.one_at_a_time(*{f"events of {row.job_id}" for row in self.recorded})
@@ -147,7 +149,7 @@ class Work(RowReader):
 
 
 _INSERTS: Final = {table: insert(cast(Table, table.__table__)).inline() for table in (JobEvent, Earned)}
-"""Nobody asks for the numbers that the database gives these rows."""
+"""No caller asks for the numbers that the database gives these rows."""
 
 
 def _columns_of(row: Base) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Queries about workers: who is present, who asks for work, and what each may do in a job.
+"""Queries about workers: those present, those that ask for work, and their rights in a job.
 
 The process that holds a worker's poll marks it as present meanwhile.
 """
@@ -41,7 +41,7 @@ LIVE_S: Final = 45.0
 HERE_S: Final = 3.0
 """Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
 MOST_TOLD: Final = 10_000
-"""Workers whose memory is read at most."""
+"""Most workers whose memory is read."""
 EVERYBODY: Final = 2**31 - 1
 KNOWN: Final = Worker.accepted_at.is_not(None)
 
@@ -58,8 +58,9 @@ def list_live_workers(reader: RowReader, now: float, most: int | None = None) ->
 
 
 def list_told_memory(reader: RowReader, now: float) -> Sequence[int]:
-    """Returns what the workers that were seen lately say of their memory, in bytes: those whose work was accepted once,
-    if there are any, since newcomers cost nothing to make up."""
+    """Returns the memory that recently seen workers declare, in bytes: of those whose work was accepted once, if any,
+    since newcomers cost nothing to invent.
+    """
     there = select(Worker.memory).where(Worker.seen_at > now - SEEN_S, Worker.memory > 0).limit(MOST_TOLD)
     return reader.session.scalars(there.where(KNOWN)).all() or reader.session.scalars(there).all()
 
@@ -128,7 +129,7 @@ PRESENT: Final = select(
 ).where(LIVE, *CONTENT, *_FIT, OF_CLASSES)
 """Class and party of every live worker that may be drawn for the job, or of those of some classes (`asked_of`).
 
-Who names other jobs, or wants more than it pays, is not there for it: it keeps no place from anybody.
+A worker that names other jobs, or wants more than the job pays, is absent for it and keeps no place from others.
 """
 
 
@@ -154,10 +155,11 @@ def list_deciding_workers(
     known: bool = False,
     most: int = EVERYBODY,
 ) -> Sequence[Any]:
-    """Those of `present` that may decide the job's class: who delivered before, and newcomers that can be drawn now.
+    """Returns those of `present` that may decide the job's class: workers that delivered before, and newcomers that can
+    be drawn now.
 
     A newcomer counts while it asks and has room, or holds a place of the job. One that never has room is never drawn,
-    so it could name a class for ever at no risk. `known`: only those who delivered before.
+    so it could name a class for ever at no risk. `known`: only workers that delivered before.
     """
     statement = _KNOWN if known else _DECIDING
     return reader.session.execute(statement, asked_of(job, now, classes) | {"most": most}).all()
@@ -188,7 +190,7 @@ def asks_of(worker: Worker, job: Job) -> Units:
 def list_asking_workers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> tuple[list[Worker], int]:
     """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it.
 
-    With them, where there are any, what `idle_elsewhere` counts.
+    Second, if there are any such workers, the count of `idle_elsewhere`.
     """
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     rows = reader.session.execute(_ASKING, asked_of(job, now, beside)).all()
@@ -221,7 +223,7 @@ def standings_of(reader: RowReader, job: Job, workers: Collection[str]) -> dict[
 
 
 def _build_standing(job: Job, row: Any, stake: Any) -> AccountStanding:
-    """`stake`: what the worker's open replicas may still earn at their rounds' prices."""
+    """Builds a standing; `stake`: the most that the worker's open replicas may still earn at their rounds' prices."""
     added = int(stake or 0) * jobs.compute_reserve_per_gradient(job) // (job.price or 1)
     return AccountStanding(Units(row.reserved), Units(row.earned), Units(added), Units(row.waiting))
 
@@ -262,7 +264,7 @@ def build_candidates(
 ) -> list[Candidate]:
     """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them.
 
-    What an answer may be paid over its price is set aside: who is paid so takes one task in a draw.
+    The most that an answer may be paid over its price is set aside: a worker paid so takes one task in a draw.
     """
     named = [worker.address for worker in workers]
     accounts = _accounts_of(reader, job, named)
@@ -292,7 +294,9 @@ def build_candidates(
 
 _NAMED: Final = is_in_bound_list(Worker.address, "workers")
 _UNLOCKED: Final = select(Worker.address).where(_NAMED).with_for_update(skip_locked=True, key_share=True)
-"""Skips locked rows: whoever writes one has heard of its worker, and waiting for locks in no order would deadlock."""
+"""Skips locked rows: the transaction that writes one has heard of its worker, and waiting for locks in no order would
+deadlock.
+"""
 _HERE: Final = (
     update(Worker)
     .where(Worker.address.in_(_UNLOCKED))
@@ -302,7 +306,7 @@ _GONE: Final = update(Worker).where(_NAMED).values(asking_until=0.0)
 
 
 def still_here(work: Work, addresses: Collection[str], now: float) -> None:
-    """Marks workers as live and, as far as they have room, asking for work, both for LIVE_S from now on."""
+    """Marks workers as live and, where they have room, asking for work, both for LIVE_S from now on."""
     values = {"workers": addresses, "now": now, "until": now + LIVE_S}
     work.connection().execute(_HERE, values)
 

@@ -1,4 +1,4 @@
-"""The tables, in the order data flows: job -> round -> task -> replica -> earned -> batch, and who takes part.
+"""The tables, in the order data flows: job -> round -> task -> replica -> earned -> batch, and the participants.
 
 Money is in the job's units (signed 64-bit), times are Unix seconds, hashes 32 raw bytes, digests `blake3:<hex>`. A
 row's `state` moves only as market.rules.lifecycle allows, by compare-and-set (store.transitions).

@@ -30,7 +30,7 @@ class ConsentRow(Base):
     withdrawn: Mapped[int] = mapped_column(default=0)
     """Consents with a nonce up to this one are withdrawn; 0: none."""
     at: Mapped[float] = mapped_column(default=0.0, server_default="0")
-    """When it was written last (features.leftovers)."""
+    """The time of the last write (features.leftovers)."""
 
     __table_args__ = (Index("consents_by_age", "at"),)
 
@@ -73,7 +73,7 @@ class Idempotency(Base):
 
 
 class Trouble(Base):
-    """Why a part of the service does not work, written by the process that runs that part and read by all."""
+    """The reason why a part of the service does not work, written by the process that runs the part and read by all."""
 
     __tablename__ = "troubles"
 

@@ -71,7 +71,7 @@ class OfferColumn(TypeDecorator[Offer]):
         return OfferFields.of(value).model_dump(mode="json")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002
-        """Unlike OfferFields it checks nothing: these are our own rows, and many of them."""
+        """Checks nothing, unlike OfferFields: these are the service's own rows, and many of them."""
         return Offer(**(value | {name: bytes.fromhex(value[name][2:]) for name in _OFFERS_HASHES}))
 
 

@@ -16,7 +16,7 @@ NAMED_IN: Final = {
     "publication": ("document", "evaluation", "manifest", "metrics", "parameters"),
     "facts": ("memory",),
 }
-"""Where a job names blobs: in `spec` those of its model."""
+"""The fields in which a job names blobs: in `spec` those of its model."""
 
 
 class Job(Base):
@@ -30,23 +30,24 @@ class Job(Base):
     """The spec's visibility, for queries."""
     swept: Mapped[bool] = mapped_column(default=True, server_default="1")
     """Whether a sweep looks at the job while a round of it is under way: a date may end it, or it opens rounds ahead,
-    or sums them under masks."""
+    or sums them under masks.
+    """
     continues: Mapped[str | None]
     """The job that the spec continues, for queries."""
     publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """Large, like `facts`: loaded only when it is accessed, within the row's transaction."""
     spec_digest: Mapped[Digest | None]
     facts: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
-    """What the runner found out about the document: layout, rows' cost, integer buffers (stages.publish)."""
+    """Facts about the document that the runner computed: layout, rows' cost, integer buffers (stages.publish)."""
     token: Mapped[str]
     """Name of the API token that posted the job."""
     secret: Mapped[Hash]
     """The wave secrets of all tasks are derived from it; never shown."""
     chain_job: Mapped[int | None] = mapped_column(unique=True)
     unit: Mapped[str]
-    """Smallest token units in one job unit, as a decimal string."""
+    """The smallest units of the token in one job unit, as a decimal string."""
     price: Mapped[int]
-    """What a gradient of its newest round pays; before that, what the first round will pay; of a draft, the most."""
+    """The price of a gradient of its newest round; before that, of the first round; of a draft, the highest."""
     budget: Mapped[int]
     deposited: Mapped[int] = mapped_column(default=0)
     refunded: Mapped[int] = mapped_column(default=0)
@@ -61,9 +62,11 @@ class Job(Base):
     ended_at: Mapped[float | None]
     compute_seconds: Mapped[float] = mapped_column(default=0.0)
     fault: Mapped[dict[str, Any] | None]
-    """What separate workers could not compute, while that keeps the job paused: api.views.job_views.FaultView."""
+    """The fault by which separate workers could not compute, while it keeps the job paused:
+    api.views.job_views.FaultView.
+    """
     tags: Mapped[str] = mapped_column(default="", server_default="")
-    """Between bars, like "|first|second|"; empty where there are none."""
+    """Between bars, like "|first|second|"; empty for a job without tags."""
     note: Mapped[str] = mapped_column(default="", server_default="")
     best_round: Mapped[int | None]
     """The merged round after which the evaluation's metric was best (market.rules.metric_names)."""
@@ -109,26 +112,26 @@ class JobBlob(Base):
 
 
 class Holder(Base):
-    """A worker that takes part in a private job with rows of its own; what it told of them first stands."""
+    """A worker that takes part in a private job with rows of its own; its first statement about them stands."""
 
     __tablename__ = "holders"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
     rows: Mapped[int | None]
-    """How many it has, where its owner tells."""
+    """The number of its rows, where its owner states it."""
     joined_at: Mapped[float]
 
 
 class UnneededBlob(Base):
-    """A blob that a job is done with and that is not dropped yet: written in the transaction that lets it go."""
+    """A blob that a job no longer needs and that is not dropped yet: written in the transaction that releases it."""
 
     __tablename__ = "unneeded_blobs"
 
     digest: Mapped[Digest] = mapped_column(primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
-    """What it was to the job: `payload`, `snapshot`, `parameters`, `update` or `part` (moves.blob_cleanup)."""
+    """Its use in the job: `payload`, `snapshot`, `parameters`, `update` or `part` (moves.blob_cleanup)."""
     after: Mapped[int]
     """Of parameters and updates: the job needs those of rounds after this one."""
     at: Mapped[float]
@@ -146,7 +149,9 @@ class UploadedBlob(Base):
 
 
 class UnservedBlob(Base):
-    """Rows that `token` uploaded for its jobs to measure on. No route serves them while nobody uploads them openly."""
+    """Rows that `token` uploaded for its jobs to measure on. No route serves them unless they were
+    uploaded openly too.
+    """
 
     __tablename__ = "unserved_blobs"
 
@@ -164,18 +169,18 @@ class Round(Base):
     parameters: Mapped[Digest]
     """Digest of the parameters that the round's tasks start from."""
     price: Mapped[int]
-    """What each of its gradients pays, in every offer; set when it opens."""
+    """The price of each of its gradients, in every offer; set when it opens."""
     optimizer_state: Mapped[Digest]
-    """Digest of the optimizer's state after its merge, where that is stored (moves.snapshots); else empty."""
+    """Digest of the optimizer's state after its merge, if stored (moves.snapshots); else empty."""
     updated: Mapped[Digest | None]
     """Digest of the parameters that its merge produced."""
     published_update: Mapped[Digest | None]
-    """Digest of the update that makes these of the parameters before, in a job with a downlink."""
+    """Digest of the update that leads from the parameters before to these, in a job with a downlink."""
     loss: Mapped[float | None]
     metrics: Mapped[dict[str, Any] | None]
     """Metrics of the updated parameters on the held-out rows."""
     drift: Mapped[dict[str, Any] | None]
-    """What its merge showed about its operators (features.drift); None where there was nothing to compare."""
+    """The drift of its operators that its merge showed (features.drift); None where it had nothing to compare."""
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
 

@@ -22,7 +22,7 @@ class Account(Base):
     earned: Mapped[int] = mapped_column(default=0)
     """The sum of its EARNED rows, less those dropped, updated in the same transaction."""
     waiting: Mapped[int] = mapped_column(default=0, server_default="0")
-    """What of it waits for a test of its operator: no voucher promises it yet."""
+    """The part of it that waits for a test of its operator: no voucher promises it yet."""
     voucher_signature: Mapped[bytes | None]
     """Signature of the voucher over `promised`, its cumulative amount."""
     reserved: Mapped[int] = mapped_column(default=0)
@@ -31,7 +31,7 @@ class Account(Base):
     at_risk: Mapped[int] = mapped_column(default=0)
     """The part of its stake that the job can slash and no accusation claims yet."""
     leaving: Mapped[bool] = mapped_column(default=False)
-    """The worker said that it leaves: nothing more is reserved for it."""
+    """The worker announced that it leaves: nothing more is reserved for it."""
     stalls: Mapped[int] = mapped_column(default=0)
     """Places of the job in a row that it left unanswered; a gradient that the job accepts halves the number."""
     stalled_at: Mapped[float | None]
@@ -40,12 +40,12 @@ class Account(Base):
 
     @property
     def promised(self) -> int:
-        """What its voucher is over, in units."""
+        """The amount of its voucher, in units."""
         return self.earned - self.waiting
 
 
 class Earned(Base):
-    """What a worker earned; written in the transaction that accepts the task, once for every agreeing replica.
+    """One earning of a worker; written in the transaction that accepts the task, once for every agreeing replica.
 
     Where answers are paid by worth too, a second row follows in the transaction that closes the round.
     """
@@ -67,7 +67,7 @@ class Earned(Base):
     """A test of its operator has to clear it first; dropped where it is revoked too."""
     at: Mapped[float]
     by_worth: Mapped[bool] = mapped_column(default=False)
-    """Whether it is what the answer turned out to be worth, over its price (private.shapley)."""
+    """Whether it pays the answer's measured worth, over its price (private.shapley)."""
 
     __table_args__ = (
         UniqueConstraint("job_id", "task_id", "replica_id", "by_worth", name="earned_once"),
@@ -117,7 +117,7 @@ class Transaction(Base):
     offer: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
     """Gas limit and fees of `raw` (chain.sender); empty where an earlier version signed it."""
     replaced: Mapped[list[Any]] = mapped_column(JSON, default=list, server_default="[]")
-    """The hashes of those that it replaced, any of which may be mined."""
+    """The hashes of the transactions that it replaced, any of which may be mined."""
     block: Mapped[int | None]
     gas: Mapped[int | None]
     error: Mapped[str] = mapped_column(default="")

@@ -33,13 +33,13 @@ class Task(Base):
     """Number of workers that the current wave needs."""
     window_opened: Mapped[float | None]
     due_at: Mapped[float | None]
-    """When the deadline of the current state ends: for the wave's commitments, its reveals, or the upload."""
+    """The deadline of the current state: for the wave's commitments, its reveals, or the upload."""
     due_most: Mapped[float | None]
-    """Until when the deadline of an upload may be put off (rules.stragglers)."""
+    """The latest time to which the deadline of an upload may be put off (rules.stragglers)."""
     determinism_class: Mapped[str | None]
     """The class of its first replica; once it is judged, of the replica that was asked for the payload."""
     patience_until: Mapped[float | None]
-    """While it is open: until when it waits for workers that have not tried it."""
+    """While it is open: the time until which it waits for workers that have not tried it."""
     allowed: Mapped[list[Any] | None] = mapped_column(JSON)
     """The thresholds by which its sketches were judged (store.ballots); None where roots were compared."""
     root: Mapped[Digest | None]
@@ -58,7 +58,7 @@ class Task(Base):
     """How the task is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")
     failures: Mapped[int] = mapped_column(default=0)
-    """Earlier attempts, since the job was last resumed, that gave no verdict though everybody answered."""
+    """Earlier attempts, since the job was last resumed, that gave no verdict though all workers answered."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -72,7 +72,7 @@ class Task(Base):
 
 
 class Wave(Base):
-    """A closed wave: what was signed when its secret was opened."""
+    """A closed wave: the statement signed when its secret was opened."""
 
     __tablename__ = "waves"
 
@@ -102,7 +102,8 @@ class Replica(Base):
     lease_until: Mapped[float]
     expected_at: Mapped[float | None]
     """When its commitment is expected, by measured times (rules.stragglers); set where rounds may leave tasks, and for
-    unknown newcomers after others left theirs."""
+    unknown newcomers after others left theirs.
+    """
     determinism_class: Mapped[str] = mapped_column(default="")
     """The worker's class when the replica was leased."""
     sealed: Mapped[Hash | None]
@@ -120,7 +121,7 @@ class Replica(Base):
     verdict_signature: Mapped[bytes | None]
     reason: Mapped[str] = mapped_column(default="")
     fault: Mapped[dict[str, Any] | None]
-    """What kept its worker from computing, as the worker reports it: market.rules.faults."""
+    """The fault that kept its worker from computing, as the worker reports it: market.rules.faults."""
     heard: Mapped[bool] = mapped_column(default=False)
     """The worker has confirmed that it knows how this replica ended."""
 
@@ -153,9 +154,9 @@ class Worker(Base):
     network: Mapped[str | None]
     determinism_class: Mapped[str] = mapped_column(default="")
     memory: Mapped[int] = mapped_column(default=0, server_default="0")
-    """Bytes that a step may take on its device, about, as it says; 0 where it does not."""
+    """Bytes that a step may take on its device, by the worker's estimate; 0 where it states none."""
     capacity: Mapped[int] = mapped_column(default=0)
-    """How many further leases it asks for now; each lease takes one."""
+    """The number of further leases it asks for now; each lease takes one."""
     asking_until: Mapped[float] = mapped_column(default=0.0)
     jobs: Mapped[list[Any]] = mapped_column(JSON, default=list)
     """The jobs it works for; if empty, it works for any."""

@@ -1,4 +1,4 @@
-"""Tables of trust: what operators owed and did not give, and the records of operators."""
+"""Tables of trust: the answers that operators owed and did not give, and the records of operators."""
 
 from typing import Any
 
@@ -33,15 +33,15 @@ class Reputation(Base):
     __tablename__ = "reputations"
 
     operator: Mapped[str] = mapped_column(primary_key=True)
-    """The address whose record this is: only the holder of its key has the record."""
+    """The address that owns the record: only the holder of its key has the record."""
     determinism_class: Mapped[str] = mapped_column(primary_key=True)
     evidence: Mapped[float]
     paid: Mapped[float] = mapped_column(default=0.0, server_default="0")
-    """What the answers of the evidence were paid, in the token's smallest units, of the same weight."""
+    """The pay of the evidence's answers, in the token's smallest units, of the same weight."""
     computed: Mapped[float] = mapped_column(default=0.0, server_default="0")
     """The same of their operations."""
     payers: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """What of these three each requester's token gave; None before any was recorded."""
+    """The share of each requester's token in these three; None before any was recorded."""
     at: Mapped[float]
     passed: Mapped[int] = mapped_column(default=0)
     failed: Mapped[int] = mapped_column(default=0)
