@@ -23,11 +23,11 @@ from graphdoc.values import check_labels
 MIB: Final = 2**20
 LONGEST_S = 1_000_000
 LEAST_MEMORY: Final = 256
-"""MiB in which a child has room for torch's own."""
+"""MiB with which a child has room for torch's own memory."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0, 1 for a mistake in what is given, 2 for one in how it is given."""
+    """Returns the exit code: 0, 1 for a mistake in the input, 2 for one in the command line."""
     given = _parser().parse_args(arguments)
     try:
         for line in given.command(given):
@@ -46,7 +46,7 @@ def _fail(sentence: str) -> int:
 
 
 def _show(line: str, stream: TextIO) -> None:
-    """Prints the line; a control character in a stranger's words steers no terminal."""
+    """Prints the line; a control character in untrusted text steers no terminal."""
     print("".join(letter if letter.isprintable() else "?" for letter in line), file=stream)
 
 
@@ -107,7 +107,7 @@ def _seed(text: str) -> bytes:
 
 
 def check_document(given: Namespace) -> Iterator[str]:
-    """Yields what the document reads, computes and answers, and what a run over `rows` rows takes."""
+    """Yields lines on the document's inputs, computation and answers, and on the cost of a run over `rows` rows."""
     data = _read_document(given)
     with _runner(given) as runner:
         document = runner.load(data)
@@ -140,7 +140,7 @@ def check_document(given: Namespace) -> Iterator[str]:
 
 
 def run_document(given: Namespace) -> Iterator[str]:
-    """Yields loss and metrics as JSON; with `out` the loss of a training run, whose arrays that file gets."""
+    """Yields loss and metrics as JSON; with `out` the loss of a training run, whose arrays go into that file."""
     data, batch = _read_document(given), _arrays(given.inputs)
     state = {} if given.parameters is None else _arrays(given.parameters)
     with _runner(given) as runner:

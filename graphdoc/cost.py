@@ -1,7 +1,7 @@
-"""Computes what a run of a document costs, before anything large is read. No torch.
+"""Computes the cost of a document's run before anything large is read. No torch.
 
-Memory is that of the whole child process: what it has when idle, the arena that it shares with its parent (state, rows
-and answer), its own copy of the state, one pass, and what is kept between passes.
+Memory is that of the whole child process: the idle process, the arena that it shares with its parent (state, rows and
+answer), its own copy of the state, one pass, and the values kept between passes.
 """
 
 import math
@@ -14,7 +14,7 @@ from graphdoc.document.graph import Document, Expected, answer_of
 from graphdoc.figures import Bound
 
 RUNTIME: Final = 48 * 2**20
-"""Bytes that the first pass of a child takes for kernels and their libraries, whatever the document."""
+"""Bytes that the first pass of a child takes for kernels and their libraries, for any document."""
 FRAGMENTS: Final = 0.15
 """Share of a pass's peak that the allocator holds beside it in freed pieces."""
 EVALUATION_ROWS: Final = 1024
@@ -43,7 +43,7 @@ def pass_sizes(rows: int, most: int) -> tuple[int, ...]:
 
 
 def pass_count(rows: int, most: int) -> int:
-    """Returns how many passes of at most `most` rows go through all rows."""
+    """Returns the number of passes of at most `most` rows over all rows."""
     return -(-rows // min(rows, most))
 
 

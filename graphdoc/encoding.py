@@ -1,4 +1,4 @@
-"""How documents and files of arrays are bytes: canonical JSON, and the digest of what is in memory or mapped."""
+"""The bytes of documents and files of arrays: canonical JSON, and the digest of bytes in memory or mapped."""
 
 import json
 import mmap

@@ -22,7 +22,7 @@ class GraphdocError(Exception):
     remedy = ""
 
     def __init__(self, detail: str = "", remedy: str = "") -> None:
-        """`detail` is what is wrong, `remedy` what to do about it, each without a full stop."""
+        """Builds the message. `detail` is the fault, `remedy` its remedy, each without a full stop."""
         summary = (type(self).__doc__ or "").strip().rstrip(".")
         super().__init__(f"{summary}: {detail}" if detail else summary)
         self.detail = detail
@@ -58,14 +58,14 @@ class OutOfMemory(RunnerFailed):
 
 
 def says_out_of_memory(error: Exception) -> bool:
-    """Returns whether the error is one of the many by which libraries say that an allocation failed."""
+    """Returns whether the error is one of the many by which libraries report a failed allocation."""
     words = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate", "STATUS_ALLOC_FAILED")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
 
 
 def describe_exhaustion(error: Exception) -> str:
-    """Returns what was full, and the allocation that failed; nothing else of the text, which tells of the machine's
-    other processes."""
+    """Returns the exhausted memory and the failed allocation; the rest of the text reveals the machine's other
+    processes."""
     text = str(error)
     what = "the card is full" if "CUDA" in text or "CUBLAS" in text else "its bound or the machine's memory is used up"
     tried = _TRIED.search(text)

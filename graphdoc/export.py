@@ -29,12 +29,12 @@ Loss = Callable[[Any, Tensor], Any]
 """(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
 
 _ONE_AT_A_TIME: Final = threading.Lock()
-"""Held while a module is exported: torch.export, and what is exchanged for it, are the whole process'."""
+"""Held while a module is exported: torch.export, and the functions replaced for it, belong to the whole process."""
 EXAMPLE_ROWS: Final = 8
-"""Rows from all over the data that document and module are compared on."""
+"""Rows from all over the data, on which document and module are compared."""
 
 _NOT_THEIRS: Final = ("torch", "graphdoc", "gradmarket", "contextlib")
-"""Packages whose lines say nothing of a researcher's fault."""
+"""Packages whose lines do not explain a researcher's fault."""
 _LOUD: Final = ("torch._subclasses.fake_tensor", "torch.fx.experimental")
 
 
@@ -50,8 +50,8 @@ def export_module(
     Inputs other than a single `x` are passed by name. Threads that publish wait for each other.
 
     If the target is labels and the output is a score per class, `accuracy` is measured too; with `metrics` there is a
-    document of them (figures.Published). Raises DocumentRefused and names the operator that the market lacks, or what
-    differs from the module.
+    document of them (figures.Published). Raises DocumentRefused, naming the operator that the market lacks, or the
+    difference from the module.
     """
     if len(arrays["y"]) < 2:
         raise Refused("a dataset needs at least two rows")
@@ -89,7 +89,7 @@ def _with_metrics_document(
 
 
 def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """Returns rows from all over, among them one with a label that losses ignore: there rows show unequal weights."""
+    """Returns rows from all over, one with a label that losses ignore among them: such rows show unequal weights."""
     whole = [array for array in arrays.values() if array.dtype.kind == "i"]
     rows = [int(row) for row in np.unique(np.linspace(0, len(arrays["y"]) - 1, EXAMPLE_ROWS).astype(int))]
     found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
@@ -128,7 +128,7 @@ def _uncopied(module: nn.Module, error: Exception) -> DocumentRefused:
 
 
 def _with_metrics(loss: Loss, failed: list[Exception]) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
-    """`failed` gets what the loss raises."""
+    """Returns the loss with its metrics; `failed` collects the errors that the loss raises."""
 
     def measured(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         try:
@@ -181,7 +181,7 @@ def _where(error: BaseException) -> str:
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """Inside, torch logs no traceback of a call that fails on shapes: the refusal says which it is."""
+    """Keeps torch, within the block, from logging a call that fails on shapes: the refusal names it."""
     loggers = [logging.getLogger(name) for name in _LOUD]
     before = [one.disabled for one in loggers]
     for one in loggers:
@@ -194,7 +194,7 @@ def _without_logs() -> Iterator[None]:
 
 
 def _hint(arrays: Mapping[str, np.ndarray]) -> str:
-    """Returns what may be the fault of the target where a loss fails on it, or nothing."""
+    """Returns the likely fault of the target where a loss fails on it, or nothing."""
     y = arrays["y"]
     if y.ndim == 2 and y.shape[1] == 1:
         return f"; y has the shape {y.shape}: if those are labels, or the answer has no such dimension, give y[:, 0]"

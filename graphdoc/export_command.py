@@ -51,7 +51,7 @@ def _executed(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         specification.loader.exec_module(module)
-    except Exception as error:  # whatever the user's file raises
+    except Exception as error:  # any error of the user's file
         raise Refused(f"{path} does not import: {type(error).__name__}: {error}") from error
     return module
 

@@ -49,7 +49,7 @@ class Range:
 
 
 Ranges = Mapping[str, Sequence[Range]]
-"""What each input takes; no column is in two ranges of one input."""
+"""The ranges of each input; no column is in two ranges of one input."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Arrays = Mapping[str, np.ndarray]
 Outcome = dict[str, np.ndarray]
 Tensors = dict[str, Tensor]
 _ANSWER, _UPDATE = "answer:", "update:"
-"""Precede the names of what a microbatch gives. A colon is in no name of a document."""
+"""Precede the names of a microbatch's results. A colon is in no name of a document."""
 
 
 def build_tensors(arrays: Arrays, device: str) -> Tensors:
@@ -38,14 +38,14 @@ def place_state(program: Program, state: Arrays, device: str) -> Tensors:
 
 
 def hold_state(program: Program, name: str, state: Arrays, device: str) -> None:
-    """Has the program hold the state of this name on the device until another's comes; none where it has no name."""
+    """Keeps the state of this name on the device until another replaces it; none where it has no name."""
     if program.held[0] != name:
-        program.held = "", {}  # before the next one is there beside it
+        program.held = "", {}  # before the next one lies beside it
         program.held = name, place_state(program, state, device) if name else {}
 
 
 def numpy_of(values: Tensors, into: Arrays | None = None) -> Outcome:
-    """Returns copies in C order, those that `into` has in its own arrays."""
+    """Returns copies in C order, in the arrays of `into` where it has them."""
     found = {name: array for name, array in (into or {}).items() if name in values}
     for name, array in found.items():
         torch.from_numpy(array).copy_(values[name])
@@ -62,9 +62,9 @@ def iterate_microbatches(batch: Arrays, rows: int, size: int, device: str) -> It
 
 
 class Shares:
-    """What each microbatch counts for in a mean over them: its share of the rows, or of their weight.
+    """The weight of each microbatch in a mean over them: its share of the rows, or of their weight.
 
-    A weight is told as a share of the first that is not 0, so that one microbatch alone counts as exactly 1, and the
+    A weight is taken as a share of the first that is not 0, so that one microbatch alone counts as exactly 1, and the
     sum is divided by `whole` at the end. One of no weight counts for nothing, and its mean may be no number.
     """
 
@@ -73,7 +73,7 @@ class Shares:
         self._first = 0.0
 
     def of(self, told: Tensor | None, share: float) -> float:
-        """Returns what the next microbatch, of the told weight, counts for. Raises Refused where that cannot be one."""
+        """Returns the share of the next microbatch, given its weight. Raises Refused where the weight is invalid."""
         if told is None:
             return share
         weight = float(told)
@@ -85,7 +85,7 @@ class Shares:
 
     @property
     def whole(self) -> float:
-        """What the sum is divided by."""
+        """The divisor of the sum."""
         return self.weight / self._first if self._first else 1.0
 
 
@@ -108,7 +108,7 @@ def mean_gradient(
             found = _compute_part(program, inputs | buffers, part, derive_part_seed(b"microbatch", number, seed))
             _add_answer(sums, _select_part(found, _ANSWER), shares.of(found.get(WEIGHT), share))
             buffers |= _select_part(found, _UPDATE)
-            del found  # the next pass is not to have it beside its own
+            del found  # the next pass must not have it beside its own
     if shares.whole != 1.0:
         sums = {name: value.div_(shares.whole) for name, value in sums.items()}
     if program.document.weight is not None:
@@ -155,7 +155,8 @@ def derive_part_seed(what: bytes, number: int, seed: bytes) -> bytes:
 
 
 def _compute_part(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> Tensors:
-    """Returns what one microbatch gives: after _ANSWER loss and gradients, after _UPDATE new buffers, and its weight.
+    """Returns the results of one microbatch: after _ANSWER loss and gradients, after _UPDATE new buffers, and its
+    weight.
 
     By a recording of the program's passes where there is one.
     """

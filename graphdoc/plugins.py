@@ -27,7 +27,7 @@ def list_plugin_names(package: str) -> tuple[str, ...]:
 def load_plugin(package: str, name: str) -> ModuleType:
     """Imports and returns the plug-in called `name`, which may come from a stranger.
 
-    Only a name that `names` lists is imported. Raises Refused for any other.
+    Only a name that `list_plugin_names` lists is imported. Raises Refused for any other.
     """
     known = list_plugin_names(package)
     if name not in known:

@@ -30,7 +30,7 @@ Expected = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 def pack_tensors(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Returns the canonical safetensors of the arrays, whatever their order and layout. Raises TensorsRefused."""
+    """Returns the canonical safetensors of the arrays, for any order and layout. Raises TensorsRefused."""
     for name, array in arrays.items():
         _check_name(name)
         check_dtype(name, array)
@@ -38,7 +38,7 @@ def pack_tensors(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def pack_in_chunks(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
-    """Returns what `pack` does in pieces that are not copied: the header, then each contiguous array."""
+    """Returns the file of `pack_tensors` in pieces that are not copied: the header, then each contiguous array."""
     codes = {
         name: next(code for code, dtype in DTYPES.items() if array.dtype == dtype) for name, array in arrays.items()
     }
@@ -58,7 +58,7 @@ def unpack_tensors(data: Bytes, expected: Expected | None = None) -> dict[str, n
     """Returns the arrays of a file, which may be a stranger's; with `expected`, exactly those. Raises TensorsRefused.
 
     They are views of the bytes: to copy large files into new memory takes longer than to hash them. Only an array that
-    does not lie where its element type may is copied.
+    is not aligned for its element type is copied.
     """
     arrays = view_tensors(data)
     locate_tensors(data)
@@ -87,8 +87,8 @@ def view_tensors(data: Bytes) -> dict[str, np.ndarray]:
 
 
 def locate_tensors(data: Bytes) -> dict[str, slice]:
-    """Returns where the bytes of each array lie in a file, in the file's order. Raises TensorsRefused as `views` does,
-    and where anything lies between them or after them."""
+    """Returns the place of the bytes of each array in a file, in the file's order. Raises TensorsRefused as
+    `view_tensors` does, and where anything lies between them or after them."""
     start = done = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
     found: dict[str, slice] = {}
     offsets: dict[str, list[int]] = {name: entry["data_offsets"] for name, entry in _parse_header(data).items()}
@@ -123,7 +123,7 @@ def _build_unique_header(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parse_description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
-    """Returns shape and element type of one array; whoever reads it checks where its bytes lie."""
+    """Returns shape and element type of one array; its reader checks the place of its bytes."""
     _check_name(name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise TensorsRefused(f"{name} has not just dtype, shape and data_offsets")
@@ -175,7 +175,7 @@ def check_truths(name: str, array: np.ndarray) -> None:
 
 
 Shifted = Mapping[str, str]
-"""Maps the name of each array that is not stored to the one that it is moved on from."""
+"""Maps the name of each array that is not stored to the array from which it is shifted."""
 
 
 def list_stored_arrays(expected: Expected, shifted: Shifted) -> Expected:
@@ -189,13 +189,13 @@ def list_stored_arrays(expected: Expected, shifted: Shifted) -> Expected:
 
 
 def split_stored_arrays(stored: Mapping[str, np.ndarray], shifted: Shifted) -> dict[str, np.ndarray]:
-    """Returns the stored arrays with those that are made of them, as views."""
+    """Returns the stored arrays with those derived from them, as views."""
     ends = {name: stored[source][:, 1:] for name, source in shifted.items()}
     return {name: array[:, :-1] if name in shifted.values() else array for name, array in stored.items()} | ends
 
 
 def join_shifted_arrays(arrays: Mapping[str, np.ndarray], shifted: Shifted) -> dict[str, np.ndarray]:
-    """Returns the arrays to store, of which `split_stored_arrays` makes these again."""
+    """Returns the arrays to store, from which `split_stored_arrays` derives these again."""
     ends = {source: arrays[name][:, -1:] for name, source in shifted.items()}
     return {
         name: np.concatenate([array, ends[name]], axis=1) if name in ends else array

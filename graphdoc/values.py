@@ -10,7 +10,7 @@ from graphdoc.errors import Refused
 from graphdoc.figures import Range, Ranges
 
 IGNORED: Final = -100
-"""The label that torch's losses do not count."""
+"""The label that torch's losses ignore."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
-"""What each operator may be given, stated before its kernel is called: on shapes alone, and again on real tensors.
+"""The permitted arguments of each operator, checked before its kernel is called: on shapes alone, and again on real
+tensors.
 
-The kernels of a device trust what the shape rules let by, and read or write beyond an array where those are wrong: what
-a kernel needs stands here. None means that torch's own checks, which are the same for shapes and for tensors, are
-enough; that is a statement too, and `fuzz/kinds/operators.py` plays against it. What stands in no table is refused.
+The kernels of a device trust arguments that pass the shape rules, and read or write beyond an array where the rules are
+wrong: the needs of a kernel stand here. None means that torch's own checks, which are the same for shapes and for
+tensors, are enough; that is a statement too, and `fuzz/kinds/operators.py` plays against it. An operator in no table is
+refused.
 """
 
 from typing import Final
@@ -41,5 +43,5 @@ _STATED: Final[dict[str, Condition | None]] = {
 
 
 def condition_of(key: str) -> Condition | None:
-    """The condition of an operator; one that nothing fulfils where none is stated."""
+    """Returns the condition of an operator; one that nothing fulfils where none is stated."""
     return _STATED.get(key, refuse_unstated)

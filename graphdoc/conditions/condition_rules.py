@@ -1,4 +1,4 @@
-"""What conditions are made of: pure functions over an operator's arguments that refuse what its kernels may not see."""
+"""The parts of conditions: pure functions that refuse an operator's arguments which its kernels must not get."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,17 +12,17 @@ Conditions = Mapping[str, Condition | None]
 
 
 def refuse_unstated(_arguments: Sequence[Any]) -> None:
-    """The condition of an operator that has none in the tables: nothing is allowed."""
+    """Refuses every argument: the condition of an operator that has none in the tables."""
     refuse_unless(False, "what it may be given is not stated")
 
 
 def repeat_condition(condition: Condition | None, keys: str) -> dict[str, Condition | None]:
-    """The same condition for every operator of a list with spaces."""
+    """Returns the same condition for every operator of a list with spaces."""
     return dict.fromkeys(keys.split(), condition)
 
 
 def require_all(*conditions: Condition) -> Condition:
-    """All of them hold."""
+    """Returns the condition that all of these hold."""
 
     def condition(arguments: Sequence[Any]) -> None:
         for one in conditions:
@@ -32,7 +32,7 @@ def require_all(*conditions: Condition) -> Condition:
 
 
 def require_range(place: int, least: float, most: float, what: str) -> Condition:
-    """The number at this place is in the range; null is allowed where the type allows it."""
+    """Requires the number at this place to be in the range; null is allowed where the type allows it."""
 
     def condition(arguments: Sequence[Any]) -> None:
         value = arguments[place]
@@ -42,7 +42,7 @@ def require_range(place: int, least: float, most: float, what: str) -> Condition
 
 
 def require_floating(*places: int) -> Condition:
-    """The tensors at these places, or in lists there, are floats of one type; nulls do not count."""
+    """Requires the tensors at these places, or in lists there, to be floats of one type; nulls do not count."""
 
     def condition(arguments: Sequence[Any]) -> None:
         one_float_type([arguments[place] for place in places])

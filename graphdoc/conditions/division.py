@@ -1,4 +1,4 @@
-"""Integers that are divided: the least integer by minus one, or anything by zero, ends the process on many machines."""
+"""Integer division: the least integer divided by minus one, or anything by zero, ends the process on many machines."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ from graphdoc.document.arguments import refuse_unless
 
 
 def _check_division(arguments: Sequence[Any]) -> None:
-    """(what is divided, by what, …), each a tensor or a number; elements are looked at where there are any."""
+    """Checks (dividend, divisor, …), each a tensor or a number; elements are read where there are any."""
     above, below = arguments[:2]
     refuse_unless(isinstance(above, Tensor) or isinstance(below, Tensor), "it divides no tensor")
     if not of_integers(arguments):
@@ -23,13 +23,13 @@ def _check_division(arguments: Sequence[Any]) -> None:
 
 
 def of_integers(arguments: Sequence[Any]) -> bool:
-    """Whether a division is one of integers, which may fail by its elements."""
+    """Returns whether a division is one of integers, which may fail by its elements."""
     common = torch.result_type(*arguments[:2])
     return not common.is_floating_point and common != torch.bool
 
 
 def _any_is(value: Any, sought: int, common: torch.dtype) -> bool:
-    """Whether any element is this, once it is of the common type."""
+    """Returns whether any element, converted to the common type, equals the value."""
     if isinstance(value, Tensor):
         return not value.is_meta and bool((value.detach().to(common) == sought).any())
     return bool(torch.tensor(value).to(common) == sought)

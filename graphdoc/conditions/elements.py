@@ -21,7 +21,7 @@ def _check_prelu(arguments: Sequence[Any]) -> None:
 
 
 def _check_first_count(arguments: Sequence[Any]) -> None:
-    """The first so many of a dimension."""
+    """Checks that a dimension has as many elements as the first ones that are taken."""
     tensor, count, dimension = arguments[:3]
     refuse_unless(-max(1, len(tensor.shape)) <= dimension < max(1, len(tensor.shape)), "there is no such dimension")
     refuse_unless(0 <= count <= (tensor.shape[dimension] if len(tensor.shape) else 1), "it takes more than there are")

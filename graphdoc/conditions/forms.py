@@ -1,4 +1,4 @@
-"""Numbers that say a shape: what torch's shape rules take on trust."""
+"""Numbers that determine a shape and that torch's shape rules do not check."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,7 +8,7 @@ from graphdoc.conditions.indexing_conditions import place_of
 from graphdoc.document.arguments import refuse_unless
 
 PARTS_LIMIT: Final = 100_000
-"""Into which one node cuts a tensor: a document has no more values."""
+"""The most parts into which one node cuts a tensor: a document has no more values."""
 
 
 def _check_part_count(count: int) -> None:
@@ -20,7 +20,7 @@ def _compute_length(tensor: Any, dimension: int) -> int:
 
 
 def _check_part_length(arguments: Sequence[Any]) -> None:
-    """(tensor, how long each part is, dimension)."""
+    """Checks (tensor, length of each part, dimension)."""
     tensor, size, dimension = arguments
     length = _compute_length(tensor, dimension)
     refuse_unless(size >= 1 or length == 0, "its parts have no length")
@@ -28,13 +28,13 @@ def _check_part_length(arguments: Sequence[Any]) -> None:
 
 
 def _check_division_count(arguments: Sequence[Any]) -> None:
-    """(tensor, into how many parts, dimension)."""
+    """Checks (tensor, number of parts, dimension)."""
     refuse_unless(arguments[1] >= 1, "it is divided into nothing")
     _check_part_count(arguments[1])
 
 
 def _check_unbinding(arguments: Sequence[Any]) -> None:
-    """(tensor, dimension): a part for each place."""
+    """Checks (tensor, dimension): a part for each place."""
     _check_part_count(_compute_length(*arguments))
 
 
@@ -43,7 +43,7 @@ def _check_sizes(arguments: Sequence[Any]) -> None:
 
 
 def _check_repeats(arguments: Sequence[Any]) -> None:
-    """repeat_interleave's last argument says how long the result is: none but the right one."""
+    """Checks repeat_interleave, whose last argument must be null or the length of the result."""
     tensor, repeats, dimension, said = arguments
     refuse_unless(repeats >= 0, "a count is negative")
     length = tensor.numel() if dimension is None or not len(tensor.shape) else tensor.shape[dimension]

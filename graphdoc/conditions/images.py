@@ -1,4 +1,4 @@
-"""Places between places: sizes, scales and ways of looking up."""
+"""Interpolation between places: sizes, scales and modes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -20,7 +20,7 @@ SCALE_LIMIT: Final = 2.0**16
 
 
 def _build_resize_condition(spatial: int) -> Condition:
-    """(tensor, sizes or null, …, scales or null): either, for each dimension of space."""
+    """Checks (tensor, sizes or null, …, scales or null): either, for each dimension of space."""
 
     def condition(arguments: Sequence[Any]) -> None:
         tensor, sizes, scales = arguments[0], arguments[1], arguments[-1]
@@ -38,7 +38,7 @@ def _build_resize_condition(spatial: int) -> Condition:
 
 
 def _check_grid_sample(arguments: Sequence[Any]) -> None:
-    """(image, where each result lies in it, …)."""
+    """Checks (image, the place of each result in it, …)."""
     tensor, grid = arguments[:2]
     check_tensor_rank(tensor, (4, 5), "its input")
     check_has_elements(tensor, "its input")

@@ -1,4 +1,4 @@
-"""Elements that integers point at: the integers' type and shape. Their range is for checks.py and the kernels."""
+"""Elements that integers point at: the integers' type and shape. checks.py and the kernels check their range."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ from graphdoc.document.arguments import refuse_unless
 
 
 def place_of(dimension: int, rank: int) -> int:
-    """The dimension counted from the first. Raises DocumentRefused where there is none of this number."""
+    """Returns the dimension counted from the first. Raises DocumentRefused where none has this number."""
     refuse_unless(-max(rank, 1) <= dimension < max(rank, 1), f"there is no dimension {dimension}")
     return dimension % max(rank, 1)
 
@@ -32,7 +32,7 @@ def _check_embedding(arguments: Sequence[Any]) -> None:
 
 
 def _check_indices_along(arguments: Sequence[Any]) -> None:
-    """(tensor, dimension, indices, …): of as many dimensions, and none longer but the one that is looked along."""
+    """Checks (tensor, dimension, indices, …): of as many dimensions, and none longer but the indexed one."""
     tensor, dimension, indices = arguments[:3]
     along = place_of(dimension, len(tensor.shape))
     _check_index_type(indices)

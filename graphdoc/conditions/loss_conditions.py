@@ -16,7 +16,7 @@ from graphdoc.document.arguments import refuse_unless
 
 
 def _build_reduction_condition(place: int) -> Condition:
-    """None, mean or sum, by torch's numbers: kernels leave the answer unwritten for any other."""
+    """Returns the condition None, mean or sum, by torch's numbers: kernels leave the answer unwritten for any other."""
     return require_range(place, 0, 2, "a reduction")
 
 

@@ -1,4 +1,4 @@
-"""Borders around a tensor: how many are given, and where less than nothing is."""
+"""Borders around a tensor: their number, and the limits of negative ones."""
 
 from collections.abc import Sequence
 from typing import Any, Final

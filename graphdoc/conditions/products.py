@@ -1,4 +1,4 @@
-"""Products of matrices, attention and distances: what is contracted is of one size and one type."""
+"""Products of matrices, attention and distances: contracted dimensions have one size, and all tensors one type."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Recurrences: torch's shape rules broadcast where the kernels of the CPU read on, so every shape is held here."""
+"""Recurrences: torch's shape rules broadcast where the kernels of the CPU read on, so this file checks every shape."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -66,7 +66,7 @@ def _check_recurrent(
 
 
 def _check_run_weights(rows: int, width: int, out: int, weights: Sequence[Any], biases: bool, projected: bool) -> None:
-    """The weights of one direction of one layer."""
+    """Checks the weights of one direction of one layer."""
     check_tensor_shape(weights[0], (rows, width), "an input's weight")
     check_tensor_shape(weights[1], (rows, out), "a state's weight")
     for bias in weights[2:4] if biases else ():
@@ -112,7 +112,7 @@ CONDITIONS: Final[Conditions] = {
 
 
 def compute_recurrent_shapes(arguments: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """What lstm, gru and rnn give for arguments that fulfil their condition: every place's output, and the last states.
+    """Returns the result shapes of lstm, gru and rnn for valid arguments: every place's output, and the last states.
 
     By formula: torch's own shape rule runs every place.
     """
@@ -123,7 +123,7 @@ def compute_recurrent_shapes(arguments: Sequence[Any]) -> tuple[tuple[int, ...],
 
 
 def cell_shapes(arguments: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """What a cell gives for arguments that fulfil its condition: each of its states, as it was given."""
+    """Returns the result shapes of a cell for valid arguments: each of its states, unchanged."""
     state = arguments[1]
     return tuple(tuple(one.shape) for one in (state if isinstance(state, list | tuple) else [state]))
 

@@ -1,4 +1,4 @@
-"""Convolutions and pooling: one number for each dimension of space, none of them less than it may be."""
+"""Convolutions and pooling: one number for each dimension of space, each at least its minimum."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,7 +18,7 @@ STRIDE_LIMIT: Final = 1024
 
 
 def spread_spatial_values(values: Sequence[int], spatial: int, least: int, what: str) -> tuple[int, ...]:
-    """One value for each dimension of space. Raises DocumentRefused where they are others, or one is less."""
+    """Returns one value for each dimension of space. Raises DocumentRefused for another number, or a smaller value."""
     refuse_unless(len(values) in (1, spatial), f"its {what} is not one or {spatial} numbers")
     refuse_unless(min(values) >= least, f"its {what} is less than {least}")
     return tuple(values) * (spatial if len(values) == 1 else 1)
@@ -97,7 +97,7 @@ def _build_pooling_condition(spatial: int, dilated: bool) -> Condition:
 
 
 def _check_window_reach(sizes: Sequence[int], pads: Sequence[int], gaps: Sequence[int]) -> None:
-    """Every window has a place of the input: of none, the index lies beyond it, and the gradient is written there."""
+    """Checks that every window covers a place of the input: else its index, and the gradient's write, lie beyond it."""
     fits = all(pad == 0 or gap <= size for size, pad, gap in zip(sizes, pads, gaps, strict=True))
     refuse_unless(fits, "a window may lie in the border alone: its dilation is more than its input")
 

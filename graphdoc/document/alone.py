@@ -17,7 +17,7 @@ _MASKS: Final = "transformers.masking_utils"
 
 @contextmanager
 def as_when_alone() -> Iterator[None]:
-    """Within the block, libraries do not see that an export is running."""
+    """Hides from libraries, within the block, that an export is running."""
     masks = sys.modules.get(_MASKS)
     with (
         _replace_function(torch.compiler, "is_exporting", _return_false),
@@ -45,7 +45,7 @@ _count_of: Final = len
 
 
 def _count_elements(value: Any) -> Any:
-    """Replaces `len`: of a tensor it is the symbol that its rows are, where Python would ask for a whole number."""
+    """Replaces `len`: returns the symbol of a tensor's number of rows, where Python requires a whole number."""
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else _count_of(value)
 
 

@@ -23,7 +23,7 @@ INTEGER_LIMIT: Final = 2**40
 LIST_LIMIT: Final = 4096
 NON_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 EQUATION: Final = r"[A-Za-z., ]{1,100}(->[A-Za-z. ]{0,50})?"
-"""The equations that einsum may get."""
+"""The equations that einsum accepts."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The cost of a document before it is run: forward and backward on meta tensors, which have shapes and no elements.
 
-What is told holds for every number of rows that is asked for, and for the sizes that were tried: the ends and the
-middle of each named one. A batch of sizes in between is bounded by itself before it is run (`admit`): no shape in a
-document depends on what the data holds, so the cost of a batch is known exactly from its own sizes.
+The bound holds for every given number of rows, and for the tried sizes: the ends and the middle of each named one. A
+batch of sizes in between is bounded by itself before it is run (`admit_batch`): no shape in a document depends on the
+data's values, so the cost of a batch is known exactly from its own sizes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +34,9 @@ BY_ELEMENT: Final = 6
 def compute_bound(
     program: Program, rows: int | Sequence[int], limits: Limits = USUAL, training: bool = True, by_row: bool = False
 ) -> Bound:
-    """The cost of one pass over any of these numbers of rows, the first of them the largest, whatever the sizes.
+    """Returns the cost of one pass over any of these numbers of rows, the first of them the largest, for all sizes.
 
-    Without `training` of a forward pass alone; `by_row` of one that keeps each row's gradient apart. Raises
+    Without `training` that of a forward pass alone; `by_row` that of one that keeps each row's gradient apart. Raises
     DocumentRefused over the limits, and where shapes do not fit at the most rows and the largest sizes.
     """
     most, *fewer = (rows,) if isinstance(rows, int) else rows
@@ -54,7 +54,7 @@ def compute_bound(
 
 
 def _compute_last_bound(program: Program, rows: int, limits: Limits, training: bool, by_row: bool) -> Bound:
-    """The cost of the last microbatch, which every task has. Raises as `exactly` does, naming it."""
+    """Returns the cost of the last microbatch, which every task has. Raises as `compute_exact_bound`, naming it."""
     try:
         return compute_exact_bound(program, rows, NONE, limits, training, by_row)
     except TooMuch:
@@ -66,7 +66,7 @@ def _compute_last_bound(program: Program, rows: int, limits: Limits, training: b
 def _if_it_fits(
     program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool, by_row: bool
 ) -> Bound | None:
-    """None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
+    """Returns the cost, or None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
     try:
         return compute_exact_bound(program, rows, sizes, limits, training, by_row)
     except TooMuch:
@@ -78,7 +78,7 @@ def _if_it_fits(
 def admit_batch(
     program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
 ) -> Bound:
-    """The cost of a pass over a batch of just these sizes. Raises DocumentRefused where it is over the limits."""
+    """Returns the cost of a pass over a batch of just these sizes. Raises DocumentRefused over the limits."""
     try:
         return compute_exact_bound(program, rows, sizes, limits, training, by_row)
     except DocumentRefused as error:
@@ -89,7 +89,7 @@ def admit_batch(
 def compute_exact_bound(
     program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True, by_row: bool = False
 ) -> Bound:
-    """The cost of one pass over so many rows at these sizes; those that are not named are the largest.
+    """Returns the cost of one pass over `rows` rows at these sizes; unnamed sizes are the largest.
 
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
     """
@@ -115,12 +115,12 @@ def compute_exact_bound(
 
 
 def _count_steps(document: Document) -> int:
-    """Returns how many nodes are run to count what the document costs."""
+    """Returns the number of nodes that are run to count the document's cost."""
     return sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in document.nodes)
 
 
 def _list_tried_sizes(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
-    """What is tried beside the most rows and the largest sizes."""
+    """Yields the rows and sizes tried beside the most rows and the largest sizes."""
     if document.sizes:
         yield most, dict.fromkeys(document.sizes, 1)
     for name, largest in document.sizes.items():
@@ -128,7 +128,7 @@ def _list_tried_sizes(document: Document, most: int) -> Iterator[tuple[int, Size
 
 
 def merge_bounds(bounds: Sequence[Bound]) -> Bound:
-    """The most that any of these takes, by each figure."""
+    """Returns the largest figures of all these bounds."""
     return replace(
         bounds[0],
         operations=max(one.operations for one in bounds),

@@ -19,7 +19,7 @@ Tensors = dict[str, Tensor]
 Pass = Callable[[Tensors, Tensors], Tensors]
 """(state, data) -> results by name."""
 Record = Callable[[Callable[[], Tensors]], tuple[Tensors, Callable[[], None]]]
-"""Takes what computes; returns its results, and what computes them anew at the same places from what is then there."""
+"""Records a computation; returns its results, and a function that recomputes them in place from the current inputs."""
 FIRST: Final = 3
 """Passes of one shape after which it is recorded: a single task is over before a recording pays."""
 KEPT: Final = 2
@@ -48,7 +48,7 @@ class _Recording:
 
 
 class CapturedPasses:
-    """The recordings of one program. `has_room` says whether a recording's memory is there."""
+    """The recordings of one program. `has_room` returns whether memory for a recording is free."""
 
     def __init__(self, record: Record, has_room: Callable[[], bool]) -> None:
         self._record, self._has_room = record, has_room
@@ -57,7 +57,7 @@ class CapturedPasses:
         self.replays = 0
 
     def compute(self, plain: Pass, state: Tensors, data: Tensors) -> Tensors:
-        """Returns what `plain` does of these inputs, by a recording where there is one."""
+        """Returns the results of `plain` for these inputs, by a recording where there is one."""
         key = tuple((name, tensor.shape, tensor.dtype) for name, tensor in data.items())
         recording = self._recordings.get(key)
         if recording is not None:
@@ -70,7 +70,7 @@ class CapturedPasses:
         return found
 
     def clear(self) -> None:
-        """Gives the recordings' memory back; they are made anew."""
+        """Frees the recordings' memory; they are made anew."""
         self._recordings.clear()
         self._passes.clear()
 
@@ -84,7 +84,7 @@ class CapturedPasses:
         return plain(state, data)
 
     def _try_recording(self, plain: Pass, state: Tensors, data: Tensors, wanted: Tensors) -> _Recording | None:
-        """Returns a recording whose replay has these results to the bit; None where there is none."""
+        """Returns a recording whose replay has these results to the bit; None where none has."""
         if not self._has_room():
             return None
         try:

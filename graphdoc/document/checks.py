@@ -1,7 +1,7 @@
 """Checks indices before use on devices that would not: on a GPU a wrong index ends the process.
 
-The CPU's kernels check every index themselves and raise an error. Where an error itself would tell of a row, an index
-is taken to be the nearest in its range (`nearest`).
+The CPU's kernels check every index themselves and raise an error. Where an error itself would reveal a row, the nearest
+index in range replaces a wrong one (`clamp_indices`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 from graphdoc.errors import DocumentRefused
 
 Range = tuple[Tensor, int, int]
-"""Indices, the least that is allowed, and the first above it that is not."""
+"""Indices, the least allowed one, and the first above it that is not allowed."""
 Rule = Callable[[Sequence[Any]], Iterator[Range]]
 LABELS: Final = 4
 """Position of the ignored label among the arguments of a loss over classes."""
@@ -27,9 +27,9 @@ def check_indices(rule: Rule, arguments: Sequence[Any]) -> None:
 
 
 def clamp_indices(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
-    """Returns the arguments with the nearest index in range for one that is not; labels that do not count stay.
+    """Returns the arguments with the nearest index in range for one that is not; ignored labels stay.
 
-    Raises DocumentRefused where there is none in range.
+    Raises DocumentRefused where the range is empty.
     """
     found: dict[int, Tensor] = {}
     for indices, least, end in rule(arguments):
@@ -51,7 +51,7 @@ def _flatten_arguments(arguments: Sequence[Any]) -> Iterator[Any]:
 
 
 def _exchange_indices(value: Any, found: Mapping[int, Tensor]) -> Any:
-    """Returns what was found for a tensor, or the list with it for those in it; anything else as it is."""
+    """Returns the tensor found for a given one, or a list with all its tensors so replaced; anything else unchanged."""
     if isinstance(value, list | tuple):
         return [_exchange_indices(part, found) for part in value]
     return found.get(id(value), value)
@@ -94,7 +94,7 @@ def _one_hot(arguments: Sequence[Any]) -> Iterator[Range]:
 def _build_target_rule(ignored: int) -> Rule:
     """Returns the rule for arguments (scores, target, …).
 
-    `ignored` is the position of the label that does not count.
+    `ignored` is the position of the ignored label.
     """
 
     def rule(arguments: Sequence[Any]) -> Iterator[Range]:

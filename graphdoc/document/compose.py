@@ -1,4 +1,4 @@
-"""Traced calls that several operators of the language say together, written out in the graph before it is read."""
+"""Traced calls that correspond to several operators of the language, expanded in the graph before it is read."""
 
 import operator
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Writing = Callable[[fx.Graph, fx.Node], None]
 
 
 def compose_operators(graph: fx.Graph) -> None:
-    """Replaces in the graph what is said by several operators, or by one of another name."""
+    """Replaces calls in the graph that correspond to several operators, or to one of another name."""
     fill_empty(graph)
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -32,7 +32,8 @@ def compose_operators(graph: fx.Graph) -> None:
 
 
 def _insert_call(graph: fx.Graph, like: fx.Node, target: Any, *arguments: Any, value: Any = None) -> fx.Node:
-    """A new node in the place of `like`; what it gives is found on tensors without elements, unless it is known."""
+    """Returns a new node in the place of `like`; unless given, its value comes from a run on tensors without
+    elements."""
     made = graph.call_function(target, arguments)
     given = fx.map_arg(arguments, lambda argument: argument.meta["val"]) if value is None else ()
     made.meta = {**like.meta, "val": target(*given) if value is None else value}
@@ -40,7 +41,7 @@ def _insert_call(graph: fx.Graph, like: fx.Node, target: Any, *arguments: Any, v
 
 
 def _build_draw_writing(like: Any) -> Writing:
-    """Chance in a shape is chance like zeros of that shape."""
+    """Writes chance in a shape as chance like zeros of that shape."""
 
     def writing(graph: fx.Graph, node: fx.Node) -> None:
         value = node.meta["val"]
@@ -57,7 +58,7 @@ def _drawn_write(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _split_layers(graph: fx.Graph, node: fx.Node) -> None:
-    """A recurrent operator that drops out between its layers: one operator for each layer, as torch itself goes."""
+    """Splits a recurrent operator with dropout between its layers into one operator a layer, as torch itself does."""
     tensor, states, weights, biased, layers, dropout, training, both_ways, batch_first = schema_arguments(node)
     if not (dropout and training and layers > 1):
         return
@@ -100,7 +101,7 @@ _OTHER_NAMES: Final = {
     "mH.default": _ATEN.mT.default,
     "adjoint.default": _ATEN.mT.default,
 }
-"""For real numbers, which all of the language's are."""
+"""Valid for real numbers, the only ones of the language."""
 _WRITINGS: Final[dict[str, Writing]] = {
     **dict.fromkeys(DRAWN_WRITES, _drawn_write),
     "rand.default": _build_draw_writing(_ATEN.rand_like.default),

@@ -1,11 +1,12 @@
-"""What torch decides by a tensor's values before it computes: a trace has no values, so it is told what was decided.
+"""Decisions that torch makes by a tensor's values before it computes: a trace has no values, so it repeats recorded
+ones.
 
-`nn.TransformerEncoder` and `nn.TransformerDecoder` look whether a mask is the causal one. The module is run once on the
-example, and each decision is repeated in its order while it is traced. A decision that depends on the data would show
-as other bits where document and module are compared.
+`nn.TransformerEncoder` and `nn.TransformerDecoder` check whether a mask is the causal one. The module is run once on
+the example, and each decision is repeated in its order while it is traced. A decision that depends on the data would
+show as other bits where document and module are compared.
 
-A function of torch's is exchanged for the one that traces alone: other threads call torch's own. Where two trace at a
-time, functions may not come back in order: whoever publishes in threads takes turns (sdk.model).
+A function of torch's is replaced for the tracing thread alone: other threads call torch's own. Where two trace at a
+time, functions may not be restored in order: threads that publish take turns (sdk.model).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ _TRACES: Final = ContextVar("traces", default=False)
 
 @contextmanager
 def exchange_function(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Inside, `function` stands for the owner's function of this name."""
+    """Replaces the owner's function of this name by `function` within the block."""
     before = getattr(owner, name)
 
     def chosen(*arguments: Any, **named: Any) -> Any:
@@ -43,7 +44,7 @@ _DECIDES: Final = "_detect_is_causal_mask"
 
 
 def capture_decisions(module: nn.Module, data: Mapping[str, Tensor]) -> Callable[[], AbstractContextManager[None]]:
-    """Returns what a trace of `module`, which takes `data`, runs in."""
+    """Returns the context in which a trace of `module`, which takes `data`, runs."""
     if not any(isinstance(part, nn.TransformerEncoder | nn.TransformerDecoder) for part in module.modules()):
         return nullcontext
     decided: list[bool] = []

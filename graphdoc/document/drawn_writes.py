@@ -24,7 +24,7 @@ _ZEROS: Final = {
     "new_empty.default": (_ATEN.new_zeros.default, 2),
     "empty_like.default": (_ATEN.zeros_like.default, 1),
 }
-"""What a tensor without values becomes where all of it is written first, and how many arguments that takes."""
+"""The replacement of a tensor without values where all of it is written first, and the number of its arguments."""
 
 
 def fill_empty(graph: fx.Graph) -> None:
@@ -57,7 +57,7 @@ def drawn_write(graph: fx.Graph, node: fx.Node, call: Calling) -> None:
 
 def _emit_bernoulli(call: Calling, target: fx.Node, probability: float) -> fx.Node:
     if not 0.0 < probability < 1.0:
-        call(_ATEN.rand_like.default, target)  # it is drawn, whatever it gives
+        call(_ATEN.rand_like.default, target)  # it is drawn, for any probability
         return call(_ATEN.full_like.default, target, float(probability >= 1.0))
     ones = call(_ATEN.full_like.default, target, 1.0)
     kept = call(_ATEN.ne.Scalar, call(_ATEN.dropout.default, ones, 1.0 - probability, True), 0)

@@ -14,7 +14,8 @@ _ATEN: Final = torch.ops.aten
 
 
 class HashedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, takes what torch's kernels draw from the hash, below autograd and for every call of the module."""
+    """While active, replaces draws of torch's kernels by the hash's, below autograd and for every call of the
+    module."""
 
     def __init__(self, seed: bytes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """From `torch.export` to a graph document, on the machine of the model's owner.
 
-The dialect is functional and has no modes: regions.py writes out what `no_grad` and `autocast` do, functional.py turns
-every write in place into a new value and the updates of buffers into outputs. So an in-place model is right or refused,
-never silently wrong.
+The dialect is functional and has no modes: regions.py writes out the effects of `no_grad` and `autocast`, functional.py
+turns every write in place into a new value and the updates of buffers into outputs. So an in-place model is right or
+refused, never silently wrong.
 """
 
 import operator
@@ -48,12 +48,12 @@ def emit_document(
     sizes: Mapping[str, int] | None = None,
     example: Mapping[str, Tensor] | None = None,
 ) -> tuple[bytes, dict[str, Tensor]]:
-    """The document of a program that returns (loss, *metrics), and the state it reads: parameters, buffers, constants.
+    """Returns the document of a program that gives (loss, *metrics), and its state: parameters, buffers, constants.
 
     `data` has the names of its inputs, `sizes` the maximum of each of their named dimensions, `example` rows of each:
     where they weigh unequally in the loss, the document has its weight (weights.py). Tensors that are one and the same
     in the module (tied weights) go in once, under the first of their names, without `prefix`. Raises DocumentRefused,
-    naming what the language does not have, where in the module it is, and what to write instead.
+    naming the operation that the language lacks, its place in the module, and a replacement.
     """
     trace = build_functional_trace(exported)
     weight = None if example is None else add_loss_weight(trace, exported, list(data), example)
@@ -119,11 +119,11 @@ class _Emission:
         }
 
     def form(self, value: int) -> Any:
-        """The shape and element type of a value; None where they are not known."""
+        """Returns the shape and element type of a value; None where they are not known."""
         return self._forms.get(value)
 
     def _emit_calls(self, needed: set[fx.Node]) -> None:
-        """Draws are numbered as the module draws, also those that nobody reads."""
+        """Emits the calls. Draws are numbered as the module draws, also those that nobody reads."""
         site = 0
         for node in self._trace.nodes:
             if node.op == "call_function":
@@ -161,7 +161,7 @@ class _Emission:
         return self._add_input(kind, name, tensor, kind == "param" and tensor.requires_grad)
 
     def _lay_out(self, value: int, tensor: Tensor) -> None:
-        """Gives a tensor that travels in plain order the order in memory that it has here: kernels go by it."""
+        """Gives a tensor that travels in plain order its own order in memory again: kernels depend on it."""
         order = order_in_memory(tensor)
         if order is None:
             return
@@ -228,5 +228,5 @@ class _Emission:
 
 
 def _describe_form(value: Any) -> Any:
-    """The shape and element type of a tensor; sizes that are not known are told by their symbols."""
+    """Returns the shape and element type of a tensor, with symbols for unknown sizes; the type of anything else."""
     return (tuple(map(str, value.shape)), value.dtype) if isinstance(value, Tensor) else type(value)

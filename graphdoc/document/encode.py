@@ -15,9 +15,9 @@ from graphdoc.operators import ALLOWED
 DTYPE_NAMES: Final = {dtype: name for name, dtype in TORCH_TYPES.items()}
 MEMORY_NAMES: Final = {memory: name for name, memory in TORCH_MEMORY_FORMATS.items()}
 _ENUMERATED: Final = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
-"""How a schema's default names a memory format: by c10's enumeration."""
+"""The name of a memory format in a schema's default: by c10's enumeration."""
 _TO_THE_END: Final = 2**63 - 1
-"""How a slice without an end is traced."""
+"""The end of a slice without an end, as traced."""
 
 
 class Number(Protocol):
@@ -28,7 +28,7 @@ class Number(Protocol):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operator's key, its arguments in the table's order, and which results of the traced node it gives."""
+    """An operator's key, its arguments in the table's order, and the results of the traced node that it gives."""
 
     op: str
     arguments: tuple[Any, ...]
@@ -37,13 +37,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class Same:
-    """The traced node gives what another one gave."""
+    """The traced node has the value of another one."""
 
     node: fx.Node
 
 
 def schema_arguments(node: fx.Node) -> tuple[Any, ...]:
-    """One value per argument of the ATen schema: given by place, given by name, or the default."""
+    """Returns one value per argument of the ATen schema: given by place, given by name, or the default."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         raise build_document_refusal(node, "is no operator")
@@ -55,7 +55,7 @@ def schema_arguments(node: fx.Node) -> tuple[Any, ...]:
 
 
 def build_plain_operation(node: fx.Node) -> Operation:
-    """The ATen operator itself. Raises DocumentRefused where it is not allowed."""
+    """Returns the ATen operator itself. Raises DocumentRefused where it is not allowed."""
     name = operator_name(node)
     if name not in ALLOWED or ALLOWED[name].own:
         raise build_document_refusal(node, "is not in the language")
@@ -70,7 +70,7 @@ def _is_mask(place: Any) -> bool:
 
 
 def encode_argument(kind: str, value: Any, number: Number) -> Any:
-    """The JSON of one argument of this type. Raises DocumentRefused."""
+    """Returns the JSON of one argument of this type. Raises DocumentRefused."""
     if kind.startswith("none"):
         return value if isinstance(value, str) else None
     if kind in ("int?", "int") and value == _TO_THE_END:

@@ -22,7 +22,7 @@ from graphdoc.errors import DocumentRefused
 from graphdoc.values import find_misfit
 
 BATCHES: Final = ((1, 3, False), (2, 2, True))
-"""(seed, rows, whether it is another than the example's: shorter by one in each named dimension, and perturbed)."""
+"""(seed, rows, whether the batch differs from the example's: shorter by one in each named dimension, and perturbed)."""
 _DRAW_SEED: Final = bytes(range(32))
 
 Answers = dict[str, Tensor]
@@ -36,11 +36,12 @@ def check_equal(
 ) -> None:
     """Compares loss and metrics, and in training the gradients and buffers, bit by bit.
 
-    In training on rows of the example as they are, and on others whose floats are perturbed within what their column
-    has (`_batch`); in evaluation on the example's. Where a module does not take the others, or has no finite answer, on
-    the example's instead, and at last on all of them: a few rows may be without a target. Rows with labels or indices
-    that the document does not take are left out. `objective` maps data by name to (loss, *metrics); its parameters
-    have the document's names after `prefix`. Raises DocumentRefused, naming what differs or is not finite.
+    In training it uses rows of the example unchanged, and others whose floats are perturbed within their column's
+    values (`_draw_batch`); in evaluation on the example's. Where a module does not take the others, or has no finite
+    answer, it uses the example's instead, and at last all of them: a few rows may be without a target. Rows with labels
+    or indices that the document does not take are left out. `objective` maps data by name to (loss, *metrics); its
+    parameters have the document's names after `prefix`. Raises DocumentRefused, naming an answer that differs or is not
+    finite.
     """
     program = Program(parse_document(document))
     whole = multiply_whole(program.document.precision)
@@ -68,7 +69,7 @@ def check_equal(
 
 
 def failed_on_rows(error: Exception) -> DocumentRefused:
-    """Returns what to raise where the module itself fails on rows of the data."""
+    """Returns the error to raise where the module itself fails on rows of the data."""
     if isinstance(error, _NotFinite):
         return DocumentRefused(error.detail)
     said = (str(error).splitlines() or [type(error).__name__])[0][:200]
@@ -80,7 +81,7 @@ class _NotFinite(DocumentRefused):
 
 
 def rows_taken(program: Program, example: Data) -> Data:
-    """Returns the example without rows that the model does not take; whoever has all rows names the first of those."""
+    """Returns the example without rows that the model does not take; unchanged where it takes none."""
     rows = len(next(iter(example.values())))
     taken = find_input_ranges(program, min(2, rows))
     arrays = [{name: tensor[row : row + 1].numpy() for name, tensor in example.items()} for row in range(rows)]
@@ -89,12 +90,12 @@ def rows_taken(program: Program, example: Data) -> Data:
 
 
 def _as_it_travels(tensor: Tensor) -> Tensor:
-    """Returns the tensor as a run receives it: contiguous, whatever its strides are here."""
+    """Returns the tensor as a run receives it: contiguous, for any strides here."""
     return tensor.detach().reshape(-1).view(tensor.shape)
 
 
 def _guess_reason(name: str, state: Answers) -> str:
-    """Returns the likely reason why bits differ."""
+    """Returns the likely reason why the bits differ."""
     strided = [entry for entry, tensor in state.items() if not tensor.is_contiguous()]
     if strided:
         fault = f"{strided[0]} does not lie in memory as it will at workers"
@@ -211,7 +212,7 @@ def _plain_names(named: Iterator[tuple[str, Tensor]], prefix: str) -> Answers:
 
 @contextmanager
 def restore_buffers(buffers: Iterable[Tensor]) -> Iterator[None]:
-    """Restores the buffers afterwards, whatever was written to them inside."""
+    """Restores the buffers after any writes within the block."""
     buffers = list(buffers)
     before = [buffer.clone() for buffer in buffers]
     try:

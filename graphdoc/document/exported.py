@@ -1,4 +1,4 @@
-"""What an exported program holds: the nodes that an answer needs, its tensors, and how they lie in memory."""
+"""The contents of an exported program: the nodes that an answer needs, its tensors, and their order in memory."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from graphdoc.errors import DocumentRefused
 
 
 def list_ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """These nodes and all that they are computed from."""
+    """Returns these nodes and all from which they are computed."""
     constant: set[fx.Node] = set()
     waiting = list(nodes)
     while waiting:
@@ -24,13 +24,13 @@ def list_ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def is_empty(node: fx.Node) -> bool:
-    """Whether it gives a tensor without elements, whatever the batch."""
+    """Returns whether the node gives a tensor without elements, for any batch."""
     value = node.meta.get("val")
     return isinstance(value, Tensor) and any(type(length) is int and length == 0 for length in value.shape)
 
 
 def leave_out_empty(node: fx.Node) -> None:
-    """What a cache is before its first word adds nothing to what it is joined with. Raises DocumentRefused."""
+    """Drops empty parts of a concatenation, such as a cache before its first word. Raises DocumentRefused elsewhere."""
     if is_empty(node):
         return
     if operator_name(node) != "cat.default":
@@ -40,7 +40,8 @@ def leave_out_empty(node: fx.Node) -> None:
 
 
 def order_in_memory(tensor: Tensor) -> list[int] | None:
-    """The dimensions from the outermost in memory to the innermost; None where that is their own order, or unsaid."""
+    """Returns the dimensions from the outermost in memory to the innermost; None where that is their order, or
+    unclear."""
     if tensor.is_contiguous() and len(tensor.stride()) < 4:
         return None
     stride, size = tensor.stride(), tensor.shape
@@ -59,7 +60,7 @@ def tensor_of(program: ExportedProgram, specification: InputSpec) -> Tensor:
 
 
 def content_name(tensor: Tensor) -> str:
-    """A constant is named by what it is, so that the documents of training and evaluation agree on it."""
+    """Names a constant by its content, so that the documents of training and evaluation agree on it."""
     array = tensor.detach().cpu().contiguous().numpy()
     description = f"{array.dtype}{array.shape}".encode()
     return "const." + blake3(description + array.tobytes()).hexdigest()[:16]

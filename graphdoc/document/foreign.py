@@ -1,8 +1,8 @@
-"""Operators that the language does not have, and that torch itself makes of others.
+"""Operators that the language lacks, and that torch itself composes of others.
 
-A composite operator (CompositeImplicitAutograd) has no derivative of its own: torch calls the operators that it is made
-of, and these are differentiated. Written out it is the same computation, forward and backward, bit by bit. Most are
-other names: `multiply`, `clip`, `moveaxis`, `tensordot`, `linalg.norm`.
+A composite operator (CompositeImplicitAutograd) has no derivative of its own: torch calls its component operators, and
+these are differentiated. Written out it is the same computation, forward and backward, bit by bit. Most are other
+names: `multiply`, `clip`, `moveaxis`, `tensordot`, `linalg.norm`.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupErr
 
 
 def find_foreign_operators(graph: fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """Returns the composite operators of a graph that the language does not have, and what writes each out."""
+    """Returns the composite operators of a graph that the language lacks, each with the function that writes it out."""
     found = {node.target for node in graph.nodes if node.op == "call_function" and _is_foreign(node)}
     return {target: partial(_written_out, target) for target in found if isinstance(target, torch._ops.OpOverload)}
 

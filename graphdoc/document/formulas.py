@@ -1,8 +1,8 @@
-"""Operators whose cost is told by a formula, where meta kernels would take one step after another or another path.
+"""Operators whose cost a formula gives, where meta kernels would take one step after another or another path.
 
 A recurrence of 20,000 places is one node, and on meta tensors 40 times as many calls; attention is fused on the CPU and
 is not on meta. Each stand-in takes its operator's arguments, on meta tensors only, and gives results of the same shapes
-and element types; what it allocates is what the CPU's kernel keeps for the backward pass, and takes in it.
+and element types; it allocates as much as the CPU's kernel keeps for the backward pass, and takes in it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
 
 @dataclass(frozen=True)
 class Taken:
-    """What a recurrence takes, as measured: in elements a place, row and hidden feature, but for `step`.
+    """The measured memory of a recurrence: in elements a place, row and hidden feature, but for `step`.
 
-    `kept` is what each run of a layer keeps for its backward pass, `cells` and `features` (of the input) what one run
-    takes in it. `both`: of the input's features, what a run back beside the first one takes. `step`: bytes for each
-    place of a run whose places are nodes of the graph each.
+    `kept`: kept by each run of a layer for its backward pass; `cells` and `features` (of the input): taken by one run
+    in it. `both`: taken of the input's features by a backward run beside the first. `step`: bytes for each place of a
+    run whose places are separate nodes of the graph.
     """
 
     kept: float
@@ -38,7 +38,7 @@ class Taken:
 
 
 FUSED: Final = Taken(0, 4, 1)
-"""An LSTM in float32 without projection, which oneDNN computes as one; what it keeps, `_workspace` tells."""
+"""An LSTM in float32 without projection, one call of oneDNN; `_count_workspace_elements` has its kept memory."""
 UNFUSED: Final = {
     "lstm": Taken(12, 6, 0.5, 2, 20 * 2**10),
     "gru": Taken(10, 2, 0.5, 2, 18 * 2**10),
@@ -71,7 +71,7 @@ class _Formula(torch.autograd.Function):
 
 
 def _apply_recurrence_formula(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-    """lstm.input, gru.input, rnn_tanh.input and rnn_relu.input, whose arguments fulfil their condition."""
+    """Returns the results of lstm.input, gru.input, rnn_tanh.input and rnn_relu.input for valid arguments."""
     tensor, start, weights, _, layers, _, _, both_ways, batch_first = arguments
     states = list(start) if isinstance(start, list | tuple) else [start]
     width, runs = weights[0].shape[0] // GATES[kind], layers * (2 if both_ways else 1)
@@ -95,12 +95,12 @@ def _apply_recurrence_formula(kind: str, arguments: Sequence[Any]) -> tuple[Tens
 
 
 def _count_copied_elements(tensor: Tensor, batch_first: bool) -> int:
-    """Elements of a copy of the input that is kept: its places follow each other in memory then."""
+    """Returns the elements of the copy that is kept of an input whose places do not follow each other in memory."""
     return 0 if (tensor.transpose(0, 1) if batch_first else tensor).is_contiguous() else tensor.numel()
 
 
 def _count_workspace_elements(weights: Sequence[Tensor], runs: int, width: int) -> int:
-    """Elements that oneDNN's LSTM keeps for each place and row, as measured: its rows are multiples of sixteen."""
+    """Returns the elements that oneDNN's LSTM keeps for each place and row, as measured: rows are multiples of 16."""
     features = [weights[run * len(weights) // runs].shape[1] for run in range(runs)]
     return sum(12 * _pad_width(width) + int(4.5 * _pad_width(max(width, each))) for each in features)
 
@@ -110,7 +110,7 @@ def _pad_width(width: int) -> int:
 
 
 def _apply_attention_formula(arguments: Sequence[Any]) -> Tensor | None:
-    """scaled_dot_product_attention, where the processor surely fuses it; else None."""
+    """Returns the result of scaled_dot_product_attention, where the processor surely fuses it; else None."""
     query, key, value, mask, _, _, _, shared = arguments
     if not _is_surely_fused(query, key, value, mask, shared):
         return None
@@ -120,7 +120,7 @@ def _apply_attention_formula(arguments: Sequence[Any]) -> Tensor | None:
 
 
 def _is_surely_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: bool) -> bool:
-    """Whether torch's fused kernel surely takes these (sdp_utils_cpp.cpp); where it is not sure, it counts as not."""
+    """Returns whether torch's fused kernel surely takes these (sdp_utils_cpp.cpp); an unclear case counts as no."""
     tensors = (query, key, value)
     floats = query.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
     alike = all(tensor.dtype == query.dtype and tensor.dim() == 4 and tensor.numel() for tensor in tensors)
@@ -144,14 +144,14 @@ RECURRENT: Final = frozenset(STAND_INS) - {"scaled_dot_product_attention.default
 
 
 def call_measured(step: PreparedCall, values: Sequence[Any]) -> Any:
-    """What a step gives while a document in reproducible arithmetic is bounded: its own kernels are counted."""
+    """Returns a step's results while a document in reproducible arithmetic is bounded: its own kernels are counted."""
     if step.name in RECURRENT:
         raise DocumentRefused("it has no reproducible kernel: write the recurrence with cells, or leave out arithmetic")
     return call_operator(step, values)
 
 
 def by_formula(step: PreparedCall, values: Sequence[Any]) -> Any:
-    """What a step gives while a document is bounded."""
+    """Returns a step's results while a document is bounded."""
     stand_in = STAND_INS.get(step.name)
     given = None if stand_in is None else stand_in(step.arguments(values))
     return call_operator(step, values) if given is None else given

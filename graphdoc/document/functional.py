@@ -1,7 +1,7 @@
 """Writes in place become values, and the updates of buffers outputs: a document is a pure function.
 
-A write that nobody else can see (no view of the tensor, nor what it is a view of, is read afterwards) is the same
-operator without the write. All others go through torch's own functionalisation, which knows how to follow a view.
+A write that nothing else can see (neither a view of the tensor nor its base is read afterwards) becomes the same
+operator without the write. All others go through torch's own functionalisation, which follows views.
 """
 
 import operator
@@ -26,18 +26,18 @@ _WHOSE: Final = {InputKind.PARAMETER: "the parameter", InputKind.USER_INPUT: "th
 
 @dataclass
 class Trace:
-    """A flat graph without writes: its inputs, what it returns, and the new values of the buffers."""
+    """A flat graph without writes: its inputs, its results, and the new values of the buffers."""
 
     nodes: list[fx.Node]
     inputs: list[tuple[fx.Node, InputSpec]]
     results: list[Any]
     updates: dict[str, fx.Node] = field(default_factory=dict)
     counters: set[str] = field(default_factory=set)
-    """Integer buffers that count by one, which a run does not compute."""
+    """Integer buffers that count by one and that a run does not compute."""
 
 
 def build_functional_trace(program: ExportedProgram) -> Trace:
-    """The program as a pure function. Raises DocumentRefused."""
+    """Returns the program as a pure function. Raises DocumentRefused."""
     graph = flatten_regions(program)
     compose_operators(graph)
     if find_foreign_operators(graph):
@@ -57,7 +57,7 @@ def _is_write_in_place(node: fx.Node) -> bool:
 
 
 class _Mates:
-    """Which nodes of a graph have tensors that may share memory, and the order of all, each found once."""
+    """The nodes of a graph whose tensors may share memory, and the order of all, each found once."""
 
     def __init__(self, graph: fx.Graph) -> None:
         self.order = {node: number for number, node in enumerate(graph.nodes)}
@@ -66,13 +66,13 @@ class _Mates:
             self._by_storage.setdefault(_find_storage(node.meta.get("val")), []).append(node)
 
     def of(self, node: Any) -> list[fx.Node]:
-        """The nodes of one memory with this one, itself among them."""
+        """Returns the nodes of one memory with this one, itself among them."""
         own = _find_storage(node.meta.get("val"))
         return [] if own is None else self._by_storage[own]
 
 
 def _refuse_foreign(node: fx.Node, program: ExportedProgram, mates: _Mates) -> None:
-    """Only buffers and values may be written to."""
+    """Raises DocumentRefused for a write to anything but buffers and values."""
     roots = {entry.arg.name: entry for entry in program.graph_signature.input_specs}
     for argument in mates.of(node.args[0]):
         entry = roots.get(argument.name)
@@ -85,14 +85,15 @@ def _find_storage(value: Any) -> int | None:
 
 
 def _same_tensor(node: Any) -> Any:
-    """What a chain of writes in place began with."""
+    """Returns the first value of a chain of writes in place."""
     while _is_write_in_place(node) and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     return node
 
 
 def _is_seen_by_others(write: fx.Node, mates: _Mates) -> bool:
-    """Whether another view of what is written to is read later, or the write cannot be said without writing."""
+    """Returns whether another view of the written tensor is read later, or no operator gives the value without a
+    write."""
     order, target = mates.order, write.args[0]
     if _find_counterpart(write) is None or not isinstance(target, fx.Node) or _mixes_types(write):
         return True
@@ -104,14 +105,14 @@ def _is_seen_by_others(write: fx.Node, mates: _Mates) -> bool:
 
 
 def _mixes_types(write: fx.Node) -> bool:
-    """A write converts to the type of what it writes to; the operator without a write would not."""
+    """Returns whether a write converts types: the operator without a write would not."""
     values = [argument.meta.get("val") for argument in write.all_input_nodes]
     floats = {value.dtype for value in values if isinstance(value, Tensor) and value.is_floating_point()}
     return len(floats) > 1
 
 
 def _find_counterpart(write: fx.Node) -> Any:
-    """The operator that gives what this one writes; None where there is none."""
+    """Returns the operator whose result this one writes; None without one."""
     schema = write.target._schema  # type: ignore[union-attr]
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
     overload = schema.overload_name or "default"
@@ -119,7 +120,7 @@ def _find_counterpart(write: fx.Node) -> Any:
 
 
 class _Rewriting:
-    """One pass over a graph whose writes nobody else sees."""
+    """One pass over a graph whose writes are visible to no other node."""
 
     def __init__(self, graph: fx.Graph, program: ExportedProgram) -> None:
         self._graph = graph
@@ -128,7 +129,7 @@ class _Rewriting:
         self._inputs = list(zip(places, program.graph_signature.input_specs, strict=True))
         self._targets = {node: str(entry.target) for node, entry in self._inputs}
         self._newest: dict[fx.Node, list[str]] = {node: [target] for node, target in self._targets.items()}
-        """Which inputs' last value a node is."""
+        """By node: the inputs whose last value it is."""
         self._updates: dict[str, fx.Node] = {}
         self._counters: set[str] = set()
 
@@ -184,7 +185,7 @@ class _Rewriting:
         self._replace_value(variance, parts[2])
 
     def _replace_value(self, old: fx.Node, new: fx.Node) -> None:
-        """Who reads `old` later reads `new`; a buffer's last value is its update."""
+        """Replaces `old` by `new` for all later readers; a buffer's last value is its update."""
         later = self._order[new]
         for user in [user for user in old.users if self._order[user] > later]:
             user.replace_input_with(old, new)
@@ -198,7 +199,7 @@ def _keeps_statistics(node: fx.Node) -> bool:
 
 
 def _functionalise_program(program: ExportedProgram, graph: fx.Graph) -> Trace:
-    """By torch's functionalisation; it drops regions without a word, and there are none left."""
+    """Functionalises the program by torch; that silently drops regions, and none are left."""
     program._graph_module = fx.GraphModule(program.graph_module, graph)
     table = find_foreign_operators(graph)
     decomposed = written_out(program, table)

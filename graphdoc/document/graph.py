@@ -10,13 +10,13 @@ from graphdoc.document.arguments import Argument, Reference
 
 Kind = Literal["param", "buffer", "const", "data"]
 Precision = Literal["fp32", "tf32", "bf16"]
-"""Of matrix products and convolutions; parameters and answers are float32. tf32: what goes into them is rounded to 10
-bits of mantissa (document.product_precisions). bf16: they are in bfloat16, as in torch.autocast."""
+"""The precision of matrix products and convolutions; parameters and answers are float32. tf32: their operands are
+rounded to 10 bits of mantissa (document.product_precisions). bf16: they are in bfloat16, as in torch.autocast."""
 Arithmetic = Literal["native", "reproducible", "tf32"]
 """native: torch's own kernels, whose bits depend on the machine. reproducible: those of graphdoc.reproducible. tf32:
 torch's own, with products of the precision of that name."""
 WEIGHT: Final = "weight:"
-"""What the rows' weight is called beside an answer's tensors: no name of a document has a colon."""
+"""The name of the rows' weight beside an answer's tensors: no name of a document has a colon."""
 
 
 Expected = dict[str, tuple[tuple[int, ...], str]]
@@ -70,7 +70,7 @@ class Scan:
     fixed: tuple[Reference, ...]
     """Values that are the same in every step."""
     counters: tuple[tuple[int, int], ...]
-    """(the number in the first step, what each step adds)."""
+    """(the number in the first step, the increment of each step)."""
     body: tuple[Node, ...]
     carried: tuple[int, ...]
     last: tuple[int, ...]
@@ -83,7 +83,7 @@ class Scan:
 
     @property
     def inputs(self) -> int:
-        """How many values the body has before its first node."""
+        """The number of values that the body has before its first node."""
         return len(self.start) + len(self.given) + len(self.fixed) + len(self.counters)
 
 
@@ -112,7 +112,7 @@ class Document:
 
     @cached_property
     def calls(self) -> int:
-        """How many operators one run calls."""
+        """The number of operators that one run calls."""
         return sum(node.length * len(node.body) if isinstance(node, Scan) else 1 for node in self.nodes)
 
     def of(self, *kinds: Kind) -> Iterator[Input]:
@@ -157,9 +157,9 @@ class Document:
 
 
 def answer_of(document: Document) -> Expected:
-    """Returns shape and element type of what a run with gradients answers, all float32.
+    """Returns shape and element type of the answers of a run with gradients, all float32.
 
-    That is the loss, a gradient for each trainable parameter in document order, the float buffers sorted by name, and
+    These are the loss, a gradient for each trainable parameter in document order, the float buffers sorted by name, and
     where the document has a weight that of the rows, under WEIGHT.
     """
     gradients = {entry.name: entry.shape for entry in document.trainable}

@@ -1,7 +1,7 @@
 """Indices on a card, checked without waiting for it at each: flags are raised there, and read once a step.
 
-A wrong index ends a card's process. So inside `watch_indices` the nearest right one is taken in its place, and the
-step is refused at its end; outside of it every check waits for the card.
+A wrong index ends a card's process. So inside `watch_indices` the nearest right index replaces it, and the step is
+refused at its end; outside of it every check waits for the card.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from graphdoc.errors import DocumentRefused
 
 
 class IndexWatch:
-    """The checks so far: what each says where its flag, on the device, is raised."""
+    """The checks so far: the message of each, for the case that its flag on the device is raised."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -37,7 +37,7 @@ class IndexWatch:
         self._flags.append(flags)
 
     def join_flags(self) -> Tensor | None:
-        """Returns all flags in one tensor, in the order of `told`; None where nothing was checked."""
+        """Returns all flags in one tensor, in the order of `told`; None without any check."""
         return torch.cat(self._flags) if self._flags else None
 
     def refuse_misfits(self) -> None:
@@ -49,13 +49,13 @@ class IndexWatch:
 
 
 _ACTIVE: Final[ContextVar[IndexWatch | None]] = ContextVar("active", default=None)
-"""What this thread is inside of."""
+"""The active watch of this thread."""
 
 
 def guard_indices(name: str, rule: Rule, arguments: Sequence[Any]) -> Sequence[Any]:
     """Returns arguments whose indices are in range, on a device whose kernels check none.
 
-    Where nobody watches, it waits for the device, and raises DocumentRefused.
+    Without a watch, it waits for the device, and raises DocumentRefused.
     """
     watch = _ACTIVE.get()
     if watch is not None:
@@ -71,7 +71,7 @@ def get_active_watch() -> IndexWatch | None:
 
 @contextmanager
 def collect_flags() -> Iterator[IndexWatch]:
-    """Inside, flags are raised, and whoever asks reads them."""
+    """Raises flags within the block, for the caller to read."""
     watch = IndexWatch()
     before = _ACTIVE.set(watch)
     try:
@@ -82,7 +82,7 @@ def collect_flags() -> Iterator[IndexWatch]:
 
 @contextmanager
 def watch_indices() -> Iterator[None]:
-    """Reads flags once, at the end of the outermost of these. Raises DocumentRefused."""
+    """Reads flags once, at the end of the outermost such block. Raises DocumentRefused."""
     if _ACTIVE.get() is not None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Whether arrays are what a document reads: its state, and one batch of rows. No torch."""
+"""Checks that arrays are the inputs of a document: its state, and one batch of rows. No torch."""
 
 from collections.abc import Mapping
 

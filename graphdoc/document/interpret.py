@@ -41,7 +41,7 @@ STEP_ERRORS: Final = (
 
 
 class Watcher(Protocol):
-    """Receives every node that ran: its operator, its arguments and results, and for how many such nodes it stands."""
+    """Receives every node that ran: its operator, arguments and results, and the number of such nodes it represents."""
 
     def __call__(
         self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any], times: int
@@ -50,7 +50,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Way:
-    """How nodes get their results: those of operators, and those of scans."""
+    """The functions that give nodes their results: those of operators, and those of scans."""
 
     call: Call
     scan: Scanned
@@ -58,7 +58,7 @@ class Way:
 
 COMPUTED: Final = Way(call_operator, every_step)
 SHAPED: Final = Way(shaped_alone, run_scan_ends)
-"""On tensors that have shapes and no elements."""
+"""For tensors that have shapes and no elements."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Program:
         self.document = document
         self.prepared = prepare_document(document)
         self.captured: CapturedPasses | None = None
-        """Recordings of its passes with gradients; none where every pass is computed node by node."""
+        """Recordings of its passes with gradients; None where every pass is computed node by node."""
         self.held: tuple[str, dict[str, Tensor]] = "", {}
         """The state that stays on the card from task to task, by its name."""
         self._plans: dict[tuple[torch.Size, ...], Plan] = {}
@@ -107,7 +107,8 @@ class Program:
         return self._build_results(values)
 
     def computing(self, device: str) -> AbstractContextManager[None]:
-        """Returns what has torch compute in the document's arithmetic, gradients too; it may be entered twice.
+        """Returns a context in which torch computes in the document's arithmetic, gradients too; it may be entered
+        twice.
 
         `device` is the type of the tensors' device.
         """
@@ -181,7 +182,7 @@ def _is_missing_gradient(gradient: Tensor | None) -> bool:
 
 
 def explain_error(where: str, error: Exception) -> GraphdocError:
-    """Returns what an operator's error is told as."""
+    """Returns the error to raise for an operator's error."""
     text = str(error).strip().splitlines() or [type(error).__name__]
     if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
         return OutOfMemory(f"{where}: {describe_exhaustion(error)}")

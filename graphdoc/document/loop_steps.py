@@ -1,6 +1,6 @@
-"""The steps of a loop that was traced written out: how many are alike, and what each of their nodes reads.
+"""The steps of a loop that was traced written out: the number of equal ones, and the reads of each of their nodes.
 
-On the document's JSON, without torch.
+They work on the document's JSON, without torch.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ from graphdoc.document.node_schema import CALLS_LIMIT
 
 Encoded = dict[str, Any]
 Form = Callable[[int], Any]
-"""What a value's shape and element type are, by its number; None where that is not known."""
+"""Returns a value's shape and element type by its number; None where they are unknown."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """What may differ from step to step: a value, or a number where a counter may stand."""
+    """A part of an argument that may differ from step to step: a value, or a number that a counter may replace."""
 
     number: int
     is_value: bool
@@ -25,7 +25,7 @@ class Leaf:
 
 @dataclass
 class WrittenOut:
-    """The nodes of a document, and of each what makes it another one."""
+    """The nodes of a document, with the features by which they differ."""
 
     nodes: Sequence[Encoded]
     form: Form
@@ -33,18 +33,18 @@ class WrittenOut:
     """Nodes that differ in leaves alone are of one kind."""
     leaves: list[list[Leaf]] = field(default_factory=list)
     maker: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By value: the node that gives it, and which of its results it is."""
+    """By value: the node that gives it, and its place among the node's results."""
     numbers: set[int] = field(default_factory=set)
     """Values that are integers."""
     last_read: dict[int, int] = field(default_factory=dict)
 
 
 class LoopSteps:
-    """As many steps from one node on, of so many nodes each, as are alike, and the part of each leaf in them.
+    """The longest run of equal steps from one node on, of `stride` nodes each, and the part of each leaf in them.
 
     `parts` has for each leaf, by (node of a step, leaf of the node), one of ("same", a number), ("counter", (first,
-    what a step adds)), ("own", a result of the step), ("carry", (the first step's value, a result of the step before)),
-    ("given", a value for each step) and ("fixed", a value). A result is (node of a step, result of the node).
+    increment of a step)), ("own", a result of the step), ("carry", (the first step's value, a result of the step
+    before)), ("given", a value for each step) and ("fixed", a value). A result is (node of a step, result of the node).
     """
 
     def __init__(self, trace: WrittenOut, begin: int, stride: int, most: int) -> None:
@@ -65,7 +65,7 @@ class LoopSteps:
         return self.begin + self.stride * self.length
 
     def distinct(self, part: str) -> list[Any]:
-        """Returns what leaves of this part stand for, each once."""
+        """Returns the distinct values of the leaves of this part."""
         return list(dict.fromkeys(what for found, what in self.parts.values() if found == part))
 
     def values(self, result: tuple[int, int]) -> list[int]:
@@ -85,7 +85,7 @@ class LoopSteps:
         return last, every
 
     def is_sayable(self) -> bool:
-        """Whether a scan may have all this: it gives tensors, and its lists are not too long."""
+        """Returns whether a scan can express the loop: it gives tensors, and its lists are not too long."""
         last, every = self.read_later()
         tensors = not any(value in self._trace.numbers for one in (*last, *every) for value in self.values(one))
         lists = [last, every, *(self.distinct(part) for part in ("carry", "given", "fixed", "counter"))]
@@ -96,7 +96,7 @@ class LoopSteps:
         return [self._trace.leaves[self.begin + step * self.stride + node][leaf] for step in range(self.length)]
 
     def _count_alike_steps(self, column: Sequence[Leaf]) -> int:
-        """Returns in how many steps the leaf has one part."""
+        """Returns the number of steps in which the leaf has one part."""
         numbers = [leaf.number for leaf in column]
         if len(column) < 2:
             return 0
@@ -115,7 +115,7 @@ class LoopSteps:
         return min(tensors, 1 + count_equal_values(places[1:], known=False)) if places[0] is None else 0
 
     def _locate_value(self, step: int, value: int) -> tuple[int, int] | None:
-        """Returns which node gives a value, counted from the step's first, and which result it is; None before all."""
+        """Returns the node that gives a value, counted from the step's first, and its place there; None before all."""
         node, place = self._trace.maker.get(value, (-1, 0))
         return (node - self.begin - step * self.stride, place) if node >= self.begin else None
 
@@ -132,7 +132,7 @@ class LoopSteps:
 
 
 def count_equal_values(values: Sequence[Any], known: bool = True) -> int:
-    """Returns how many values from the first on are equal; none where the first is None, unless that is allowed."""
+    """Returns how many values from the first on are equal; 0 where the first is None, unless `known` is false."""
     if not values or (known and values[0] is None):
         return 0
     return next((place for place, value in enumerate(values) if value != values[0]), len(values))

@@ -1,4 +1,4 @@
-"""Counts what runs on meta tensors: operations, bytes alive at once, and steps, so that counting itself has an end."""
+"""Counts the work on meta tensors: operations, bytes alive at once, and steps, so that counting itself ends."""
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ BACKWARD: Final = 2
 """The backward pass of every operator costs at most twice its forward pass: one gradient for each of two factors."""
 STEPS: Final = 2_000
 STEPS_A_NODE: Final = 60
-"""Calls of ATen that bounding a document takes at most: an honest node takes some ten, forward and backward."""
+"""The most calls of ATen that bounding a document takes: an honest node takes some ten, forward and backward."""
 ALIGNMENT: Final = 64
 WORKSPACES: Final = {
     torch.ops.aten.convolution.default: 1.0,
@@ -35,7 +35,7 @@ WORKSPACES: Final = {
     torch.ops.aten.soft_margin_loss.default: 1.5,
     torch.ops.aten.soft_margin_loss_backward.default: 1.0,
 }
-"""What a kernel takes for itself while it runs, as a share of its arguments and results: copies in other orders."""
+"""A kernel's own memory while it runs, as a share of its arguments and results: copies in other orders."""
 
 
 class TooMuch(DocumentRefused):
@@ -44,7 +44,7 @@ class TooMuch(DocumentRefused):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one pass may cost: floating-point operations, and bytes alive at once."""
+    """The limits of one pass: floating-point operations, and bytes alive at once."""
 
     operations: int = 10**15
     peak_bytes: int = 2**36
@@ -56,8 +56,8 @@ USUAL: Final = Limits()
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operations of each node, and the bytes of every storage from its birth to its death.
 
-    `nodes` is how many nodes the document has: so many calls of ATen are let by. A node's backward pass costs
-    `backward` times its forward pass. Raises TooMuch over a limit.
+    `nodes` is the number of the document's nodes, which sets the number of permitted calls of ATen. A node's backward
+    pass costs `backward` times its forward pass. Raises TooMuch over a limit.
     """
 
     def __init__(self, limits: Limits, nodes: int, backward: int = BACKWARD) -> None:
@@ -77,14 +77,14 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._live
 
     def count(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any], times: int) -> None:
-        """A node ran, for so many: their forward and backward cost, and what CUDA lacks for it."""
+        """Counts `times` nodes that ran: their forward and backward cost, and the kernels that CUDA lacks for them."""
         self.operations += times * (1 + self._backward) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:
             raise TooMuch(f"more than {self._limits.operations:.3g} operations a pass")
         self.only_on_cpu = self.only_on_cpu or find_missing_kernel(operator.key, arguments, results)
 
     def hold(self, tensor: Tensor) -> None:
-        """The tensor's storage is alive until nothing refers to it."""
+        """Counts the tensor's storage as alive until nothing refers to it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._held:

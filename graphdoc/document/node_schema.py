@@ -4,7 +4,7 @@
     {"op": "scan", "args": [length, [start], [[a value for each step], …], [fixed], [[first, step], …]],
      "body": {"nodes": […], "carried": [value], "last": [value], "every": [value]}, "out": [next values]}
 
-What the parts of a scan mean stands in `graph.Scan`. A counter may stand only where `operators.counted` lets it.
+`graph.Scan` explains the parts of a scan. A counter may stand only where `operators.counted` permits it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,15 +19,15 @@ from graphdoc.operators.entry import COUNTED
 NODES_LIMIT: Final = 20_000
 VALUES_LIMIT: Final = 100_000
 CALLS_LIMIT: Final = 100_000
-"""Operators that one run of a scan calls, at most."""
+"""The most operators that one run of a scan calls."""
 COUNTER_LIMIT: Final = 2**31
-"""Of a counter's first number and of what a step adds."""
+"""The limit of a counter's first number and of its increment."""
 _Read = TypeVar("_Read")
 _BODY: Final = {"nodes", "carried", "last", "every"}
 _KEYS: Final = {"op", "args", "out"}
 _ARGUMENTS: Final = 5
 _COUNTER: Final = "counter"
-"""The kind of a body's counters, which is no other's: see COUNTED."""
+"""The kind of a body's counters alone: see COUNTED."""
 
 
 def read_nodes(value: Any, kinds: list[str]) -> tuple[Node | Scan, ...]:

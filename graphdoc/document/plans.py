@@ -1,4 +1,4 @@
-"""Plans what every node returns, from shapes alone: a run with other values is refused at the first such node."""
+"""Plans the results of every node from shapes alone: a run with other values is refused at the first such node."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -77,5 +77,5 @@ def without_elements(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def key_of(data: Mapping[str, Tensor]) -> tuple[torch.Size, ...]:
-    """Returns what a plan depends on; the document fixes everything else about its inputs."""
+    """Returns the shapes on which a plan depends; the document fixes everything else about its inputs."""
     return tuple(tensor.shape for tensor in data.values())

@@ -45,7 +45,7 @@ class PreparedCall:
     arguments: Getter
     """The arguments in the table's order, for a Watcher."""
     number: int
-    """Which of all nodes it is, those of bodies included."""
+    """Its number among all nodes, those of bodies included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def prepare_document(document: Document) -> PreparedNodes:
 
 
 def _prepare_nodes(inputs: int, nodes: Sequence[Node | Scan], kept: set[int], numbers: Iterator[int]) -> PreparedNodes:
-    """`kept` are the values that are read when all nodes have run; inputs are kept too."""
+    """Prepares nodes. `kept` are the values that are read when all nodes have run; inputs are kept too."""
     preparation = _Preparation(max((node.results[-1] + 1 for node in nodes), default=inputs), numbers)
     dying = _last_readers(nodes, kept | set(range(inputs)))
     steps = tuple(preparation.step(node, dying.get(place, ())) for place, node in enumerate(nodes))

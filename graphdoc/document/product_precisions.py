@@ -1,8 +1,8 @@
 """Matrix products and convolutions of precisions that torch has no good kernels for, forward and backward.
 
-TF32 is float32 with 10 bits of mantissa in place of 23 (NVIDIA A100 whitepaper, 2020): a card's tensor cores round what
-goes into a product to it and add in float32. A processor has no such kernel, so here operands are rounded first, to the
-nearest, ties to even, and float32 kernels do the rest: every class computes one function, up to the last bits.
+TF32 is float32 with 10 bits of mantissa in place of 23 (NVIDIA A100 whitepaper, 2020): a card's tensor cores round the
+operands of a product to it and add in float32. A processor has no such kernel, so here operands are rounded first, to
+the nearest, ties to even, and float32 kernels do the rest: every class computes one function, up to the last bits.
 """
 
 from abc import abstractmethod
@@ -24,16 +24,16 @@ OPERANDS: Final[Mapping[Any, range]] = {
     _ATEN.convolution.default: range(2),
     _ATEN.convolution_backward.default: range(3),
 }
-"""Which arguments of each product are multiplied."""
+"""The arguments of each product that are multiplied."""
 _KEPT_BITS: Final = 13
 """Bits of a float32's mantissa that TF32 lacks."""
 
 
 @contextmanager
 def compute_in_tf32(device: str) -> Iterator[None]:
-    """Has products and convolutions that are called inside round their operands to TF32, by a card's own kernels there.
+    """Rounds the operands of products and convolutions to TF32 within the block, by a card's own kernels there.
 
-    Inside itself it changes nothing. `device`: the type of the tensors' device.
+    A nested block changes nothing. `device`: the type of the tensors' device.
     """
     if device == "cuda":
         before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
@@ -55,7 +55,7 @@ def _allow_tf32(products: bool, convolutions: bool) -> None:
 
 
 def round_to_tf32(values: Tensor) -> Tensor:
-    """Returns a float32 tensor rounded to TF32; what is not finite stays as it is. On meta it takes the same memory."""
+    """Returns a float32 tensor rounded to TF32; numbers that are not finite stay. On meta it takes the same memory."""
     if values.is_meta:
         _spare, rounded = torch.empty_like(values), torch.empty_like(values)
         return rounded
@@ -66,7 +66,7 @@ def round_to_tf32(values: Tensor) -> Tensor:
 
 
 def multiply_whole(precision: str) -> AbstractContextManager[object]:
-    """Returns what has a bf16 module and its document, compared inside, computed by kernels that are not slow here."""
+    """Returns a context in which a bf16 module and its document, compared there, use kernels that are fast here."""
     return _WholeProducts() if precision == "bf16" else nullcontext()  # type: ignore[no-untyped-call]
 
 
@@ -82,7 +82,7 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def multiply(self, func: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        """Returns the product that `func`, one of OPERANDS, is called for."""
+        """Returns the product of `func`, one of OPERANDS."""
 
 
 class _RoundedOperands(_Products):  # type: ignore[no-untyped-call]
@@ -96,8 +96,8 @@ class _RoundedOperands(_Products):  # type: ignore[no-untyped-call]
 class _WholeProducts(_Products):  # type: ignore[no-untyped-call]
     """Computes products of 16-bit floats by float32 kernels, and rounds each result once.
 
-    Kernels of AVX2 for 16-bit products take up to 40 times as long. Their last bits are others: only results that were
-    both computed in here are compared.
+    Kernels of AVX2 for 16-bit products take up to 40 times as long. Their last bits differ: only results that were both
+    computed here are compared.
     """
 
     def multiply(self, func: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:

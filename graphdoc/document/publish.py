@@ -32,7 +32,7 @@ from graphdoc.figures import Published
 
 
 class _Asked:
-    """Stands for `training` of all modules, and tells who reads it."""
+    """Replaces `training` of all modules, and reports each reader."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
@@ -49,7 +49,7 @@ class _Asked:
 
 @contextmanager
 def watch_mode_reads(tell: Callable[[], None]) -> Iterator[None]:
-    """Inside, whenever a module's mode is asked for, it is told."""
+    """Reports within the block each time that a module's mode is read."""
     nn.Module.training = _Asked(tell)  # type: ignore[assignment]
     try:
         yield
@@ -58,7 +58,7 @@ def watch_mode_reads(tell: Callable[[], None]) -> Iterator[None]:
 
 
 def knows_its_mode(module: nn.Module) -> bool:
-    """Whether a part does something of its own when the mode is set: it may be another part then, without asking."""
+    """Returns whether a part acts when the mode is set: it may change then, without reading the mode."""
     return any(type(part).train is not nn.Module.train for part in module.modules())
 
 
@@ -69,12 +69,12 @@ MetricValues = Callable[[Any, Tensor], Mapping[str, Tensor]]
 """(the module's answer, the target) -> metrics of all rows together, each one float32."""
 
 Around = Callable[[], AbstractContextManager[Any]]
-"""What the model and the loss run in while they are traced, where they can be traced so."""
+"""A context for tracing the model and the loss, where they can be traced in it."""
 
 TARGET: Final = "y"
 _PREFIX: Final = "model."
 _UNCACHED: Final = partial(torch._dynamo.config.patch, fake_tensor_cache_enabled=False)
-"""torch keeps what a call gives for shapes; where the rows are a symbol, keeping costs more than it saves."""
+"""torch caches the results of a call by shapes; where the rows are a symbol, the cache costs more than it saves."""
 _EXPORT_ERRORS: Final = (
     RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError, ArithmeticError
 )  # fmt: skip
@@ -82,7 +82,7 @@ _EXPORT_ERRORS: Final = (
 
 @dataclass(frozen=True)
 class Size:
-    """A dimension that batches may have different lengths in: its maximum, and where each data input has it."""
+    """A dimension whose length may differ between batches: its maximum, and its place in each data input."""
 
     maximum: int
     places: Mapping[str, int]
@@ -104,7 +104,7 @@ def next_token(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor
 
 
 class Objective(nn.Module):
-    """What is exported: data by name -> (loss, *metrics)."""
+    """The exported module: data by name -> (loss, *metrics)."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ class Objective(nn.Module):
         self.precision = precision
         self.around = around
         self.within: Around = nullcontext
-        """What it runs in now: where answers are compared, in nothing."""
-        self._told = SimpleNamespace(metrics=(), asks=False)  # tracing puts back what is assigned to the module itself
+        """The context in which it runs now: none where answers are compared."""
+        self._told = SimpleNamespace(metrics=(), asks=False)  # tracing restores attributes of the module itself
 
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
         with self.within():
@@ -130,23 +130,23 @@ class Objective(nn.Module):
         return self._told_of(loss, metrics)
 
     def _told_of(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Notes the metrics' names, in the order in which documents have them."""
+        """Records the metrics' names, in the order in which documents have them."""
         self._told.metrics = tuple(sorted(metrics))
         return (loss, *(metrics[name] for name in self._told.metrics))
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Their names, known once the loss was taken."""
+        """The names of the metrics, known once the loss was computed."""
         return tuple(self._told.metrics)
 
     @property
     def has_modes(self) -> bool:
-        """Whether training may differ from evaluation, known once it was traced."""
+        """Whether training may differ from evaluation, known after tracing."""
         return bool(self._told.asks) or knows_its_mode(self)
 
     @contextmanager
     def traced_in(self, around: Around) -> Iterator[None]:
-        """Inside, it is called as it is traced: recurrent layers are one call, and who asks for the mode is seen."""
+        """Traces calls within the block: recurrent layers are one call, and readers of the mode are seen."""
 
         def within() -> AbstractContextManager[None]:
             return _all_of(around(), OneCall(), watch_mode_reads(partial(setattr, self._told, "asks", True)))
@@ -159,7 +159,7 @@ class Objective(nn.Module):
             self.within = nullcontext
 
     def answer(self, data: Mapping[str, Tensor]) -> Any:
-        """The model's own answer, which is given its inputs in order or by name."""
+        """Returns the model's own answer to its inputs, given in order or by name."""
         inputs = {name: tensor for name, tensor in data.items() if name != TARGET}
         if self.precision != "bf16":  # tf32 is the document's arithmetic, and none of a module's
             return self._call_model(inputs)
@@ -172,7 +172,7 @@ class Objective(nn.Module):
 
 
 class MetricsObjective(Objective):
-    """What a metrics document is of: data by name -> (a number that nobody reads, *metrics of all rows together)."""
+    """The module of a metrics document: data by name -> (a number that nobody reads, *metrics of all rows together)."""
 
     def __init__(self, model: nn.Module, metrics: MetricValues, by_name: bool, precision: Precision) -> None:
         super().__init__(model, lambda answer, y: (torch.zeros(()), dict(metrics(answer, y))), by_name, precision)
@@ -189,7 +189,7 @@ def publish_metrics(
     example: tuple[Tensor | Mapping[str, Tensor], Tensor],
     precision: Precision = "fp32",
 ) -> tuple[bytes, dict[str, Tensor]]:
-    """The metrics document of `module` in evaluation, proven to equal it on the example, and the state that it reads.
+    """Returns the metrics document of `module` in evaluation, proven to equal it on the example, and its state.
 
     Data and state have the names of `publish_module`. Raises DocumentRefused.
     """
@@ -211,15 +211,15 @@ def publish_module(
     precision: Precision = "fp32",
     around: Around = nullcontext,
 ) -> Published:
-    """The documents and the initial state of `module`, whose data inputs are called `x` and `y`.
+    """Returns the documents and the initial state of `module`, whose data inputs are called `x` and `y`.
 
-    `example` is (x, y) with at least two rows like those that will be trained on. Where x is a mapping, the
-    module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
-    may differ from batch to batch. In `bf16` the module runs under torch.autocast, and the loss takes its answer in
-    float32; `tf32` is an arithmetic of the documents, which are compared before they have it. Training computes every
-    part in the mode that it is in: a frozen BatchNorm stays frozen. Loss, metrics, gradients and buffers are compared
-    with the module's own, bit by bit: in training on rows of the example and on others of its range, at two shapes, in
-    evaluation on the example's. The module is left as it was.
+    `example` is (x, y) with at least two rows like the training rows. Where x is a mapping, the module takes those
+    inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that may differ from
+    batch to batch. In `bf16` the module runs under torch.autocast, and the loss takes its answer in float32; `tf32` is
+    an arithmetic of the documents, which are compared before they have it. Training computes every part in the mode
+    that it is in: a frozen BatchNorm stays frozen. Loss, metrics, gradients and buffers are compared with the module's
+    own, bit by bit: in training on rows of the example and on others of its range, at two shapes, in evaluation on the
+    example's. The module is left as it was.
 
     Raises DocumentRefused.
     """
@@ -231,8 +231,7 @@ def publish_module(
     with _own_modes(module):
         document, trained = document_of(objective, data, sizes or {}, training=True)
         objective.eval()
-        # Raises DocumentRefused for a sum over the rows; where they have a label or index that is not taken,
-        # of others
+        # Raises DocumentRefused for a sum over the rows; where they have a label or index that is not taken, of others
         try:
             with multiply_whole(objective.precision):
                 refuse_sum(objective, data, TARGET)
@@ -258,7 +257,7 @@ def _set_precision(document: bytes, precision: Precision) -> bytes:
 def document_of(
     objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size], training: bool
 ) -> tuple[bytes, dict[str, Tensor]]:
-    """The document of an objective in the modes that its parts are in, proven to equal it, and its state.
+    """Returns the document of an objective in the current modes of its parts, proven to equal it, and its state.
 
     `training`: whether gradients and buffers are proven too. Raises DocumentRefused.
     """
@@ -275,8 +274,7 @@ def document_of(
 
 @contextmanager
 def _own_modes(module: nn.Module) -> Iterator[None]:
-    """Every part is in its own mode at first, and is again afterwards; parts that do something as they are put into a
-    mode have done it."""
+    """Puts every part into its own mode first and again at the end; parts that act on a change of mode act there."""
     modes = [(part, part.training) for part in module.modules()]
 
     def put_back() -> None:
@@ -293,7 +291,7 @@ def _own_modes(module: nn.Module) -> Iterator[None]:
 
 
 def export_objective(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]) -> ExportedProgram:
-    """The objective as torch traces it. Raises DocumentRefused."""
+    """Returns the objective as torch traces it. Raises DocumentRefused."""
     shapes: dict[str, dict[int, Dim]] = {name: {0: Dim("rows", min=2)} for name in data}
     for name, size in sizes.items():
         dimension = Dim(name, min=2, max=size.maximum)
@@ -321,7 +319,7 @@ def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
 
 @contextmanager
 def _no_second_derivative() -> Iterator[None]:
-    """Inside, a gradient that the module takes itself is refused in words: a trace would have it as a constant."""
+    """Refuses, within the block, a gradient that the module takes itself: a trace would have it as a constant."""
 
     def refused(*_arguments: Any, **_named: Any) -> None:
         raise DocumentRefused(
@@ -335,7 +333,8 @@ def _no_second_derivative() -> Iterator[None]:
 
 @contextmanager
 def _without_lines() -> Iterator[None]:
-    """Inside, torch does not note the lines that a call comes from: a sixth of the time; refusals name the module."""
+    """Keeps torch, within the block, from recording the lines of calls: a sixth of the time. Refusals name the
+    module."""
     if not hasattr(torch.fx.config, "do_not_emit_stack_traces"):  # torch 2.11, for one
         yield
         return
@@ -348,7 +347,7 @@ def _without_lines() -> Iterator[None]:
 
 
 def _suggest_remedy(lines: Sequence[str]) -> str:
-    """What to write where the reason can be told from torch's words."""
+    """Returns a remedy where torch's words reveal the reason."""
     said = " ".join(lines)
     if "failed to unpack" in said or "pack_padded" in said:
         return "; lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"

@@ -1,4 +1,4 @@
-"""Finds without data which whole numbers a document's inputs may have, from its operators' indices and labels."""
+"""Finds the permitted whole numbers of a document's inputs without data, from its operators' indices and labels."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,13 +58,14 @@ CARRIED: Final = frozenset(
 
 
 FOLLOWED: Final = 2**22
-"""Elements of a batch up to which its columns are followed; of a larger one, what reads all of it."""
+"""Elements of a batch up to which its columns are followed; of a larger batch, only readers of the whole are."""
 _UNSAID: Final = torch.iinfo(torch.int64).min
-"""Stands for no ignored value."""
+"""Marks the absence of an ignored value."""
 
 
 def find_input_ranges(program: Program, rows: int) -> dict[str, tuple[Range, ...]]:
-    """Returns by data input what all its readers take, by column; omits inputs that no operator reads directly.
+    """Returns by data input the range that all its readers take, by column; omits inputs that no operator reads
+    directly.
 
     Runs one forward pass over `rows` rows of meta tensors. Raises DocumentRefused.
     """
@@ -80,13 +81,13 @@ def find_input_ranges(program: Program, rows: int) -> dict[str, tuple[Range, ...
 
 
 def _choose_way(document: Document) -> Way:
-    """Returns a run of every step of a loop where its steps look something up, each in another column."""
+    """Returns a run of every step of a loop where its steps look up values, each in another column."""
     loops = (one for node in document.nodes if isinstance(node, Scan) for one in node.body)
     return Way(SHAPED.call, every_step) if any(one.op in RULES for one in loops) else SHAPED
 
 
 class _Taken:
-    """What each column of one input takes."""
+    """The range that each column of one input takes."""
 
     def __init__(self, columns: int) -> None:
         limits = torch.iinfo(torch.int64)
@@ -103,7 +104,7 @@ class _Taken:
         self._read[columns] = True
 
     def ranges(self) -> tuple[Range, ...]:
-        """Returns one range for all columns that take the same."""
+        """Returns one range for all columns with the same range."""
         places = self._read.nonzero().flatten()
         kinds, which = torch.unique(self._taken[places], dim=0, return_inverse=True)
         found = []
@@ -117,11 +118,11 @@ class _Taken:
 
 @dataclass(frozen=True)
 class _Part:
-    """A tensor that holds elements of an input; of each, `columns` has its place in the row."""
+    """A tensor that holds elements of an input; `columns` has the place of each in its row."""
 
     name: str
     tensor: Tensor
-    """Kept, so that its identity stays its own."""
+    """Kept alive, so that its identity stays unique."""
     columns: Tensor
 
 
@@ -158,7 +159,7 @@ class _Watch:
     def _carry_columns(
         self, origin: _Part, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]
     ) -> None:
-        """Takes the places the way that the elements took."""
+        """Moves the places in the same way as the elements."""
         if origin.columns.numel() > FOLLOWED:
             columns: Sequence[Tensor] = [origin.columns.flatten()[:1].expand(result.shape) for result in results]
             if self._columns[origin.name] > 1 or any(r.numel() != origin.tensor.numel() for r in results):

@@ -1,4 +1,4 @@
-"""Why a model cannot be published: the operator, where in the module it stands, and what to write instead."""
+"""Reasons why a model cannot be published: the operator, its place in the module, and a replacement."""
 
 from typing import Final
 
@@ -70,7 +70,7 @@ OTHERWISE: Final = "rewrite it in the operators of docs/document.md"
 
 
 def build_document_refusal(node: fx.Node, reason: str, name: str | None = None) -> DocumentRefused:
-    """What to raise about a traced node; a reason may say itself, behind a semicolon, what to write instead."""
+    """Returns the error for a traced node; a reason may name its own replacement behind a semicolon."""
     operator = name or operator_name(node)
     if "; " in reason:
         return DocumentRefused(f"{module_path(node)}: {operator} {reason}")
@@ -79,13 +79,13 @@ def build_document_refusal(node: fx.Node, reason: str, name: str | None = None) 
 
 
 def without_elements(reader: fx.Node) -> DocumentRefused:
-    """What to raise about a tensor of the module that has no elements, and is read here."""
+    """Returns the error for a tensor of the module that has no elements and is read here."""
     said = "reads a tensor without elements; leave it out (use_cache=False in transformers)"
     return DocumentRefused(f"{module_path(reader)} {said}")
 
 
 def operator_name(node: fx.Node) -> str:
-    """`name.overload` of an ATen operator; of anything else what it calls itself."""
+    """Returns `name.overload` of an ATen operator; the own name of anything else."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
         return f"{target._schema.name.removeprefix('aten::')}.{target._schema.overload_name or 'default'}"
@@ -93,7 +93,7 @@ def operator_name(node: fx.Node) -> str:
 
 
 def module_path(node: fx.Node) -> str:
-    """The innermost module that a node comes from, by the name that its owner gave it."""
+    """Returns the innermost module of a node, by its owner's name for it."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if path]
     return (paths[-1] if paths else "the model").removeprefix("model.").removeprefix("L['self'].")

@@ -48,7 +48,7 @@ class _Flattening:
         self._program = program
         self._trained = set(_list_trained(program))
         self._graded: set[fx.Node] = set()
-        """Values that a gradient may flow through."""
+        """Values through which a gradient may flow."""
 
     def copy_region(self, module: fx.GraphModule, copies: Copies, precision: _Precision | None, graded: bool) -> Any:
         """Copies the nodes of one region, and returns its results; `copies` contains its arguments."""
@@ -145,7 +145,7 @@ class _Flattening:
 
 
 def _find_conversions(node: fx.Node, precision: _Precision) -> Mapping[fx.Node, torch.dtype]:
-    """Returns which arguments autocast converts, and to what, as observed on tensors without elements."""
+    """Returns the arguments that autocast converts, with their new types, as observed on tensors without elements."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return {}
     nodes = {id(argument.meta["val"]): argument for argument in node.all_input_nodes}
@@ -185,7 +185,7 @@ def _read_source(node: fx.Node) -> fx.Node:
 
 
 def _list_trained(program: ExportedProgram) -> list[str]:
-    """The placeholders of parameters that get a gradient."""
+    """Returns the placeholders of parameters that get a gradient."""
     return [
         str(entry.arg.name)
         for entry in program.graph_signature.input_specs

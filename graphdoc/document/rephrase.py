@@ -141,7 +141,7 @@ def _rephrase_size(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Sa
 
 
 def _rephrase_view(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    """Reshapes what attention gave in another order: that order in memory is the kernel's, and each device has its own.
+    """Reshapes a result that attention gave in another order: that order in memory depends on the kernel and device.
 
     The trace drops a copy that its own kernel makes needless; such a view would hold for that kernel alone.
     """

@@ -1,4 +1,4 @@
-"""Operators that draw at random, rewritten as draws of the document. `draws` says which they are."""
+"""Operators that draw at random, listed in `draws`, rewritten as draws of the document."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,9 +1,9 @@
 """Makes one scan of a loop that was traced written out: on the document's JSON, without torch.
 
 A trace repeats itself with a stride: node t + stride is node t again, but for the values that it reads and for numbers
-that a counter may stand for (`operators.counted`). Where every such number grows evenly, and every value is one of the
+that a counter may replace (`operators.counted`). Where every such number grows evenly, and every value is one of the
 same step, of the step before, the same for all steps, or computed before the loop, the steps are a scan. It runs the
-same operators in the same order, so it computes the same bits; what fits none of this stays written out.
+same operators in the same order, so it computes the same bits; other loops stay written out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,10 @@ from graphdoc.operators import ALLOWED
 from graphdoc.operators.entry import COUNTED
 
 LEAST: Final = 32
-"""Steps of a loop that is rolled up: fewer are read and bounded as well written out."""
+"""The fewest steps of a loop that is rolled up: fewer are read and bounded as well written out."""
 _TRIED: Final = 3
 LONGEST: Final = 1_024
-"""Nodes of a body that is looked for."""
+"""The most nodes of a body in the search."""
 
 
 def roll_loops(document: Encoded, form: Form) -> Encoded:
@@ -50,7 +50,7 @@ def roll_loops(document: Encoded, form: Form) -> Encoded:
 
 
 def _collect_rest(leaves: list[Leaf], value: Any, counted: bool) -> Any:
-    """Returns what is the same in every step of an argument, and adds the others to `leaves`."""
+    """Returns the part of an argument that is the same in every step, and adds the others to `leaves`."""
     if isinstance(value, dict) and "v" in value:
         leaves.append(Leaf(value["v"], True))
         return "value"
@@ -71,7 +71,7 @@ def _iterate_repeats(kinds: np.ndarray) -> Iterator[tuple[int, int, int]]:
 
 
 def _find_best_steps(trace: WrittenOut, stride: int, begin: int, end: int) -> "LoopSteps | None":
-    """Returns the steps from the best of a stride's nodes on: which carry least, then which begin first."""
+    """Returns the steps from the best of a stride's nodes on: the one that carries least, then the first."""
     tries = [LoopSteps(trace, begin + shift, stride, _TRIED) for shift in range(stride)]
     for tried in sorted((one for one in tries if one.length == _TRIED), key=lambda one: len(one.distinct("carry"))):
         run = LoopSteps(trace, tried.begin, stride, (end - tried.begin) // stride)

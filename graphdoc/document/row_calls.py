@@ -1,7 +1,7 @@
-"""Calls of operators that no element of theirs can make fail, for rows apart: a failure would tell of a row.
+"""Calls of operators, for rows apart, that none of their elements can make fail: a failure would reveal a row.
 
-It would tell without noise, whether the step fails or goes on in another way, which takes another time. So an index is
-taken to be the nearest in its range, and operators that fail by other elements are refused from shapes alone.
+It would do so without noise: by failing the step, or by continuing in another way that takes another time. So the
+nearest index in range replaces a wrong one, and operators that fail by other elements are refused from shapes alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from graphdoc.document.scans import every_step
 FAILING: Final[Mapping[str, str]] = {
     "binary_cross_entropy.default": "a number beyond 0 and 1: use binary_cross_entropy_with_logits",
 }
-"""What makes an operator fail, and what to use in its place."""
+"""The cause of an operator's failures, and its replacement."""
 
 
 def build_unfailing_arguments(operator: OperatorCall, arguments: Sequence[Any]) -> Sequence[Any]:
-    """Returns the arguments, in the table's order, so that none of their elements makes the operator fail.
+    """Returns the arguments, in the table's order, changed so that none of their elements makes the operator fail.
 
-    Raises DocumentRefused, by shapes and types alone, where that cannot be.
+    Raises DocumentRefused, by shapes and types alone, where that is impossible.
     """
     why = FAILING.get(operator.key)
     refuse_unless(why is None, f"it fails for {why}")
@@ -47,4 +47,4 @@ def _call_unfailing(step: PreparedCall, values: Sequence[Any]) -> Any:
 
 
 BY_ROWS: Final = Way(_call_unfailing, every_step)
-"""How nodes get their results where each row is computed by itself."""
+"""The way in which nodes get their results where each row is computed by itself."""

@@ -78,5 +78,5 @@ def _iterate_all_nodes(nodes: Sequence[Node | Scan]) -> Iterator[tuple[int, Node
 
 
 def _find_longest_scan(document: Document) -> int:
-    """Returns the most steps that a node is run in."""
+    """Returns the most steps in which a node is run."""
     return max((node.length for _, node in _iterate_all_nodes(document.nodes) if isinstance(node, Scan)), default=0)

@@ -1,12 +1,13 @@
-"""Whether a document computes each row by itself: the loss of two rows is then a part of each, and nothing more.
+"""Checks that a document computes each row by itself: the loss of two rows is then a part of each, and nothing more.
 
-Shapes do not tell: a row that has the mean of all rows taken from it, or a contrastive loss between rows, is made of
+Shapes do not show it: a row that has the mean of all rows taken from it, or a contrastive loss between rows, is made of
 operators that also compute rows apart. So the document is run on numbers. Of rows a, b and a', b' in their places,
 
     L(a, b) - L(a', b) - L(a, b') + L(a', b')
 
-is zero, for the loss and its gradient, where what the one row adds does not depend on the other. Draws of dropout go by
-a row's place and are the same in all four. Rows and parameters are random, so that nothing of a holder's rows is told.
+is zero, for the loss and its gradient, where the part of one row does not depend on the other. Draws of dropout go by a
+row's place and are the same in all four. Rows and parameters are random, so the check reveals nothing of a holder's
+rows.
 """
 
 import math
@@ -23,18 +24,18 @@ from graphdoc.document.ranges import find_input_ranges
 from graphdoc.errors import DocumentRefused, GraphdocError
 
 ROUNDING: Final[Mapping[Precision, float]] = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 3e-2}
-"""How much of what one row adds, and in bf16 of loss and gradient themselves, may depend on the other by rounding."""
+"""The part of a row's addition, in bf16 of loss and gradient, that may depend on the other row by rounding."""
 MOST_ELEMENTS: Final = 2**24
-"""Models of more parameters are not run: the check may take no longer than a bound from shapes does."""
+"""Models of more parameters are not run: the check may take no longer than a bound from shapes."""
 _WHOLE: Final = 3
-"""Whole numbers of an input that nothing bounds are below this."""
+"""The limit of drawn whole numbers for an input without a bound."""
 
 
 def refuse_mixing(program: Program) -> None:
     """Raises DocumentRefused where a row's gradient depends on the rows beside it.
 
-    Positive numbers are tried where others give a loss that is not finite, as logarithms may; a document that has none
-    for either is not judged, nor one of more than MOST_ELEMENTS.
+    Positive numbers are tried where others give a loss that is not finite, as logarithms may; a document without a
+    finite loss for either is not judged, nor one of more than MOST_ELEMENTS.
     """
     if sum(math.prod(shape) for shape, _ in program.document.state.values()) > MOST_ELEMENTS:
         return

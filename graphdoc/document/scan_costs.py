@@ -1,7 +1,7 @@
-"""What a scan costs, from a few of its steps: each takes as many operations and keeps as many bytes as any other.
+"""The cost of a scan, from a few of its steps: each takes as many operations and keeps as many bytes as any other.
 
-Two steps are tried to see how many bytes a step keeps for the backward pass. Then all steps but the last two are one
-call that keeps as much, and the last two are run: in the backward pass they come first, while the others' bytes are
+Two steps are tried to measure the bytes that a step keeps for the backward pass. Then all steps but the last two are
+one call that keeps as much, and the last two are run: in the backward pass they come first, while the others' bytes are
 alive, so that the peak is that of the whole.
 """
 
@@ -16,7 +16,7 @@ from graphdoc.document.scans import ScanRun, check_carries, every_step
 
 RUN: Final = 2
 STEPS_RUN: Final = RUN + 2
-"""Steps that are run of a scan, at most."""
+"""The most steps of a scan that are run."""
 CALL_BYTES: Final = 768
 """Memory that torch takes for one operator of the backward pass beside its tensors, as measured."""
 
@@ -41,7 +41,7 @@ class _Rest(torch.autograd.Function):
 
 
 def _stack_alike(tensor: Tensor, count: int) -> Tensor:
-    """Returns so many tensors in one, each with the shape and strides of this one."""
+    """Returns `count` tensors in one, each with the shape and strides of this one."""
     strides = tensor.stride()
     span = 1 + sum((size - 1) * by for size, by in zip(tensor.shape, strides, strict=True)) if tensor.numel() else 0
     return tensor.new_empty_strided((count, *tensor.shape), (span, *strides))
@@ -65,7 +65,7 @@ def by_steps(meter: Meter, loop: ScanRun) -> Sequence[Any]:
 
 
 def _measure_kept_bytes(meter: Meter, loop: ScanRun, inputs: Sequence[Tensor]) -> tuple[int, list[Any]]:
-    """Returns the bytes that a step keeps beside what it gives, and what a step gives, as examples."""
+    """Returns the bytes that a step keeps beside its results, and its results, as examples."""
     carries, _ = _run_rest(loop, [], 0, 0, inputs)
     carries, first = loop.once(0, carries, 0)
     check_carries(loop.start, carries)
@@ -79,7 +79,7 @@ def _measure_kept_bytes(meter: Meter, loop: ScanRun, inputs: Sequence[Tensor]) -
 def _run_rest(
     loop: ScanRun, every: Sequence[Tensor], steps: int, kept: int, inputs: Sequence[Tensor]
 ) -> tuple[list[Any], list[list[Any]]]:
-    """Returns carries after so many steps, and for each of `every` its value in each of them."""
+    """Returns carries after `steps` steps, and for each of `every` its value in each of them."""
     parts = _Rest.apply(loop.start, every, steps, kept * steps, *inputs)  # type: ignore[no-untyped-call]
     start = len(loop.start)
     columns = [list(parts[start + place * steps :][:steps]) for place in range(len(every))]

@@ -14,7 +14,7 @@ from graphdoc.errors import DocumentRefused
 
 
 class Body(Protocol):
-    """Runs the nodes of a body once on these values; each counts as so many."""
+    """Runs the nodes of a body once on these values; each counts `times` times."""
 
     def __call__(self, nodes: PreparedNodes, values: list[Any], times: int) -> None: ...
 
@@ -23,7 +23,7 @@ Carries = list[Any]
 
 
 class ScanRun:
-    """One scan of one run. Raises DocumentRefused where what is given is not alike for all steps."""
+    """One scan of one run. Raises DocumentRefused where the given values differ in form between steps."""
 
     def __init__(self, step: PreparedScan, values: Sequence[Any], nodes: PreparedNodes, perform: Body) -> None:
         self.scan, self._body, self._perform = step.scan, step.body, perform
@@ -35,7 +35,7 @@ class ScanRun:
         self._seed, self._device = values[nodes.seed], values[nodes.device]
 
     def once(self, number: int, carries: Sequence[Any], times: int = 1) -> tuple[Carries, list[Any]]:
-        """Returns the carries after step `number`, and what the step gives: `every`, and of the last step `last`."""
+        """Returns the carries after step `number`, and its results: `every`, and of the last step `last`."""
         scan, values = self.scan, self._body.values.copy()
         counted = [first + number * by for first, by in scan.counters]
         values[: scan.inputs] = [*carries, *(each[number] for each in self.given), *self.fixed, *counted]
@@ -45,16 +45,16 @@ class ScanRun:
         return [values[place] for place in scan.carried], [values[place] for place in given]
 
     def results(self, every: Sequence[Sequence[Any]], last: Sequence[Any]) -> list[Any]:
-        """The scan's results: of the last step, then of `every`, which has one list for each step."""
+        """Returns the scan's results: of the last step, then of `every`, which has one list for each step."""
         return [*last, *(value for column in zip(*every, strict=True) for value in column)]
 
 
 Scanned = Callable[[ScanRun], Sequence[Any]]
-"""Gives the results of a scan."""
+"""Returns the results of a scan."""
 
 
 def every_step(loop: ScanRun) -> Sequence[Any]:
-    """Returns what the scan gives."""
+    """Returns the scan's results, all steps run."""
     carries, each_step, count = loop.start, [], len(loop.scan.every)
     for number in range(loop.scan.length):
         carries, given = loop.once(number, carries)

@@ -34,10 +34,10 @@ WEIGHED: Final = "gradgraph/3"
 REPRODUCIBLE: Final = "gradgraph/4"
 """The format of documents whose arithmetic is reproducible, and of no others; with a scan and a weight or without."""
 ROUNDED: Final = "gradgraph/5"
-"""The same of documents whose products round what goes into them to TF32."""
+"""The same for documents whose products round their operands to TF32."""
 FORMATS: Final = (FORMAT, SCANNING, WEIGHED, REPRODUCIBLE, ROUNDED)
 ARITHMETICS: Final[Mapping[str, Arithmetic]] = {REPRODUCIBLE: "reproducible", ROUNDED: "tf32"}
-"""The arithmetic that a format names; native of the others."""
+"""The arithmetic that a format names; native for the others."""
 ROWS: Final = "rows"
 BYTES_LIMIT: Final = 4 * 2**20
 INPUTS_LIMIT: Final = 20_000

@@ -1,6 +1,6 @@
 """Recurrent layers, cells and `cdist` are traced as one call whose shapes a formula gives.
 
-Of a layer torch's own tracing runs every place; of `cdist` it asks how many rows there are.
+Torch's own tracing runs every place of a layer, and reads the number of rows of `cdist`.
 
 The calls stand in for ATen's while a module is traced, have no computation of their own, and are ATen's again in the
 graph that is read (`ATEN`).
@@ -18,7 +18,7 @@ from graphdoc.document.calls import select_overload
 
 _LIBRARY: Final = torch.library.Library("graphdoc", "DEF")  # type: ignore[no-untyped-call]
 _WEIGHTS: Final = 2
-"""Where the weights stand; the layers over packed sequences have a tensor there."""
+"""The place of the weights; the layers over packed sequences have a tensor there."""
 
 
 def _build_shaped_results(*arguments: Any) -> tuple[Tensor, ...]:
@@ -31,7 +31,7 @@ def _cell_shaped(*arguments: Any) -> Tensor | tuple[Tensor, ...]:
 
 
 def _stand_in(key: str) -> tuple[Callable[..., Any], Any, Any]:
-    """(what modules call, what is traced for it, ATen's operator)."""
+    """Returns (the function that modules call, the operator traced for it, ATen's operator)."""
     name = key.partition(".")[0]
     operator = select_overload(key)
     schema = str(operator._schema)
@@ -66,12 +66,13 @@ torch.library.register_fake("graphdoc::cdist", _build_distances, lib=_LIBRARY)
 def _call_cdist(
     x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
 ) -> Any:
-    """torch.cdist, whose kernel is chosen by the numbers of rows: in a trace these would be no symbols any more."""
+    """Replaces torch.cdist, whose kernel depends on the numbers of rows: a trace would then fix these symbols."""
     return torch.ops.graphdoc.cdist.default(x1, x2, float(p), _CDIST_MODES[compute_mode])
 
 
 class OneCall(TorchFunctionMode):
-    """Inside, a recurrent layer or `cdist` is one call. In autocast it is as it was: what of it converts is torch's."""
+    """Makes a recurrent layer or `cdist` one call within the block, except in autocast, whose conversions are
+    torch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         plain = func in _TRACED and not kwargs and (func in _CELLS or isinstance(args[_WEIGHTS], list | tuple))

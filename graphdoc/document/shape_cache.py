@@ -1,6 +1,6 @@
-"""Keeps what ATen's operators give for tensors without elements, so that the same call is worked out once.
+"""Caches the results of ATen's operators for tensors without elements, so that the same call is computed once.
 
-torch works shapes out in Python, which is most of the time of counting. The form of a result depends on the shapes,
+torch computes shapes in Python, which takes most of the time of counting. The form of a result depends on the shapes,
 strides and element types of the tensors that are read, and on the other arguments.
 """
 
@@ -16,14 +16,14 @@ _Key = tuple[Any, ...]
 
 
 class ShapeCache:
-    """What calls gave. A call that gives a view, writes, or reads a tensor with elements is made every time."""
+    """Cached results of calls. A call that gives a view, writes, or reads a tensor with elements is made every time."""
 
     def __init__(self) -> None:
         self._known: dict[_Key, _Forms] = {}
         self._new: dict[Any, bool] = {}
 
     def call_cached(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Returns what the call gives."""
+        """Returns the call's result."""
         if func not in self._new:
             schema = func._schema
             plain = all(str(given.type) == "Tensor" and given.alias_info is None for given in schema.returns)
@@ -44,7 +44,7 @@ class ShapeCache:
 
 
 def _describe_forms(result: Any, read: Any) -> _Forms:
-    """Returns the forms of what was given; none where something is no tensor, or shares memory with what was read."""
+    """Returns the forms of the results; none where a result is no tensor, or shares memory with an argument."""
     tensors = list(result) if isinstance(result, tuple) else [result]
     if not all(isinstance(one, Tensor) and one.is_meta for one in tensors):
         return ()
@@ -55,7 +55,7 @@ def _describe_forms(result: Any, read: Any) -> _Forms:
 
 
 def _build_key(values: Sequence[Any]) -> _Key | None:
-    """Returns what a result depends on; None where that is more than forms and plain values."""
+    """Returns the key of a call: forms and plain values; None where a result depends on more."""
     parts: list[Any] = []
     for value in values:
         if isinstance(value, Tensor):

@@ -27,7 +27,7 @@ def refuse_unfit(module: nn.Module) -> None:
 
 
 class LossModule(Protocol):
-    """What is asked for a loss: a module that answers data by name, and the loss of an answer."""
+    """The needed interface of a loss: a module that answers data by name, and the loss of an answer."""
 
     loss: Callable[[Any, Tensor], tuple[Tensor, Any]]
 
@@ -68,7 +68,7 @@ def _is_by_rows(answer: Any) -> bool:
 
 
 def _is_kept(objective: LossModule, answer: Any, target: Tensor, loss: float) -> bool:
-    """Returns whether the loss of an answer that is repeated once is another than twice that of the answer."""
+    """Returns whether the loss of an answer repeated once differs from twice the answer's loss."""
     twice = tree_map_only(Tensor, lambda leaf: torch.cat([leaf, leaf]), answer)
     return not _is_near(float(objective.loss(twice, torch.cat([target, target]))[0]), 2 * loss)
 

@@ -1,14 +1,14 @@
-"""Finds in a trace what a loss divides by, where that is a sum over the rows and not their number.
+"""Finds in a trace the divisor of a loss, where it is a sum over the rows and not their number.
 
-A mean over what is not padding weighs a row by its targets, and one under class weights by its classes. Such a loss L
-over rows of the weight W is a sum S / W; of two batches it is (L1 W1 + L2 W2) / (W1 + W2), and not their mean. So the
-document gives W too. What is divided by is read off the loss's last nodes:
+A mean over all but padding weighs a row by its targets, and one under class weights by its classes. Such a loss L over
+rows of the weight W is a sum S / W; of two batches it is (L1 W1 + L2 W2) / (W1 + W2), and not their mean. So the
+document gives W too. The divisor is read off the loss's last nodes:
 
     cross_entropy_loss, nll_loss     W = the targets that are not ignored, each times its class's weight
     S / W                            where W is computed from data alone; of a clamped W, 0 where it was 0 before
     L + L', c L                      as L, where L' has the same W or reads no data
 
-It is a weight if it is the sum of what it is of the example's rows alone, and these differ.
+It is a weight if it is the sum of its values for the example's rows alone, and these differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from graphdoc.document.refusals import operator_name
 Data = Mapping[str, Tensor]
 _ATEN: Final = torch.ops.aten
 _MEAN: Final = 1
-"""How ATen's losses name the reduction to a mean."""
+"""The number by which ATen's losses name the reduction to a mean."""
 _NEAR: Final = 1e-4
 _CLASSES: Final = ("cross_entropy_loss.default", "nll_loss.default", "nll_loss_nd.default")
 _SUMS: Final = ("add.Tensor", "sub.Tensor")
@@ -101,7 +101,7 @@ class _Inputs:
 
 
 def _find_loss_divisor(node: Any, inputs: _Inputs) -> _Targets | _Divisor | None:
-    """Returns what the loss that ends in this node divides by."""
+    """Returns the divisor of the loss that ends in this node."""
     name = operator_name(node) if isinstance(node, fx.Node) and node.op == "call_function" else ""
     if name in _CLASSES:
         return _find_targets(node)
@@ -123,7 +123,7 @@ def _find_loss_divisor(node: Any, inputs: _Inputs) -> _Targets | _Divisor | None
 
 
 def _is_same_argument(one: Any, other: Any) -> bool:
-    """Returns whether two arguments of nodes are written alike, down to the inputs that they are computed from."""
+    """Returns whether two arguments of nodes are written alike, down to their inputs."""
     if isinstance(one, fx.Node) and isinstance(other, fx.Node) and one.op == other.op == "call_function":
         return one is other or (
             one.target == other.target and _is_same_argument((one.args, one.kwargs), (other.args, other.kwargs))
@@ -161,7 +161,7 @@ def _insert_flatten(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _insert_divisor(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """Returns what a sum is divided by; 0, for a batch without a target, where only a clamp makes it more."""
+    """Returns the divisor of a sum; 0, for a batch without a target, where only a clamp makes it more."""
     if operator_name(node) not in _CLAMPED:
         return node
     within = _insert_meta_call(graph, _ATEN.ne.Scalar, node.args[0], 0)
@@ -177,7 +177,7 @@ def _insert_meta_call(graph: fx.Graph, target: Any, *arguments: Any) -> fx.Node:
 def _has_unequal_rows(weight: fx.Node, inputs: _Inputs, example: Data) -> bool:
     """Returns whether the weight of the example is the sum of its rows', and these are not alike.
 
-    Each row is taken twice: what is traced takes two rows and more.
+    Each row is taken twice: the trace takes two rows and more.
     """
     count = len(next(iter(example.values())))
     try:

@@ -24,7 +24,7 @@ class Format(Protocol):
         """Returns the file of these arrays, all of equally many rows; always the same bytes. Raises TensorsRefused."""
 
     def read(self, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
-        """Returns exactly the expected arrays, in C order. Raises TensorsRefused, naming what differs."""
+        """Returns exactly the expected arrays, in C order. Raises TensorsRefused, naming the difference."""
 
 
 def list_format_names() -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def encode_npy_array(array: np.ndarray) -> bytes:
 
 def parse_npy_array(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """Returns the array, of exactly this shape and element type. Raises TensorsRefused."""
-    # The header's text and the bytes after it. Raises TensorsRefused.
+    # Reads the header's text and the bytes after it. Raises TensorsRefused.
     width = _LENGTHS.get(data[:8])
     if width is None:
         raise TensorsRefused(f"{name} is no npy array of version 1.0 or 2.0")

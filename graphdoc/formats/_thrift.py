@@ -70,9 +70,9 @@ class Cursor:
         return self._read_bytes(self._read_varint() if kind == _BINARY else 8 if kind == _DOUBLE else 1)
 
     def _read_list(self, depth: int) -> list[Any]:
-        """Returns a list of structs; of anything else, which nothing here asks for, None once where it has elements.
+        """Returns a list of structs; for a non-empty list of anything else, which no caller reads, a single None.
 
-        What grows by a stranger's word costs more than reading it: in a heap that is in pieces, seconds for a footer.
+        A list that grows by an untrusted length costs more than reading it: in a fragmented heap, seconds for a footer.
         """
         head = self._read_byte()
         count = head >> 4 if head >> 4 < 15 else self._read_varint()

@@ -50,7 +50,7 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
 
 
 def _read_member_body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
-    """Returns the member's bytes, never more than the array and a header need, whatever size the zip claims.
+    """Returns the member's bytes, never more than the array and a header need, for any size that the zip claims.
 
     Raises TensorsRefused.
     """

@@ -1,7 +1,7 @@
 """Cost rules: the floating-point operations of one operator call, from the shapes of its arguments and results.
 
 A multiply-add counts as two. A rule may overestimate but never underestimate, for the backward pass too. That pass
-writes a gradient as large as each argument, whatever part of it was read, so the arguments' elements count too. A
+writes a gradient as large as each argument, even if only a part of it was read, so the arguments' elements count too. A
 tensor here is any object with `shape` and `numel()`.
 """
 

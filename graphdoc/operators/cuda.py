@@ -3,7 +3,7 @@
 Votes under `exact` need one, so work with these operators runs on CPUs only. Source: the documentation of
 torch.use_deterministic_algorithms, held against the table by a test, and 341 operators called on an H100 and an H200
 (torch 2.11): `cumsum` and `cumprod` are documented as throwing, and ran there with equal bits in 47 of 47 calls. A
-document calls the operators directly, so what torch's own pad and interpolate avoid counts here too.
+document calls the operators directly, so kernels that torch's own pad and interpolate avoid count here too.
 """
 
 import re
@@ -20,7 +20,7 @@ Applies = Callable[[Sequence[Any], Sequence[Any]], bool]
 
 @dataclass(frozen=True)
 class Missing:
-    """A kernel that CUDA lacks, by its name in torch's documentation. `lack` is what it lacks, in words."""
+    """A kernel that CUDA lacks, by its name in torch's documentation. `lack` is the missing property, in words."""
 
     documented: str
     applies: Applies
@@ -33,14 +33,14 @@ def _is_differentiated(_arguments: Sequence[Any], results: Sequence[Any]) -> boo
 
 @cache
 def is_documented_as_throwing(name: str) -> bool:
-    """Returns whether the documentation of this torch says so."""
+    """Returns whether the documentation of this torch lists the name as throwing."""
     text = str(torch.use_deterministic_algorithms.__doc__)
     throwing = text.partition("operations will throw a")[2].partition("In addition")[0]
     return re.search(rf"`{re.escape(name)}`", throwing) is not None
 
 
 def _pools_cubes(arguments: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Up to torch 2.11 it throws, by its documentation and by trial; 2.13 documents a kernel."""
+    """Returns whether it throws: up to torch 2.11, by documentation and trial, it does; 2.13 documents a kernel."""
     return is_documented_as_throwing("torch.nn.MaxPool3d") and _is_differentiated(arguments, results)
 
 
@@ -65,7 +65,7 @@ def _is_product(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
 def _reduces_places(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
     """Returns whether a loss (scores, labels, weight, reduction, …) lacks a kernel.
 
-    Over rows alone, or without a reduction, there is one.
+    Over rows alone, or without a reduction, it has one.
     """
     scores, target, _, reduction = arguments[:4]
     return scores.dim() > 2 and not target.dtype.is_floating_point and reduction != 0
@@ -109,16 +109,17 @@ WORKSPACES: Final[Mapping[str, int]] = {
     "rnn_relu.": 32 * MIB,
 }
 """Bytes that cuDNN's kernels take beside their tensors on a card, by the beginning of the operator's name: measured on
-an H100 as taken less told, of two CNNs (33 and 41 MiB), an LSTM (14) and a GRU (31); the others as it."""
+an H100 as the taken bytes less the bound, for two CNNs (33 and 41 MiB), an LSTM (14) and a GRU (31); the others like
+the GRU."""
 
 
 def workspace_bytes(keys: Iterable[str]) -> int:
-    """Returns the bytes of the largest workspace among these operators; one runs at a time and uses it again."""
+    """Returns the bytes of the largest workspace among these operators; one runs at a time and reuses it."""
     return max((size for key in keys for name, size in WORKSPACES.items() if key.startswith(name)), default=0)
 
 
 def find_missing_kernel(key: str, arguments: Sequence[Any], results: Sequence[Any]) -> str:
-    """Returns in words which kernel this operator call lacks on CUDA; empty where none. Tensors may be meta."""
+    """Returns a text on the kernel that this operator call lacks on CUDA; empty without one. Tensors may be meta."""
     for one in MISSING.get(key, ()):
         if one.applies(arguments, results):
             return f"{key}: {one.lack}{one.documented}"

@@ -1,4 +1,4 @@
-"""Functions of one number to 100 digits, in decimal integers: they decide where float64 leaves two neighbours open."""
+"""Functions of one number to 100 digits, in decimal integers: they decide where float64 cannot separate neighbours."""
 
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, localcontext
@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final
 
 _DIGITS: Final = 200
-"""The largest cancellations, of erfc(10) and of sin(1e38), leave more than 100."""
+"""The working digits: the largest cancellations, of erfc(10) and of sin(1e38), leave more than 100."""
 _ENOUGH: Final = Decimal(10) ** -180
 
 
@@ -48,7 +48,7 @@ def _sine(x: Decimal) -> Decimal:
 
 
 def _error_function(x: Decimal) -> Decimal:
-    """Abramowitz and Stegun 7.1.6, whose terms have one sign."""
+    """Sums Abramowitz and Stegun 7.1.6, whose terms have one sign."""
     series = _sum_series(x, lambda n: 2 * x * x / (2 * n + 1)) if x else x
     return 2 / _pi().sqrt() * (-x * x).exp() * series
 

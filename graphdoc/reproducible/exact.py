@@ -1,13 +1,13 @@
 """Sums whose every partial sum is exact, so that no order, thread or fused multiply-add changes their bits.
 
-Terms are rounded to multiples of one step, small enough in number of bits that float64 holds each partial sum: the
-pre-rounding of Demmel and Nguyen ("Parallel reproducible summation", 2015, IEEE Trans. Comput. 64(7)), and for products
-the error-free splitting of Ozaki et al. (2012, Numer. Algorithms 59), of which the leading slice alone is taken.
+Terms are rounded to multiples of one step, with so few bits that float64 holds each partial sum: the pre-rounding of
+Demmel and Nguyen ("Parallel reproducible summation", 2015, IEEE Trans. Comput. 64(7)), and for products the error-free
+splitting of Ozaki et al. (2012, Numer. Algorithms 59), of which the leading slice alone is taken.
 
 The products of one pass share memory: fresh pages cost a product a fifth of its time.
 
-Threads share every step, by torch and BLAS, in whatever blocks: no split changes a bit. A second thread gains less than
-in native arithmetic, where a product is one step: here it is some twenty, after each of which threads wait for another.
+Threads share every step, by torch and BLAS, in any blocks: no split changes a bit. A second thread gains less than in
+native arithmetic, where a product is one step: here it is some twenty, after each of which threads wait for another.
 """
 
 import math
@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 _KEPT: Final[ContextVar[dict[int, Tensor] | None]] = ContextVar("scratch", default=None)
-"""The memory by place; None where nobody holds any."""
+"""The memory by place; None where nothing is kept."""
 
 
 @contextmanager
 def hold_scratch() -> Iterator[None]:
-    """Keeps what is taken for what takes the same place next, until the end."""
+    """Keeps taken memory for the next taker of the same place, until the end of the block."""
     token = _KEPT.set({})
     try:
         yield
@@ -37,14 +37,14 @@ def hold_scratch() -> Iterator[None]:
 def take(place: int, shape: Sequence[int], beside: Tensor) -> Tensor:
     """Returns a float64 tensor of any values on the device of `beside`; fresh where no scratch is held.
 
-    Who takes the same place next overwrites it.
+    The next taker of the same place overwrites it.
     """
     places = _KEPT.get()
     if places is None:
         return torch.empty(shape, dtype=torch.float64, device=beside.device)
     count, kept = math.prod(shape), places.pop(place, None)
     if kept is None or kept.numel() < count or kept.device != beside.device:
-        kept = None  # given back before the larger one is taken
+        kept = None  # freed before the larger one is taken
         kept = torch.empty(count, dtype=torch.float64, device=beside.device)
     places[place] = kept
     return kept[:count].view(tuple(shape))
@@ -56,14 +56,14 @@ FACTOR_BITS: Final = 22
 DEPTH: Final = 2**11
 """Products in one exact sum, of factors of 21 bits: longer rows are cut, and the parts added in order."""
 BLOCK: Final = 2**17
-"""Elements of a factor that are rounded at once on each thread, so that what is between stays in the cache."""
+"""Elements of a factor that are rounded at once on each thread, so that intermediate values stay in the cache."""
 TERM_BITS: Final = 45
 """Most bits of a term of a sum: a float32 loses none of them within 2**21 of the largest."""
 _EXPONENT: Final = {
     torch.float32: (torch.int32, 0x7F800000, 24),
     torch.float64: (torch.int64, 0x7FF0000000000000, SIGNIFICAND),
 }
-"""By element type: the integers of its width, the bits of its exponent, and how many bits its numbers have."""
+"""By element type: the integers of its width, the bits of its exponent, and the number of its numbers' bits."""
 
 
 def find_power(tensor: Tensor, dims: Sequence[int]) -> Tensor:
@@ -74,7 +74,7 @@ def find_power(tensor: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def compute_shift(power: Tensor, bits: int) -> Tensor:
-    """Returns what, added and subtracted again in its own type, leaves multiples of 2 * power / 2**bits."""
+    """Returns the number that, added and subtracted again in its own type, leaves multiples of 2 * power / 2**bits."""
     return power.mul_(3.0 * 2.0 ** (_EXPONENT[power.dtype][2] - 1 - bits))
 
 
@@ -82,7 +82,7 @@ def round_to_grid(tensor: Tensor, dims: Sequence[int], bits: int) -> Tensor:
     """Returns multiples of one step: 2**-bits of the power of two above the largest magnitude along `dims`.
 
     Rounds to the nearest, ties to even (Rump, Ogita, Oishi 2008, SIAM J. Sci. Comput. 31, ExtractScalar), in the
-    tensor's own type, which has two bits more. What is not finite makes all of its row NaN.
+    tensor's own type, which has two bits more. A number that is not finite makes all of its row NaN.
     """
     shift = compute_shift(find_power(tensor, dims), bits)
     return (tensor + shift).sub_(shift)
@@ -110,13 +110,13 @@ def round_factor(tensor: Tensor, dim: int, bits: int, place: int = 0) -> Tensor:
 
 
 def count_factor_bits(depth: int) -> tuple[int, int]:
-    """Returns the bits of left and right factors, whose products float64 adds exactly so many of."""
+    """Returns the bits of left and right factors for which float64 adds `depth` products exactly."""
     spare = SIGNIFICAND - max(0, depth - 1).bit_length()
     return min(FACTOR_BITS, (spare + 1) // 2), min(FACTOR_BITS, spare // 2)
 
 
 def count_term_bits(terms: int) -> int:
-    """Returns the bits that each of so many terms may have in an exact sum."""
+    """Returns the bits that each of `terms` terms may have in an exact sum."""
     return min(TERM_BITS, SIGNIFICAND - 1 - max(0, terms - 1).bit_length())
 
 
@@ -165,7 +165,7 @@ def _sum_rows(rows: Tensor) -> Tensor:
 
 
 def _split(tensor: Tensor, size: int | None = None) -> Sequence[Tensor]:
-    """Returns blocks of rows that stay in the cache, of so many elements each."""
+    """Returns blocks of rows that stay in the cache, of `size` elements a row."""
     rows = BLOCK * torch.get_num_threads() // max(1, tensor[0].numel() if size is None else size)
     return torch.split(tensor, max(1, rows))
 

@@ -89,7 +89,7 @@ def _refuse_transposed(transposed: bool) -> None:
 
 
 class _Windows:
-    """Where the windows of a convolution or of pooling lie."""
+    """The places of the windows of a convolution or of pooling."""
 
     def __init__(
         self, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
@@ -120,7 +120,7 @@ class _Windows:
         return tensor.as_strided(shape, (*tensor.stride()[:2], *moves, *inner))
 
     def add_back(self, cut: Tensor, shape: Sequence[int]) -> Tensor:
-        """Returns what `cut` is the view of, each place the sum of its windows' values in the kernel's order."""
+        """Returns the tensor of which `cut` is the view, each place the sum of its windows' values in kernel order."""
         places = cut.shape[2 : 2 + len(self.kernel)]
         padded = [size + 2 * padding for size, padding in zip(shape[2:], self.padding, strict=True)]
         total = cut.new_zeros((*shape[:2], *padded))

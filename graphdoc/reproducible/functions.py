@@ -1,4 +1,4 @@
-"""Functions rounded correctly to float32: there is one such result, so every library that is near gives the same.
+"""Functions rounded correctly to float32: each has one such result, so every library with a small error gives the same.
 
 By Ziv's test (1991, ACM Trans. Math. Softw. 17): float64 gives a value whose relative error is far below 2**-48. Where
 both ends of that interval round to one float32, that is it; elsewhere, of one element in some millions, 100 digits
@@ -18,7 +18,7 @@ from graphdoc.reproducible.digits import evaluate_decimal
 ERROR: Final = 2.0**-48
 """Sixteen units in the last place of float64; torch's functions are wrong by at most four (SLEEF, MKL, glibc, CUDA)."""
 CHUNK: Final = 2**15
-"""Elements that are computed at once on each thread, so that what is between stays in the cache."""
+"""Elements that are computed at once on each thread, so that intermediate values stay in the cache."""
 NEAR: Final[Mapping[str, Callable[..., Tensor]]] = {
     "exp": torch.exp,
     "exp2": torch.exp2,

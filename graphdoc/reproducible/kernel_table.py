@@ -316,7 +316,7 @@ def put_at(
 
 
 def _gather_sums(like: Tensor, source: Tensor, add: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Returns what `add` adds of the source, rounded to one grid, to float64 zeros."""
+    """Returns the sums that `add` forms in float64 zeros of the source, rounded to one grid."""
     zeros = like.new_zeros(like.shape, dtype=torch.float64)
     if not source.numel():
         return zeros.to(like.dtype)

@@ -1,4 +1,4 @@
-"""Computes what is called inside it by reproducible kernels alone, forward and backward, and refuses the rest."""
+"""Computes the calls within its block by reproducible kernels alone, forward and backward, and refuses the rest."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ _HALVES: Final = (torch.bfloat16, torch.float16)
 
 @contextmanager
 def compute_reproducibly() -> Iterator[None]:
-    """Has every operator of torch that is called inside computed reproducibly. Raises DocumentRefused for others.
+    """Computes every operator of torch called within the block reproducibly. Raises DocumentRefused for others.
 
-    Attention is computed unfused, by products and a softmax. Inside itself it changes nothing.
+    Attention is computed unfused, by products and a softmax. A nested block changes nothing.
     """
     if any(isinstance(mode, ReproducibleMode) for mode in _get_current_dispatch_mode_stack()):
         yield

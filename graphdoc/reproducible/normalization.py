@@ -31,7 +31,7 @@ def _standardize(tensor: Tensor, dims: Sequence[int], eps: float) -> tuple[Tenso
 
 
 def _standardize_back(gradient: Tensor, standard: Tensor, scale: Tensor, dims: Sequence[int]) -> Tensor:
-    """Returns the gradient of what was standardized."""
+    """Returns the gradient of the input of the standardization."""
     along = gradient - _mean(gradient, dims) - standard * _mean(gradient * standard, dims)
     return along * scale
 

@@ -1,4 +1,4 @@
-"""The one table of what a confined child may reach, by its device: system calls, and paths with rights.
+"""The one table of the system calls and paths that a confined child may use, by its device, with rights.
 
 A card's part was measured on an H100 and an H200 (driver 580, CUDA 13, torch 2.11), each entry needed alone. The driver
 opens an abstract socket of one kind when it starts, names its threads through /proc/self/task/N/comm, and computes by
@@ -26,13 +26,13 @@ OWN: Final = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo")
 NODES: Final = ("dev/nvidiactl", "dev/nvidia-uvm", "dev/dxg")
 """Nodes of every card; each has /dev/nvidiaN too. Profilers alone take /dev/nvidia-uvm-tools."""
 SEVERAL: Final = ("proc/driver/nvidia", "proc/devices")
-"""What names cards and their instances where there are several."""
+"""Files that name cards and their instances where the machine has several."""
 _NODE: Final = re.compile(r"nvidia(\d+)")
 
 DRIVER_SOCKET: Final = (1, 0x80005)
 """AF_UNIX, and exactly SOCK_SEQPACKET | SOCK_CLOEXEC: it reaches nobody without `connect`, which is forbidden."""
 DRIVER_CALLS: Final = ("socket", "bind", "listen")
-"""What the driver calls when it starts, `socket` with DRIVER_SOCKET alone; forbidden before the first request."""
+"""The driver's calls at its start, `socket` with DRIVER_SOCKET alone; forbidden before the first request."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ CALLS: Final = {
 
 
 def list_allowed_paths(device: str, root: Path = Path("/")) -> Iterator[tuple[str, int]]:
-    """Yields each path that a child may open, with its rights; `root` is where a card's nodes are looked for."""
+    """Yields each path that a child may open, with its rights; `root` is the folder of a card's nodes."""
     for path in (*SYSTEM, *OWN, *list_code_folders()):
         yield path, READ
     if device == "cpu":

@@ -1,4 +1,4 @@
-"""Limits on one request's address space and processor time, derived from the bound of what it computes."""
+"""Limits on one request's address space and processor time, derived from the bound of its computation."""
 
 import resource
 import signal
@@ -10,9 +10,9 @@ from typing import Final
 SLOWEST: Final = 1e7
 """Floating-point operations per second of the slowest kernels on a slow machine (adding elements one by one)."""
 CALL_S: Final = 0.01
-"""Seconds for each call of a node, whatever it computes."""
+"""Seconds for each call of a node, for any computation."""
 FIRST_S: Final = 30.0
-"""Seconds for each request, whatever is in it."""
+"""Seconds for each request, for any content."""
 BOUND_S: Final = 20.0
 """Seconds of processor time in which a document's cost must be computed."""
 SPARE: Final = 256 * 2**20
@@ -24,7 +24,7 @@ OVERDRAWN: Final = -signal.SIGXCPU
 
 
 READ_AGAIN: Final = 0.5
-"""Of the pages of libraries that an import reads, what computing reads too, measured: a forked child has them then."""
+"""The measured share of library pages read by an import that computing reads too: a forked child has them then."""
 
 
 def idle_bytes(warm: int = 0) -> int:
@@ -36,7 +36,7 @@ def idle_bytes(warm: int = 0) -> int:
 
 
 def file_bytes() -> int:
-    """Returns how much of that is pages of files, which a fork leaves out."""
+    """Returns the bytes of that memory that are pages of files, which a fork omits."""
     return _read_statm_bytes(2)
 
 

@@ -1,6 +1,6 @@
 """Arrays in memory shared by parent and child: an unnamed file that both map and nobody can shrink.
 
-Only the parent says where an array is; what the child writes there is read as plain numbers.
+Only the parent places arrays; bytes that the child writes there are read as plain numbers.
 """
 
 import fcntl
@@ -49,7 +49,7 @@ def encode_placements(placements: Placements) -> list[list[Any]]:
 
 
 def decode_placements(value: list[list[Any]]) -> Placements:
-    """The inverse of `encoded`."""
+    """Reverses `encode_placements`."""
     return tuple(Placement(name, dtype, tuple(shape), offset) for name, dtype, shape, offset in value)
 
 
@@ -74,9 +74,9 @@ def end_of(placements: Placements, start: int = 0) -> int:
 
 
 class AnswerMemory:
-    """The memory for copies of an arena's arrays, which they share: `fill` has the system give it all at once.
+    """The memory for copies of an arena's arrays, which they share: `fill` makes the system provide it all at once.
 
-    To be given memory takes as long as to copy into it, and may be done while the arrays are computed.
+    Getting memory takes as long as copying into it, and can happen while the arrays are computed.
     """
 
     def __init__(self, placements: Placements) -> None:
@@ -93,7 +93,7 @@ class Arena:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.held: tuple[str, Placements] | None = None
-        """The state that lies in it since the last request, by the name that its caller gave."""
+        """The state that has stayed in it since the last request, by its caller's name for it."""
         self._map: mmap.mmap | None = None
 
     @classmethod

@@ -1,7 +1,8 @@
-"""A card's determinism class: what decides the bits of its answers, and a digest of what fixed kernels compute there.
+"""A card's determinism class: the factors that decide the bits of its answers, and a digest of fixed kernels' results
+there.
 
-A card's market name decides nothing: an H100 and an H200 gave equal bits in all that was tried. The digest is of the
-kinds of kernels that documents call, forward and backward, in each precision.
+A card's market name decides nothing: an H100 and an H200 gave equal bits in all trials. The digest is of the kinds of
+kernels that documents call, forward and backward, in each precision.
 """
 
 import ctypes
@@ -62,14 +63,14 @@ def start_cuda() -> None:
 
 
 def list_flags() -> list[str]:
-    """Returns what of torch's state and of the environment decides bits on a card."""
+    """Returns the state of torch and the environment variables that decide bits on a card."""
     tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "none").strip(":").replace(":", "x")
     return [f"tf32-{'on' if tf32 else 'off'}", f"workspace-{workspace}"]
 
 
 def read_cublas_version() -> str:
-    """Returns the version that the loaded library tells, "unknown" where none is loaded."""
+    """Returns the version that the loaded library reports, "unknown" where none is loaded."""
     for path in list_mapped_files("libcublas.so"):
         library, parts = ctypes.CDLL(path), [ctypes.c_int() for _ in range(3)]
         if not any(library.cublasGetProperty(which, ctypes.byref(part)) for which, part in enumerate(parts)):
@@ -89,7 +90,7 @@ def compute_kernels(device: str) -> dict[str, bytes]:
 
 
 def _digest_results(results: Iterator[Tensor]) -> bytes:
-    """Returns a digest of the results; a kernel that this torch refuses, as it knows no deterministic one, is part."""
+    """Returns a digest of the results; a refusal by this torch, for want of a deterministic kernel, is part of it."""
     whole = blake3()
     try:
         for result in results:

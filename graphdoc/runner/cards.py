@@ -28,7 +28,8 @@ _LOOK: Final = "look at the card's driver: nvidia-smi, dmesg"
 
 @dataclass(frozen=True)
 class DriverProbe:
-    """How the driver is started: free, or confined as a computing child is while `watcher` decides on its calls."""
+    """The way in which the driver starts: free, or confined like a computing child while `watcher` decides its
+    calls."""
 
     watcher: int | None = None
     root: str = os.sep
@@ -40,7 +41,7 @@ def list_cards() -> Cards:
 
 
 def start_confined(root: Path = _ANYWHERE) -> tuple[Cards, Refusals]:
-    """Returns the same of a child that is confined as one that computes, and what the confinement refused it."""
+    """Returns the cards seen by a child confined like a computing one, and the refusals of its confinement."""
     with watch_child("cuda", root) as watch:
         cards = _run_probe(DriverProbe(watch.descriptor, str(root)))
     return cards, watch.refusals
@@ -71,7 +72,7 @@ def _run_probe(probe: DriverProbe) -> Cards:
 
 
 def find_cards(probe: DriverProbe) -> Cards:
-    """In the child: starts the driver and returns its cards, or why there are none."""
+    """Starts the driver, in the child, and returns its cards, or why it has none."""
     try:
         driver, management = Driver(), Management()
         version = management.read_driver_version() or ""

@@ -91,7 +91,7 @@ class RequestHandler:
         return asdict(replace(bounded, idle_bytes=self._idle))
 
     def _release_memory(self, _request: Request) -> None:
-        """Gives back states, and what torch keeps of the card for the next step: idle children hold none of it."""
+        """Frees states, and the memory that torch keeps of the card for the next step: idle children hold none."""
         for program in self.programs.values():
             program.held = "", {}
         if self.configuration.device != "cpu":
@@ -148,7 +148,7 @@ class RequestHandler:
         training: bool,
         by_row: bool = False,
     ) -> Bound:
-        """What the dearest of these microbatches costs, at the sizes that this batch has. Raises DocumentRefused."""
+        """Returns the cost of the dearest of these microbatches, at the sizes of this batch. Raises DocumentRefused."""
         sizes = sizes_of(program.document, batch)
         key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits, training, by_row)
         if key not in self._admitted:
@@ -172,7 +172,7 @@ class RequestHandler:
 
 
 def limit_card_memory(device: str, memory_bytes: int) -> None:
-    """Has allocations of this process on the card fail beyond so many bytes: what others have there stays theirs."""
+    """Makes allocations of this process on the card fail beyond `memory_bytes`: other processes keep their memory."""
     number = torch.device(device).index or 0  # `cuda` is the first card; torch takes no name without a number here
     whole = torch.cuda.get_device_properties(number).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / whole), number)
@@ -184,8 +184,8 @@ def set_global_state(configuration: Configuration) -> None:
     torch.set_num_interop_threads(1)
     torch.set_flush_denormal(True)  # before threads are made, which inherit it: a denormal takes up to 48 times as long
     torch.use_deterministic_algorithms(True)
-    # No operator reads memory that it did not write. Filling it all the same took a card a twelfth of GPT-2's time, in
-    # hundreds of kernels; its driver clears what another process had.
+    # No operator reads memory that it did not write. Filling it nevertheless took a card a twelfth of GPT-2's time, in
+    # hundreds of kernels; its driver clears another process's data.
     deterministic.fill_uninitialized_memory = configuration.device == "cpu"  # type: ignore[attr-defined]
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -195,7 +195,7 @@ def set_global_state(configuration: Configuration) -> None:
 
 
 def determinism_class(configuration: Configuration) -> str:
-    """Returns what must match for equal bits: of a processor its vendor, versions, vector width and threads.
+    """Returns the facts that must match for equal bits: of a processor its vendor, versions, vector width and threads.
 
     Of a card see card_class.py, which starts CUDA. Raises Refused where it does not start.
     """

@@ -1,4 +1,4 @@
-"""Computing children, one per job, so that no job can read what another left in a child's memory."""
+"""Computing children, one per job, so that no job can read another's data in a child's memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from graphdoc.runner.settings import RunnerSettings
 
 BOUNDS_KEPT: Final = 64
 KEPT, MOST_KEPT = 2, 16
-"""Jobs whose children stay warm: so many in any case, and more while the memory that they hold permits."""
+"""Jobs whose children stay warm: this many in any case, and up to this many while the memory that they hold permits."""
 SHARE_KEPT: Final = 0.25
-"""Of a step's memory: what idle children may hold beside it."""
+"""The share of a step's memory that idle children may hold beside it."""
 CARD_FOR_EACH: Final = 8 * 2**30
-"""Bytes of a card for each child there: idle it holds half a gibibyte, the driver's own."""
+"""Bytes of a card for each child on it: an idle one holds half a gibibyte, the driver's own."""
 
 
 @dataclass
@@ -27,13 +27,13 @@ class Warm:
     child: ChildProcess
     documents: list[str] = field(default_factory=list)
     holds: bool = False
-    """It may keep memory of its card for the next step."""
+    """Whether it may keep memory of its card for the next step."""
 
     def measure_bytes(self) -> int:
-        """Returns the memory that ends with it: of its own, and what it shares with this process."""
+        """Returns the memory freed by its end: its own, and the part shared with this process."""
         try:
             lines = Path(f"/proc/{self.child.pid}/smaps_rollup").read_text().splitlines()
-        except OSError:  # another system's, or it has ended
+        except OSError:  # on another system, or after its end
             lines = []
         private = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
         return private * 2**10 + self.child.arena.size
@@ -79,7 +79,7 @@ class JobChildren:
         return warm
 
     def _make_room(self, settings: RunnerSettings) -> None:
-        """Ends the children that were used least recently, so that one more has room."""
+        """Ends the least recently used children, to make room for one more."""
         on_card = settings.device != "cpu"
         most = max(KEPT, settings.memory_bytes // CARD_FOR_EACH) if on_card else MOST_KEPT
         left = settings.memory_bytes * SHARE_KEPT
@@ -89,7 +89,8 @@ class JobChildren:
                 self._warm.pop(job).end()
 
     def _share_card(self) -> None:
-        """Has other jobs' children give back what they keep of the card: the current one has all that is free."""
+        """Makes other jobs' children free the memory that they keep of the card: the current one gets all free
+        memory."""
         for job, warm in list(self._warm.items()):
             if job != self._job and warm.holds:
                 try:

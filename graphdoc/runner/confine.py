@@ -47,8 +47,8 @@ class _FilterProgram(ctypes.Structure):
 
 
 MEASURES: Final = ("network", "files", "calls")
-"""What a machine may offer: no network at all; read access to code and libraries only; and a system call filter that
-allows no programs, processes or sockets, and no signals to other processes."""
+"""Measures that a machine may offer: no network at all; read access to code and libraries only; and a system call
+filter that allows no programs, processes or sockets, and no signals to other processes."""
 
 
 def confine_process(
@@ -59,7 +59,7 @@ def confine_process(
     root: Path = Path("/"),
     measures: Sequence[str] = MEASURES,
 ) -> list[str]:
-    """Applies those of the measures that this machine offers and returns their names.
+    """Applies the measures that this machine offers, and returns their names.
 
     Must run after torch is imported and before any thread is started. `follow_parent`: also die with the thread that
     started this process, so that thread must live on. On the CPU, `memory_bytes` may be mapped beyond what is mapped
@@ -84,7 +84,7 @@ def confine_process(
 
 
 def forbid_driver_calls() -> bool:
-    """Forbids every thread of this process the calls that only the start of a card's driver takes."""
+    """Forbids every thread of this process the calls that only the start of a card's driver needs."""
     calls = CALLS.get(platform.machine())
     if calls is None:
         return False
@@ -94,9 +94,9 @@ def forbid_driver_calls() -> bool:
 
 
 def ask_watcher() -> int:
-    """Has another process decide on each call that is forbidden and each that opens a file; see watched_start.py.
+    """Makes another process decide on each forbidden call and each that opens a file; see watched_start.py.
 
-    Returns the descriptor to ask at. Raises OSError. New privileges are given up before.
+    Returns the descriptor for its questions. Raises OSError. New privileges are given up before.
     """
     calls = CALLS[platform.machine()]
     program = _build_program(build_instructions(calls, True, _ASK_WATCHER, tuple(calls.opening.values())))
@@ -140,7 +140,7 @@ def _build_program(instructions: Sequence[bytes]) -> _FilterProgram:
 def build_instructions(calls: Calls, driver: bool, refusal: int = _EPERM, watched: Sequence[int] = ()) -> list[bytes]:
     """Returns a filter that forbids the listed calls, other architectures' calls, and a clone that is not a thread.
 
-    `driver`: but for what a card's driver calls when it starts. `watched` calls are answered with `refusal` as well.
+    `driver`: except for the calls of a card's driver at its start. `watched` calls are answered with `refusal` as well.
     """
     forbidden = [number for name, number in calls.forbidden.items() if not (driver and name in DRIVER_CALLS)]
     return [

@@ -38,7 +38,7 @@ class DocumentRunner:
 
     Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory if the child failed; the
     next call then starts another child, after a crash on a card one without CUDA graphs. Children end with `close`, and
-    with this process however it ends.
+    with this process in any case.
     """
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
@@ -117,7 +117,7 @@ class DocumentRunner:
             return bounded
 
     def bound_evaluation(self, document: bytes, *rows: int) -> Bound:
-        """The same of a forward pass of an evaluation document; the current document stays the current one."""
+        """Returns the same for a forward pass of an evaluation document; the current document stays the current one."""
         with self.lock:
             return self._bounded(self._needed(self._known(document)).digest, rows, False)
 
@@ -149,7 +149,7 @@ class DocumentRunner:
             return self.ask_arrays(request, state, batch, answer_of(document))
 
     def evaluate(self, document: bytes, state: Arrays, batch: Arrays) -> Metrics:
-        """Loss and metrics of an evaluation document, bounded like a step; the current document stays current."""
+        """Returns loss and metrics of an evaluation document, bounded like a step; the current document stays."""
         with self.lock:
             needed = self._needed(self._known(document))
             sent = write_inputs(self.running().arena, needed, state, batch)
@@ -182,8 +182,8 @@ class DocumentRunner:
     ) -> dict[str, np.ndarray]:
         """Returns the `wanted` arrays that the child answers to a request over the current document, with these inputs.
 
-        `beside` goes in next to the document's state. By `name`, which no other values have, the state stays with the
-        child until the next request. The caller holds `lock`. Raises Refused.
+        `beside` is sent next to the document's state. Under `name`, which no other values have, the state stays with
+        the child until the next request. The caller holds `lock`. Raises Refused.
         """
         document = self.current_document()
         arena = self.running().arena
@@ -192,7 +192,7 @@ class DocumentRunner:
         arena.reserve(end_of(result, sent.end))
         limits = self.children.limits(document.digest, self.settings)
         memory = AnswerMemory(result)
-        meanwhile = None if self.settings.device == "cpu" else memory.fill  # a pass on this host wants it first
+        meanwhile = None if self.settings.device == "cpu" else memory.fill  # a pass on this host needs the memory first
         asked = request | sent.request | {"result": encode_placements(result), "limits": limits}
         self.ask(asked, _NOTHING, meanwhile=meanwhile)
         arena.held = sent.held
@@ -242,7 +242,8 @@ class DocumentRunner:
         seconds: float = math.inf,
         meanwhile: Callable[[], object] | None = None,
     ) -> Answer:
-        """Returns the child's validated answer; ends a child that fails or answers anything else. Takes `lock` held."""
+        """Returns the child's validated answer; ends a child that fails or answers otherwise. The caller holds
+        `lock`."""
         child = self.running()
         child.arena.held = None
         try:

@@ -1,4 +1,4 @@
-"""What the parent stores about a document that its child accepted, and about the inputs that it sent for one run."""
+"""The parent's records of a document that its child accepted, and of the inputs that it sent for one run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ class Sent:
 def write_inputs(
     arena: Arena, document: Document, state: Arrays, batch: Arrays, beside: Arrays | None = None, name: str = ""
 ) -> Sent:
-    """Writes a run's inputs into the arena: the document's state, what goes `beside` it, and the rows.
+    """Writes a run's inputs into the arena: the document's state, the arrays `beside` it, and the rows.
 
-    `name` is of these values alone: a state that the arena holds by it is not written again. Raises Refused if they
-    are not what the document reads.
+    `name` belongs to these values alone: a state that the arena holds under it is not written again. Raises Refused for
+    arrays that are not the document's inputs.
     """
     check_state(document, state)
     check_batch(document, batch)

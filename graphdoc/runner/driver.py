@@ -1,7 +1,7 @@
 """A card's driver without torch: whether CUDA starts, and each card, by libcuda and the management library (NVML).
 
-https://docs.nvidia.com/cuda/cuda-driver-api and https://docs.nvidia.com/deploy/nvml-api. What only the management
-library tells, such as free memory, is None where it is missing (WSL, some containers).
+https://docs.nvidia.com/cuda/cuda-driver-api and https://docs.nvidia.com/deploy/nvml-api. Facts known to the management
+library alone, such as free memory, are None where it is missing (WSL, some containers).
 """
 
 import ctypes
@@ -24,7 +24,7 @@ REMEDIES: Final = {
     803: "load the kernel module of the installed driver: restart the machine",
     999: "load the kernel module nvidia_uvm (nvidia-modprobe -u -c 0)",
 }
-"""What to do about a code of cuInit."""
+"""The remedy for a code of cuInit."""
 NO_DRIVER: Final = "install NVIDIA's driver; in a container let its runtime mount it (docker run --gpus all)"
 
 
@@ -42,7 +42,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Cards:
-    """The driver's version, empty where unknown, and the cards; `fault` is why there are none, `remedy` what to do."""
+    """The driver's version, empty where unknown, and the cards; `fault`: why it has none, `remedy`: the remedy."""
 
     driver: str = ""
     cards: tuple[Card, ...] = ()
@@ -52,7 +52,7 @@ class Cards:
 
 @dataclass(frozen=True)
 class CardLoad:
-    """What a card does now; None where the management library does not tell. Memory in bytes."""
+    """The present load of a card; None where the management library does not report it. Memory in bytes."""
 
     name: str
     percent: int | None = None
@@ -130,7 +130,7 @@ class Management:
         return text.value.decode()
 
     def list_loads(self) -> Iterator[CardLoad]:
-        """Yields what each card of the machine does now, in PCI order; none where the library is missing."""
+        """Yields the present load of each card of the machine, in PCI order; none where the library is missing."""
         count = ctypes.c_uint()
         if self._nvml is None or self._nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return
@@ -140,7 +140,7 @@ class Management:
                 yield self._read_load(handle, f"card {number}")
 
     def read_load(self, uuid: str) -> CardLoad | None:
-        """Returns what one card does now."""
+        """Returns the present load of one card; None where it is unknown."""
         handle = self._find_card(uuid)
         return None if handle is None else self._read_load(handle, uuid)
 

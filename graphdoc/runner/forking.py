@@ -2,7 +2,7 @@
 
 warm_start.py runs it as `python -I -m graphdoc.runner.forking <descriptor of the socket> <pid of the parent>`. It ends
 with its parent, or with its last child where that has closed the socket; its children end with it. It holds nothing
-secret and gives children no way back; what they have in common is where libraries lie in memory.
+secret and gives children no way back; they share only the places of libraries in memory.
 """
 
 import gc
@@ -21,8 +21,8 @@ from graphdoc.runner.allowance import file_bytes
 
 MESSAGE_LIMIT: Final = 2**16
 DESCRIPTORS: Final = ("requests", "answers", "arena", "diagnostics", "status")
-"""What comes with a request, in this order: the child's first three, its standard error, and the pipe on which this
-process writes its return code, as subprocess gives it."""
+"""The descriptors sent with a request, in this order: the child's first three, its standard error, and the pipe for its
+return code, as subprocess gives it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class WarmParent:
             sys.exit()
 
     def serve_requests(self) -> None:
-        """Returns when the other end's process has ended, or when it is closed and no child runs any more."""
+        """Serves requests until the other end's process has ended, or the connection is closed and no child runs."""
         asked = True
         while asked or self._children:
             ready = [descriptor for descriptor, _ in self._poll.poll()]
@@ -60,9 +60,8 @@ class WarmParent:
                     asked = False
 
     def _answer_request(self) -> bool:
-        """Forks a child and sends its process id and a descriptor of it; 0 and none where that is not safe. Returns
-        whether there was a request.
-        """
+        """Forks a child and sends its process id and a descriptor of it; 0 and none where a fork is not safe. Returns
+        whether a request came."""
         message, received = b"", list[int]()
         with suppress(ConnectionResetError):  # an answer that came too late was not read
             message, received, _, _ = socket.recv_fds(self._control, MESSAGE_LIMIT, len(DESCRIPTORS))
@@ -82,7 +81,7 @@ class WarmParent:
         for descriptor in descriptors:
             self._children[descriptor] = Forked(pid, given["status"])
             self._poll.register(descriptor, select.POLLIN)
-        with suppress(BrokenPipeError):  # nobody waits any more, nor has the other ends of the child's pipes: it ends
+        with suppress(BrokenPipeError):  # nobody waits any more or has the other ends of the child's pipes: it ends
             socket.send_fds(self._control, [json.dumps({"pid": pid}).encode()], descriptors)
         return True
 
@@ -104,7 +103,7 @@ class WarmParent:
         os.close(child.status)
 
     def _become_child(self, module: str, configuration: dict[str, Any], given: dict[str, int]) -> NoReturn:
-        """Leaves what is the warm process's alone, and serves as a process does that was started with this module."""
+        """Closes the warm process's own resources, and serves like a process that was started with this module."""
         code = 1
         try:
             self._control.detach()

@@ -1,4 +1,4 @@
-"""Restricts by Landlock (Linux 5.13 and later) which files a child may open: only those that computing must read.
+"""Restricts by Landlock (Linux 5.13 and later) the files that a child may open: only those that computing must read.
 
 https://docs.kernel.org/userspace-api/landlock.html. Descriptors that are already open, such as the shared memory, stay
 usable.
@@ -17,13 +17,13 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _TELL_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Version -> how many file rights it knows; later versions are treated as the last one."""
+"""Version -> the number of file rights that it knows; later versions are treated like the last one."""
 
 
 def restrict_files(allowed: Iterable[tuple[str, int]]) -> bool:
     """Forbids opening any but the allowed paths, each with its rights; see admitted.py.
 
-    Must be called by the only thread, after new privileges are given up. Returns False if there is no Landlock.
+    Must be called by the only thread, after new privileges are given up. Returns False without Landlock.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(_CREATE_RULESET, None, 0, _TELL_VERSION)

@@ -1,7 +1,7 @@
 """The arena of a child that computes on a card: its pages are registered with the driver, which copies them directly.
 
 Of 652 MB an H100 read 41 ms into pages that were not, and 12 into those that were. Where the driver registers none, the
-arena is as any other.
+arena works like any other.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _PORTABLE = 1
 
 
 class PageRegistry(Protocol):
-    """What registers memory of this process, by its address and bytes."""
+    """A registry of this process's memory, by address and bytes."""
 
     def register(self, address: int, size: int) -> bool:
         """Returns whether it is registered now."""
@@ -35,21 +35,21 @@ class DriverPages:
     library: str = LIBRARY
 
     def register(self, address: int, size: int) -> bool:
-        """cuMemHostRegister, portable. Returns False where it fails."""
+        """Calls cuMemHostRegister, portable. Returns False where it fails."""
         driver = self._load_driver()
         taken: int = driver.cuMemHostRegister_v2(ctypes.c_void_p(address), ctypes.c_size_t(size), _PORTABLE)
         return taken == 0
 
     def unregister(self, address: int) -> None:
-        """cuMemHostUnregister."""
+        """Calls cuMemHostUnregister."""
         self._load_driver().cuMemHostUnregister(ctypes.c_void_p(address))
 
     def _load_driver(self) -> Any:
-        return ctypes.CDLL(self.library)  # it is loaded since CUDA started: no file is opened
+        return ctypes.CDLL(self.library)  # loaded since CUDA started: no file is opened
 
 
 class PinnedArena(Arena):
-    """An arena whose every mapping is registered."""
+    """An arena with every mapping registered."""
 
     def __init__(self, descriptor: int, registry: PageRegistry | None = None) -> None:
         super().__init__(descriptor)

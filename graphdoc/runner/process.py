@@ -46,8 +46,8 @@ _GREETING: Final = TypeAdapter(Greeting)
 class ChildProcess:
     """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone.
 
-    It is the computing child, or what `command` starts. `warm`: a warm process forks it where the command runs a
-    module; that module's `serve` is what it runs.
+    It is the computing child, or the one that `command` starts. `warm`: a warm process forks it where the command runs
+    a module, and it runs that module's `serve`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ChildProcess:
         return self._receive_answer(deadline, seconds)
 
     def kill(self) -> None:
-        """Kills the child; who waits for its answer is told that it crashed. May be called from any thread."""
+        """Kills the child; a caller waiting for its answer gets a crash. May be called from any thread."""
         if self._process.returncode is None:
             self._process.kill()
 

@@ -43,7 +43,8 @@ class Reader:
     def read(
         self, kind: str, data: Bytes, expected: Expected, shifted: Shifted = NONE_SHIFTED
     ) -> dict[str, np.ndarray]:
-        """Returns the expected arrays of a file of this format, by name; those of `shifted` are made of stored ones.
+        """Returns the expected arrays of a file of this format, by name; those of `shifted` are derived from stored
+        ones.
 
         Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused if there is no such format.
         """

@@ -39,7 +39,7 @@ class Reading:
         return None if bad is None else asdict(bad)
 
     def _load_arrays(self, request: Request, expected: Expected) -> dict[str, np.ndarray]:
-        """Returns the file's arrays, and those that are made of them."""
+        """Returns the file's arrays, and those derived from them."""
         (data,) = self._arena.read_bytes([request["length"]])
         stored = list_stored_arrays(expected, request["shifted"])
         return split_stored_arrays(self._formats[request["format"]].read(data, stored), request["shifted"])

@@ -1,4 +1,4 @@
-"""A child's side of the pipes: its configuration, and how it answers until the parent closes them. No torch.
+"""A child's side of the pipes: its configuration, and its answers until the parent closes them. No torch.
 
 The children's modules import everything that they need before `serve`, which restricts the process.
 """
@@ -22,12 +22,12 @@ from graphdoc.runner.confine import confine_process, forbid_driver_calls
 
 Request = dict[str, Any]
 IDLE_S: Final = 2.0
-"""Seconds without a request after which memory is given back: of a card, milliseconds of the next step."""
+"""Seconds without a request after which memory is freed: of a card, milliseconds of the next step."""
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the parent passes at the start: its process id, the descriptors of pipes and arena, the limits."""
+    """The parent's message at the start: its process id, the descriptors of pipes and arena, the limits."""
 
     parent: int
     follow_parent: bool
@@ -56,10 +56,10 @@ def serve_requests(
 ) -> None:
     """Confines this process, sends its determinism class, and answers requests by their `do` field.
 
-    One that waits for its next request gives back what it keeps for it (`release`). A card's driver starts with the
-    greeting; what that alone takes is forbidden before the first request is read.
+    A process that waits for its next request frees the memory that it keeps for it (`release`). A card's driver starts
+    with the greeting; the calls needed for that alone are forbidden before the first request is read.
     """
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # a shell ignores them in what it starts behind
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # a shell starts background jobs ignoring them
         signal.signal(number, signal.SIG_DFL)
     tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
     confined = confine_process(config.parent, config.follow_parent, config.device, config.memory_bytes)
@@ -76,7 +76,7 @@ def serve_requests(
 def answer_next(
     requests: int, replies: int, answers: dict[str, Callable[[Request], Any]], idle_s: float | None = None
 ) -> None:
-    """Answers one request; where none comes for `idle_s` (IDLE_S), does `release` meanwhile, if there is that."""
+    """Answers one request; where none comes for `idle_s` (IDLE_S), calls `release` meanwhile, if the child has it."""
     wait_s = IDLE_S if idle_s is None else idle_s
     if "release" in answers and not select.select([requests], [], [], wait_s)[0]:
         answers["release"]({})
@@ -85,7 +85,7 @@ def answer_next(
 
 
 def _answer_request(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
-    """Returns the answer to one request, or the error that it ended with."""
+    """Returns the answer to one request, or its error."""
     try:
         return {"ok": act(request)}
     except GraphdocError as error:
@@ -105,7 +105,7 @@ def _encode_error(error: GraphdocError) -> dict[str, Any]:
 
 
 def _end_with(requests: int) -> None:
-    """Ends this process as soon as the parent closes its end of the pipe, whatever is being computed."""
+    """Ends this process as soon as the parent closes its end of the pipe, during any computation."""
     poll = select.poll()
     poll.register(requests, 0)
     poll.poll()

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from typing import Final
 
 DEVICE: Final = r"^cpu$|^cuda(:[0-9]{1,3})?$"
-"""What may compute; cuda is the first card."""
+"""The devices that may compute; cuda is the first card."""
 UMASK: Final = 0o077
-"""Of every child, however its parent's is set meanwhile."""
+"""The umask of every child, independent of its parent's."""
 CARRIED: Final = ("LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
 HEAP: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**25),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-"""Arrays from a mebibyte on come from the system and go back to it, in large pages where it has them: what a pass takes
-is then what its arrays need, and not what earlier ones left behind."""
+"""Arrays of a mebibyte or more come from the system and go back to it, in large pages where it has them: a pass then
+takes the memory of its arrays, without leftovers of earlier ones."""
 CARRIED_FOR_CUDA: Final = ("CUDA_HOME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 PCI_ORDER: Final = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""Numbers cards as nvidia-smi does; CUDA by itself calls the fastest the first."""
+"""Numbers cards as nvidia-smi does; CUDA's default puts the fastest first."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class RunnerSettings:
     graphs: bool = True
     """Whether passes on a card are recorded as CUDA graphs."""
     bound_bytes: int | None = None
-    """The most bytes of one pass that `bound` accepts, which computes nothing; `memory_bytes` where none is given."""
+    """The most bytes of one pass that `bound` accepts, which computes nothing; `memory_bytes` by default."""
 
 
 SPINS: Final = "300"
-"""How often a thread of an operator looks whether the others are done before it sleeps. GNU's library looks for
-milliseconds else, and where other programs want the core that it holds, an operator takes ten times as long."""
+"""The number of times that a thread of an operator polls the others before it sleeps. By default GNU's library polls
+for milliseconds, and where other programs want its core, an operator takes ten times as long."""
 
 
 def choose_visible(device: str, listed: str | None) -> str:
     """Returns the one card that a child sees: the owner's CUDA_VISIBLE_DEVICES (`listed`) number it from 0.
 
-    Empty where there is none of that number.
+    Empty where none has that number.
     """
     number = device.partition(":")[2] or "0"
     if listed is None:

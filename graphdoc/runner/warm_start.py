@@ -1,8 +1,8 @@
 """Starts children from a warm process, which has imported their modules: milliseconds in place of torch's import.
 
-There is one warm process for each environment of children: it is started by exec with that and nothing else, before
-anything secret could be in its memory, and it forks. Linux only; elsewhere, and where it fails twice, `fork_child`
-returns None, and the caller starts an interpreter.
+Each environment of children has one warm process: it is started by exec with that environment alone, before anything
+secret could be in its memory, and it forks. Linux only; elsewhere, and where it fails twice, `fork_child` returns None,
+and the caller starts an interpreter.
 """
 
 import atexit
@@ -27,12 +27,12 @@ AVAILABLE: Final = sys.platform == "linux" and hasattr(os, "pidfd_open") and has
 COMMAND: Final = (sys.executable, "-I", "-m", "graphdoc.runner.forking")
 ATTEMPTS: Final = 2
 REPORT_SECONDS: Final = 5.0
-"""For the warm process to tell how a child ended."""
+"""Seconds for the warm process to report a child's end."""
 _Environment = tuple[tuple[str, str], ...]
 
 
 class ForkedProcess:
-    """A child of the warm process, as subprocess.Popen shows one of this process."""
+    """A child of the warm process, with the interface of subprocess.Popen."""
 
     def __init__(self, pid: int, descriptor: int, status: int) -> None:
         self.pid = pid
@@ -47,8 +47,7 @@ class ForkedProcess:
 
     def wait(self) -> int:
         """Returns the exit code, or a signal's number below 0; SIGKILL's where the warm process ended first, or does
-        not tell it within REPORT_SECONDS of the child's end.
-        """
+        not report within REPORT_SECONDS of the child's end."""
         if self.returncode is not None:
             return self.returncode
         _is_readable(self._descriptor)
@@ -61,16 +60,15 @@ class ForkedProcess:
 
 
 def _is_readable(descriptor: int, seconds: float | None = None) -> bool:
-    """Returns whether something, or an end, has come within these seconds; for ever without."""
+    """Returns whether data, or an end, has come within these seconds; None waits for ever."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(None if seconds is None else 1000 * seconds))
 
 
 class WarmProcess:
-    """A running warm process. `fork` raises OSError where it fails, and FrameTimeout; it is asked no more then, and
-    ends with the last of its children.
-    """
+    """A running warm process. `fork` raises OSError where it fails, and FrameTimeout; then it gets no more requests,
+    and ends with the last of its children."""
 
     def __init__(self, environment: _Environment) -> None:
         self.owner, self.environment = os.getpid(), environment
@@ -121,21 +119,21 @@ class WarmProcess:
                 os.close(ours)
 
     def answers(self) -> bool:
-        """Returns whether it may be asked for a child."""
+        """Returns whether it accepts requests for children."""
         return self._control.fileno() >= 0
 
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
     def end(self) -> None:
-        """Its children end too."""
+        """Ends the process, and its children."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
 
 _running: list[WarmProcess] = []
-"""Of this process, and after a fork those of its parent."""
+"""The warm processes of this process, and after a fork those of its parent."""
 _lock = threading.Lock()
 
 
@@ -146,9 +144,9 @@ def fork_child(
     descriptors: Sequence[int],
     start_seconds: float,
 ) -> ForkedProcess | None:
-    """Returns a child of the warm process for this environment, or None where it must be started by itself.
+    """Returns a child of the warm process for this environment, or None where the caller must start it.
 
-    `descriptors`: those that forking.DESCRIPTORS names but for the last. Raises FrameTimeout.
+    `descriptors`: those of forking.DESCRIPTORS but for the last. Raises FrameTimeout.
     """
     if not AVAILABLE:
         return None
@@ -161,7 +159,7 @@ def fork_child(
 
 
 def _find_warm_process(environment: _Environment) -> WarmProcess:
-    """Returns the one to ask, started where there is none; forgets those that have ended."""
+    """Returns a warm process that accepts requests, started where none runs; forgets those that have ended."""
     _running[:] = [warm for warm in _own_processes() if not warm.has_ended()]
     for warm in _running:
         if warm.environment == environment and warm.answers():
@@ -181,7 +179,7 @@ def list_warm_processes() -> list[int]:
 
 @atexit.register
 def end_warm_processes() -> None:
-    """Ends those of this process; their children end too. It waits for no start that is under way."""
+    """Ends the warm processes of this process; their children end too. It waits for no start that is under way."""
     for warm in _own_processes():
         _running.remove(warm)
         warm.end()

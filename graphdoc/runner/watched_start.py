@@ -1,7 +1,7 @@
-"""Watches a child's start of a card's driver: which of its calls and paths the confinement refuses.
+"""Watches a child's start of a card's driver, and records the calls and paths that the confinement refuses.
 
 The kernel asks the watching process about each call (seccomp_unotify(2)); a path is read from the child's memory,
-opened under Landlock all the same, and held against the table of admitted.py.
+opened under Landlock nevertheless, and compared with the table of admitted.py.
 """
 
 import array
@@ -51,7 +51,7 @@ class Watch:
 
 
 def ask_parent(descriptor: int) -> None:
-    """In the child: has the process at the other end of this descriptor decide from now on."""
+    """Makes, in the child, the process at the other end of this descriptor decide from now on."""
     with socket.socket(fileno=os.dup(descriptor)) as parent:
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
         parent.sendmsg([b"?"], [(*rights, struct.pack("=i", ask_watcher()))])
@@ -59,7 +59,7 @@ def ask_parent(descriptor: int) -> None:
 
 @contextmanager
 def watch_child(device: str, root: Path) -> Iterator[Watch]:
-    """Decides for the child that gets the descriptor until this ends; the refusals are complete then."""
+    """Decides for the child that gets the descriptor until the block ends; the refusals are complete then."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         watch = Watch(theirs.fileno(), Refusals())
@@ -93,7 +93,7 @@ def _decide_calls(ours: socket.socket, allowed: Allowed, refusals: Refusals) -> 
 def _decide_call(
     process: int, call: int, arguments: Sequence[int], allowed: Allowed, refusals: Refusals
 ) -> tuple[int, int]:
-    """Returns the error and the flag that the kernel takes for an answer; notes what is refused."""
+    """Returns the error and the flag of the answer to the kernel; records a refusal."""
     calls = CALLS[platform.machine()]
     name = next((name for name, number in calls.opening.items() if number == call), "")
     if not name:
@@ -113,7 +113,7 @@ def _decide_call(
 
 
 def _read_memory(memory: int, at: int, most: int) -> bytes:
-    """Reads to the end of the page at most: the next one may not be there."""
+    """Reads at most to the end of the page: the next one may be missing."""
     return os.pread(memory, min(most, 4096 - at % 4096), at) if most > 8 else os.pread(memory, most, at)
 
 
@@ -123,7 +123,7 @@ def _note(noted: list[str], one: str) -> None:
 
 
 def is_admitted(path: str, flags: int, allowed: Allowed) -> bool:
-    """Returns whether the table lets a process open this path of its own with these flags of open(2)."""
+    """Returns whether the table permits a process to open this path of its own with these flags of open(2)."""
     needed = {os.O_RDONLY: READ_FILE, os.O_WRONLY: WRITE_FILE}.get(flags & os.O_ACCMODE, READ_FILE | WRITE_FILE)
     if flags & os.O_DIRECTORY:
         needed = READ_DIRECTORY

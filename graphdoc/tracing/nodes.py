@@ -1,9 +1,9 @@
 """One node alone: forward, and backward from the gradients of its results.
 
-torch's engine takes functions in the reverse order of their making, and adds what they give to a value's gradient in
+torch's engine takes functions in the reverse order of their making, and adds their results to a value's gradient in
 that order. So it goes through a document's nodes from the last to the first, and a node's backward can be done alone:
 it adds to the gradient that later nodes have given each argument so far, function by function, as the engine does over
-the whole graph. Each argument gets an alias, of which the engine is told that gradient as a root beside the results'.
+the whole graph. Each argument gets an alias, whose gradient the engine gets as a root beside those of the results.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ from graphdoc.tracing.values import Traced, Value
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A call that ran forward: its arguments' aliases, None where no gradient is asked, and its results as made."""
+    """A call that ran forward: its arguments' aliases, None where no gradient is required, and its results as made."""
 
     aliases: tuple[Tensor | None, ...]
     results: tuple[Any, ...]
 
 
 def run_forward(call: UnrolledCall, arguments: Sequence[Traced], seed: bytes, device: str) -> tuple[Ran, list[Value]]:
-    """Returns what backward needs, and the results. Raises DocumentRefused, OutOfMemory."""
+    """Returns the values that backward needs, and the results. Raises DocumentRefused, OutOfMemory."""
     values = call.nodes.values.copy()
     values[call.nodes.seed], values[call.nodes.device] = seed, torch.device(device)
     aliases: list[Tensor | None] = []
@@ -51,7 +51,7 @@ def run_forward(call: UnrolledCall, arguments: Sequence[Traced], seed: bytes, de
 
 
 def run_backward(ran: Ran, given: Sequence[Value], so_far: Sequence[Value]) -> list[Value]:
-    """Returns the gradient of each argument after the node's part is added to what it is `so_far`.
+    """Returns the gradient of each argument: the gradient `so_far` plus the node's part.
 
     `given` are the gradients of the results. Raises DocumentRefused, OutOfMemory.
     """

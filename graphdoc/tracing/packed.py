@@ -1,6 +1,6 @@
-"""A value of a trace as bytes: the length of what is said of it, that as canonical JSON, and its elements. No torch.
+"""A value of a trace as bytes: the length of its header, the header as canonical JSON, and its elements. No torch.
 
-The digest of a value is blake3 of that length, what is said, and blake3 of the elements.
+The digest of a value is blake3 of that length, the header, and blake3 of the elements.
 """
 
 from typing import Final
@@ -11,17 +11,17 @@ from graphdoc.encoding import Bytes
 from graphdoc.errors import Refused
 
 ABSENT: Final = bytes(32)
-"""The digest of no value: a gradient that nothing gave."""
+"""The digest of a missing value: a gradient that no node gave."""
 NOTHING: Final = bytes(4)
-"""No value as bytes."""
+"""The bytes of a missing value."""
 MOST_HEADER: Final = 4096
 _LARGE: Final = 2**20
 _BYTES: Final = b'{"kind":"bytes"}'
-"""What is said of bytes."""
+"""The header of bytes."""
 
 
 def split_packed(packed: Bytes) -> tuple[bytes, memoryview] | None:
-    """Returns what is said of a value, and its elements; None of no value. Raises Refused on other bytes."""
+    """Returns the header of a value, and its elements; None for a missing value. Raises Refused on other bytes."""
     view = memoryview(packed).cast("B")
     length = int.from_bytes(view[:4], "big")
     if view == NOTHING:
@@ -32,7 +32,7 @@ def split_packed(packed: Bytes) -> tuple[bytes, memoryview] | None:
 
 
 def digest_parts(header: bytes, block_digest: bytes) -> bytes:
-    """Returns the digest of a value from what is said of it and the blake3 of its elements."""
+    """Returns the digest of a value from its header and the blake3 of its elements."""
     return blake3(len(header).to_bytes(4, "big") + header + block_digest).digest()
 
 
@@ -47,6 +47,6 @@ def digest_block(block: Bytes) -> bytes:
 
 
 def digest_packed(packed: Bytes) -> bytes:
-    """Returns the digest of a value from its bytes. Raises Refused where these are none of a value."""
+    """Returns the digest of a value from its bytes. Raises Refused for bytes of no value."""
     parts = split_packed(packed)
     return ABSENT if parts is None else digest_parts(parts[0], digest_block(parts[1]))

@@ -1,8 +1,8 @@
 """The order of one pass: its data, each call forward, each call backward from the last to the first.
 
 Each of these is a step, whose results have one digest each. A step backward gives for each argument of its call the
-gradient so far, with the call's part added. A step names what it reads: results of earlier steps of the pass, the
-document's state by name, or what is known beforehand.
+gradient so far, with the call's part added. A step names its reads: results of earlier steps of the pass, the
+document's state by name, or values known beforehand.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ class PassOrder:
 
     @property
     def count(self) -> int:
-        """Steps of a pass."""
+        """The number of steps of a pass."""
         return 1 + 2 * len(self._unrolled.calls)
 
     @cached_property
@@ -91,7 +91,7 @@ class PassOrder:
 
     @cached_property
     def gradients(self) -> Mapping[str, Read]:
-        """Where each trainable parameter's gradient is when all nodes went backward."""
+        """The place of each trainable parameter's gradient after all nodes went backward."""
         return self._walked[1]
 
     @cached_property
@@ -105,12 +105,12 @@ class PassOrder:
 
     @cached_property
     def updates(self) -> Mapping[str, Read]:
-        """Where each float buffer's new value is."""
+        """The place of each float buffer's new value."""
         return {name: self._values[self._unrolled.places[value]] for name, value in self.document.updates.items()}
 
     @cached_property
     def _values(self) -> dict[int, Read]:
-        """Where each value is."""
+        """The place of each value."""
         own: dict[int, Read] = {number: CounterValue(value) for number, value in self._unrolled.numbers.items()}
         data = {entry.name: place for place, entry in enumerate(self.data)}
         for number, entry in enumerate(self.document.inputs):

@@ -1,12 +1,12 @@
-"""Whether a node's results can be those of another machine: within the error bound of any order of summation.
+"""Decides whether a node's results can be those of another machine: within the error bound of any order of summation.
 
 Machines of two determinism classes add in other orders, so their bits differ. For an inner product of n terms any order
 errs by at most gamma_n |x|^T |y| with gamma_n = n u / (1 - n u) and u = 2^-24 (Higham 2002, "Accuracy and Stability of
 Numerical Algorithms", section 3.1); a fused multiply-add only lowers it. TAO (Yao et al. 2025) judges a last operator
-so. Here that is every operator which is a sum of products of its arguments, forward and backward: the result in float64
-on the same arguments, the bound by the same operator on absolute values, the number of terms by it on ones.
+so. This module judges every operator that is a sum of products of its arguments, forward and backward: the result in
+float64 on the same arguments, the bound by the same operator on absolute values, the number of terms by it on ones.
 
-Of all others nothing is said: transcendental functions differ by library, convolutions may be computed by Winograd's
+All others stay unbounded: transcendental functions differ by library, convolutions may be computed by Winograd's
 transform and 16-bit products be kept in 16 bits, for all of which no such bound holds.
 """
 
@@ -30,7 +30,7 @@ MOVES: Final = frozenset(SHAPES)
 UNIT: Final = 2.0**-24
 EXACT_UNIT: Final = 2.0**-53
 SMALLEST: Final = 2.0**-126
-"""What a term may lose where a machine takes denormal numbers as 0."""
+"""The possible loss of a term where a machine flushes denormal numbers to 0."""
 LARGEST: Final = float(torch.finfo(torch.float32).max)
 
 
@@ -43,7 +43,7 @@ class Bounded:
 
 
 def judge_rounding(step: CallStep, values: Sequence[Value], claimed: Sequence[Value], seed: bytes) -> Bounded | None:
-    """Returns whether `claimed` can be the step's results on `values`; None where nothing bounds its rounding."""
+    """Returns whether `claimed` can be the step's results on `values`; None where its rounding has no bound."""
     name = step.call.step.name
     floats = [value.data for value in (*values, *claimed) if value is not None and isinstance(value.data, Tensor)]
     if name not in PRODUCTS | MOVES or any(each.is_floating_point() and each.dtype != torch.float32 for each in floats):

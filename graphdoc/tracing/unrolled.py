@@ -1,4 +1,4 @@
-"""The nodes of a document one after the other, those of a scan's body once for each step, with what each reads.
+"""The nodes of a document one after the other, those of a scan's body once for each step, with their reads.
 
 Values are numbered: the document's inputs first, then the results of each call in order.
 """

@@ -1,7 +1,8 @@
-"""Values of a trace: their digests, and their bytes as they travel.
+"""Values of a trace: their digests, and their bytes for transport.
 
-The digest of a tensor covers its elements, and what else decides a kernel's path and so the bits: strides, whether a
-gradient is asked of it, and its memory's place within 64 bytes. That of a plain array covers elements, shape and type.
+The digest of a tensor covers its elements, and the other facts that decide a kernel's path and so the bits: strides,
+whether it requires a gradient, and its memory's place within 64 bytes. That of a plain array covers elements, shape and
+type.
 """
 
 import json
@@ -22,23 +23,23 @@ from graphdoc.tracing.packed import ABSENT, NOTHING, digest_block, digest_parts,
 LINE: Final = 64
 """Bytes to which torch aligns memory of its own."""
 SPREAD: Final = 64
-"""How many times as much memory as its elements a scattered tensor may lie in, when it is rebuilt."""
+"""A rebuilt scattered tensor may lie in at most this many times the memory of its elements."""
 _TORCH_NAMES: Final = {dtype: name for name, dtype in TORCH_TYPES.items()}
 _JSON: Final = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 Block = tuple[int, int]
 """A block of memory: its address and its bytes."""
 Blocks = MutableMapping[Block, bytes]
-"""The blake3 of blocks of memory: only while what lies there is alive and unchanged."""
+"""The blake3 of blocks of memory: valid only while a block is alive and unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A tensor and whether a gradient is asked of it; a plain array; an int; or bytes."""
+    """A tensor and whether it requires a gradient; a plain array; an int; or bytes."""
 
     data: Any
     grad: bool = False
     base: Tensor | None = None
-    """Of a tensor that is spread over the block of another one, that block, flat: its digest stands for it."""
+    """The block, flat, of another tensor over which this one is spread: its digest represents it."""
 
     def tensor(self, device: str) -> Tensor:
         """Returns the tensor, or a copy of the plain array in C order in torch's own memory."""
@@ -54,11 +55,11 @@ class Traced:
 
 
 Value = Traced | None
-"""None: no value."""
+"""None: a missing value."""
 
 
 def compute_digest(value: Value, blocks: Blocks | None = None) -> bytes:
-    """Returns the digest of a value; `blocks` are known, and are added to."""
+    """Returns the digest of a value; `blocks` has known digests, and gets new ones."""
     if value is None:
         return ABSENT
     return digest_parts(_describe(value), _digest_block(value, blocks))
@@ -74,7 +75,7 @@ def _digest_block(value: Traced, blocks: Blocks | None) -> bytes:
 
 
 def find_block(value: Value) -> Block | None:
-    """Returns the block of memory that a dense tensor fills, or that another is spread over; of other values None."""
+    """Returns the block of memory that a dense tensor fills, or over which another is spread; None for other values."""
     flat = None if value is None else _flatten_block(value)
     return None if flat is None else (flat.data_ptr(), flat.numel() * flat.element_size())
 
@@ -87,7 +88,7 @@ def _flatten_block(value: Traced) -> Tensor | None:
 
 
 def locate_value(value: Value, near: Sequence[Value]) -> Value:
-    """Returns the value; where it is a view spread over the block of one that is near, it is known by that block."""
+    """Returns the value; a view spread over the block of one in `near` gets that block as its base."""
     data = None if value is None else value.data
     if value is None or not isinstance(data, Tensor) or not data.numel() or is_dense(data):
         return value
@@ -102,12 +103,12 @@ def locate_value(value: Value, near: Sequence[Value]) -> Value:
 
 
 def _measure_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Returns how many elements of memory lie between a tensor's first and last, both counted."""
+    """Returns the number of elements of memory from a tensor's first to its last, both counted."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _describe(value: Traced) -> bytes:
-    """Returns what is said of a value beside its elements, as canonical JSON."""
+    """Returns the header of a value, as canonical JSON."""
     data = value.data
     if isinstance(data, Tensor):
         block = data if value.base is None else value.base
@@ -147,7 +148,7 @@ def _read_block(value: Traced) -> Bytes:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's elements fill one block of memory, each at its own place."""
+    """Returns whether a tensor's elements fill one block of memory, each at its own place."""
     return tensor.is_contiguous() or _fills_block(tensor.shape, tensor.stride())
 
 
@@ -161,7 +162,7 @@ def _fills_block(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def pack_value(value: Value) -> bytes:
-    """Returns a value as it travels: the length of what is said of it, that, and its elements."""
+    """Returns a value for transport: the length of its header, the header, and its elements."""
     if value is None:
         return NOTHING
     header = _describe(value)
@@ -169,7 +170,7 @@ def pack_value(value: Value) -> bytes:
 
 
 def unpack_value(packed: Bytes, device: str = "cpu") -> Value:
-    """Returns the value, with the strides and the place in memory that it had. Raises Refused on other bytes."""
+    """Returns the value, with its former strides and place in memory. Raises Refused on other bytes."""
     parts = split_packed(packed)
     if parts is None:
         return None
