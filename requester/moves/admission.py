@@ -52,7 +52,7 @@ def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
 
 
 def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
-    """Refuses a field that only a feature serves which this service is built without."""
+    """Refuses a field served only by a feature that this service is built without."""
     windowed = isinstance(spec.step, LocalStep) and spec.step.window is not None
     needs = {
         "audits": ("audit" if spec.audit is not None else "replication", spec.audited),
@@ -78,13 +78,13 @@ def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
 
 
 def lay_out(context: Context, work: Work, job: Job, token: str, budget: Units) -> None:
-    """Asks every feature whether the token may lay out so much for the job. Raises JobRefused where it may not."""
+    """Asks every feature whether the token may spend `budget` on the job. Raises JobRefused where it may not."""
     for feature in features_of(work):
         feature.budget_raised(context, work, job, token, Amount(budget * int(job.unit)))
 
 
 def complete_spec(spec: JobSpec, seed: int) -> JobSpec:
-    """Returns the job with what its requester left open, its seed and its local steps' re-warm; without labels."""
+    """Returns the job with the fields that its requester left open: seed and local steps' re-warm; without labels."""
     step = spec.step
     drawn: dict[str, Any] = {"tags": (), "note": ""}
     if "seed" not in spec.model_fields_set:

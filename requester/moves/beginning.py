@@ -1,4 +1,4 @@
-"""What a job begins from: by default the parameters of its own model, with an optimizer that remembers nothing."""
+"""The start of a job: by default the parameters of its own model, with an optimizer that remembers nothing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,21 +15,21 @@ from requester.store.work import RowReader
 
 
 class Beginning:
-    """What a feature knows of jobs that go on from another's end; admission refuses them where none does."""
+    """The feature that continues jobs from another's end; admission refuses these without one."""
 
     def fill_posted(self, context: Context, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a posted job with what it leaves open of the job that it continues; others as they came."""
+        """Returns a posted job, its open fields filled from the job that it continues; other jobs unchanged."""
         return dict(body)
 
     def check_posted(self, context: Context, spec: JobSpec, token: str) -> None:
-        """Raises JobRefused for a job that may not go on from the one that it names."""
+        """Raises JobRefused for a job that may not continue the job that it names."""
 
     def explain_draft(self, reader: RowReader, spec: JobSpec, token: str) -> str:
-        """Returns the reason of a job that is a draft. Raises JobRefused where too many of the token's wait."""
+        """Returns the reason of a job that is a draft. Raises JobRefused where too many drafts of the token wait."""
         return "being published"
 
     def find_start(self, reader: RowReader, spec: JobSpec) -> JobSpec | None:
-        """Returns the job with what its first round starts from; None while the earlier job goes on."""
+        """Returns the job with the state that its first round starts from; None while the earlier job goes on."""
         return spec
 
     def check_state_fits(

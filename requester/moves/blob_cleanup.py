@@ -1,4 +1,4 @@
-"""Deletes blobs that nobody needs any more, after the transaction that let them go and wrote that down."""
+"""Deletes blobs that are no longer needed, after the transaction that released and recorded them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -20,20 +20,20 @@ PAYLOAD: Final = unneeded.PAYLOAD
 SNAPSHOT: Final = "snapshot"
 PARAMETERS: Final = "parameters"
 UPDATE: Final = "update"
-"""What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
+"""The kind of a blob in the job that released it; selects the rule by which it is dropped: see `_needed`."""
 AT_ONCE: Final = 16
-"""Blobs dropped in one transaction: a commit takes longer than to drop a file."""
+"""Blobs dropped in one transaction: a commit takes longer than dropping a file."""
 KEPT_NEWEST = 3
-"""How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
+"""The number of newest rounds that keep their parameters besides the checkpoints: late workers may need them."""
 Spend = Callable[[Work], object]
 
 
 def spend_nothing(_work: Work) -> None:
-    """Costs whoever uploads nothing."""
+    """Charges the uploader nothing."""
 
 
 def kept_newest(spec: JobSpec) -> int:
-    """A late answer, and its review, start from the parameters of its own round.
+    """Returns how many newest rounds keep their parameters: a late answer, and its review, start from its own round's.
 
     With an overlap, a review may take back earlier rounds, whose tasks start from still earlier parameters.
     """
@@ -57,9 +57,9 @@ def _build_lock_name(digest: Digest) -> str:
 
 
 def record_uploaded_blobs(context: Context, digests: Iterable[Digest], spend: Spend = spend_nothing) -> None:
-    """Has blobs stay that jobs may name; the caller stores them after this, or once more.
+    """Keeps blobs that jobs may name; the caller stores them after this, or once more.
 
-    `spend` is called where one of them was not uploaded before; what it raises, keeps them out.
+    `spend` is called where one of them was not uploaded before; an exception from it keeps them out.
     """
     wanted = sorted(set(digests))
     with context.begin() as work:
@@ -69,9 +69,10 @@ def record_uploaded_blobs(context: Context, digests: Iterable[Digest], spend: Sp
 
 
 def record_unserved_blob(context: Context, digest: Digest, token: str, spend: Spend = spend_nothing) -> None:
-    """Has a blob stay for this token's jobs to measure on; the caller stores it after this. Nobody reads it by a route.
+    """Keeps a blob for this token's jobs to measure on; the caller stores it after this. No route serves it.
 
-    What is stored already was served to its readers, and is still: so nobody hides what others use. `spend`: as above.
+    A blob that is stored already was served to its readers, and still is: no upload hides data that others use.
+    `spend`: as above.
     """
     with context.begin() as work:
         work.one_at_a_time(_build_lock_name(digest))
@@ -83,17 +84,17 @@ def record_unserved_blob(context: Context, digest: Digest, token: str, spend: Sp
 
 
 def drop_payload_if_unneeded(context: Context, digest: Digest) -> None:
-    """Deletes an accepted payload if no merge waits for it; what a round made too is let go as that."""
+    """Deletes an accepted payload if no merge waits for it; one that a round made too is released as the round's."""
     drop_blob_if_unneeded(context, digest, partial(needs_payload, digest=digest))
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:
-    """Whether the blob is an answer that a merge waits for, or was made by a round."""
+    """Returns whether the blob is an answer that a merge waits for, or was made by a round."""
     return blob_needs.needs_payload(reader, digest) or blob_needs.is_made_by_round(reader, digest)
 
 
 def drop_blob_if_unneeded(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
-    """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
+    """Deletes the blob unless `needed`, in a writing transaction, so that no other refers to it in between."""
     with context.begin() as work:
         work.one_at_a_time(_build_lock_name(digest))
         if not (blob_needs.is_uploaded_or_published(work, digest) or needed(work)):
@@ -101,9 +102,9 @@ def drop_blob_if_unneeded(context: Context, digest: Digest, needed: Callable[[Ro
 
 
 def drop_unneeded(context: Context, job_id: str) -> None:
-    """Deletes the blobs that the job let go unless something else needs them.
+    """Deletes the blobs that the job released, except those needed elsewhere.
 
-    What a process that was killed did not come to is done at the next call (stages.collect).
+    The next call drops the blobs that a killed process left (stages.collect).
     """
     looked_at = AT_ONCE
     while looked_at == AT_ONCE:
@@ -142,7 +143,7 @@ def oldest_kept(spec: JobSpec, number: int) -> int:
 
 
 def release_blobs_of_round(work: Work, job: Job, number: int, now: float) -> None:
-    """Lets go of parameters that are neither new nor a checkpoint once a round is merged, and of an old update."""
+    """Releases parameters that are neither new nor a checkpoint once a round is merged, and an old update."""
     spec = jobs.load_spec(job)
     old = number - kept_newest(spec)
     earlier = answer_kind_of(work, job).count_earlier_rounds(job)
@@ -154,13 +155,13 @@ def release_blobs_of_round(work: Work, job: Job, number: int, now: float) -> Non
 
 
 def updates_worth(job: Job) -> int:
-    """Returns how many updates in a row take fewer bytes than the parameters that they lead to."""
+    """Returns the number of updates in a row that take fewer bytes than the parameters that they lead to."""
     spec = jobs.load_spec(job)
     return count_worthwhile_updates(layout_of(job), load_codec(spec.downlink.codec)) if spec.downlink.small else 0
 
 
 def updates_over(work: Work, job: Job, now: float) -> None:
-    """Lets go of all updates of a job that is over: nobody computes from what they lead to."""
+    """Releases all updates of a job that is over: no worker computes from their parameters."""
     latest = jobs.latest_closed(work, job.id)
     if latest is not None and jobs.load_spec(job).downlink.small:
         _let_updates_go(work, job, latest.number, now, kept_newest(jobs.load_spec(job)) + updates_worth(job) + 1)

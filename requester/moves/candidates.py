@@ -1,4 +1,4 @@
-"""Who may be drawn for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
+"""The candidates for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +18,16 @@ from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.work import RowReader, Work
 
 SAMPLE = 8
-"""How many workers to look at per member of a quorum before looking at all of them."""
+"""Workers to look at per member of a quorum before looking at all of them."""
 
 
 def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Sequence[Worker]) -> bool:
     """Returns whether the job has a determinism class; sets it to the class with the most separate workers.
 
-    Workers that delivered before decide if there are enough of them, so that made-up identities of another class cannot
-    exclude the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate
-    ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
-    Those that ask are looked at first: they are at hand. A review may leave classes out, and prefer some
-    (store.review).
+    Workers that delivered before decide if they are enough, so that made-up identities of another class cannot exclude
+    the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate ones.
+    Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well. Those that
+    ask are looked at first: they are at hand. A review may leave classes out, and prefer some (store.review).
     """
     spec, review = jobs.load_spec(job), review_of(work)
     limits = review.limit_classes(work, job, now, asking)
@@ -55,13 +54,15 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
 
 
 def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
-    """Whether a worker that may get a lease of the job delivered before, is of these classes, and content with it."""
+    """Returns whether a worker that may get a lease of the job delivered before, is of these classes,
+    and is content.
+    """
     content = workers.is_serving_job(worker, job.id) and workers.asks_of(worker, job) <= job.price
     return content and worker.accepted_at is not None and (beside is None or workers.get_class(worker, job) in beside)
 
 
 def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, quorum: int, mixable: Mixable) -> bool:
-    """Returns whether separate ones of them are a quorum; looks at a few of them first."""
+    """Returns whether separate workers among them are a quorum; looks at a few of them first."""
     some = (SAMPLE * quorum, workers.EVERYBODY)
     return any(_find_leading_class(own(most=most), spec.separation, mixable)[1] >= quorum for most in some)
 
@@ -84,14 +85,14 @@ class Deal:
     drawn: list[Candidate]
     plan: Plan | None = None
     patience_s: float | None = None
-    """After how many seconds another worker takes a place over; None: as a feature says, or with the lease."""
+    """Seconds after which another worker takes a place over; None: by a feature's choice, or with the lease."""
 
 
 @dataclass(frozen=True)
 class OpenPlaces:
-    """The open places of a task, and the seed of the draw; `plan` is set if it is decided before anybody is drawn.
+    """The open places of a task, and the seed of the draw; `plan` is set if it is decided before the draw.
 
-    `fresh`: nobody holds a place of its first wave.
+    `fresh`: all places of its first wave are free.
     """
 
     task: Task
@@ -104,7 +105,7 @@ class OpenPlaces:
 
 
 class CandidatePool:
-    """The workers that ask for work, less what this pass has already assigned to them. Features have other pools."""
+    """The workers that ask for work, less the capacity that this pass has used. Features have other pools."""
 
     def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         self.mixable = mixable
@@ -130,7 +131,7 @@ class CandidatePool:
         self._trials, self._begun = clearance.count_trials(len(self._known)), frozenset(clearance.begun)
 
     def choose_plan(self, task: Task) -> Plan | None:
-        """Returns how a task that begins is checked, where it is decided before anybody is drawn for it."""
+        """Returns the checks of a task that begins, if they are decided before workers are drawn for it."""
         return None
 
     def list_able_candidates(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
@@ -147,7 +148,7 @@ class CandidatePool:
         return [candidate for candidate in order if candidate.known or candidate in new]
 
     def _choose_new(self, seed: Hash, drawn: Sequence[Candidate]) -> list[Candidate]:
-        """Returns the newcomers to try, in turn over owners; every second time, who began well goes first."""
+        """Returns the newcomers to try, in turn over owners; every second time, those that began well go first."""
         turns = {party.worker: turn for turn, party in enumerate(rules.in_turn(one.party for one in drawn))}
         first = self._begun if seed[0] % 2 else frozenset[str]()
         order = sorted(drawn, key=lambda one: (one.party.operator not in first, turns[one.party.worker]))
@@ -173,7 +174,7 @@ class CandidatePool:
         return None if able else Idle.NO_TRIAL
 
     def lease(self, candidate: Candidate, task: Task) -> None:
-        """Subtracts one more task from what the candidate can take."""
+        """Subtracts one more task from the candidate's capacity and money."""
         self._given.add(candidate.party.worker)
         self._trials -= not candidate.known
         left = Units(candidate.uncommitted - task.offer.price)

@@ -25,7 +25,7 @@ DRAW = "draw"
 
 
 def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | None:
-    """Leases open tasks of a running job; returns the seconds until the next try, None if somebody got a lease.
+    """Leases open tasks of a running job; returns the seconds until the next try, None if a worker got a lease.
 
     Requests another draw where some tasks stay open then. The caller has locked the draw and the job.
     """
@@ -104,7 +104,7 @@ def _draw_for_task(
     idle: int,
     now: float,
 ) -> Deal | float:
-    """Draws workers for the task's open places, or returns in how many seconds to try again."""
+    """Draws workers for the task's open places, or returns the seconds until the next try."""
     fresh = task.wave == 0 and not any(row.state in progress.HOLDS_A_PLACE for row in replicas)
     plan = pool.choose_plan(task) if fresh else None
     count = plan.first_wave if plan else progress.count_open_places(task, replicas)
@@ -118,7 +118,7 @@ def _draw_for_task(
 
 
 def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
-    """Gives leases to the drawn workers that still ask, after locking their rows; returns how many tasks are full."""
+    """Gives leases to the drawn workers that still ask, after locking their rows; returns the number of full tasks."""
     full = 0
     expect = lateness_in(work).expect_seconds(work, job)
     addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}

@@ -1,6 +1,6 @@
 """Ends jobs and leases: tasks without commitments are cancelled; those with commitments are still judged and paid.
 
-Where payloads come with their commitments, one may be under way in any lease: such a lease stands until it ends.
+Where payloads come with their commitments, any lease may have one under way: such a lease stands until it ends.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str
     now = context.clock()
     if not work.set_state_now(job, state, reason=reason, ended_at=now):
         return False
-    context.states.take(job.id)  # nothing of it is merged again
+    context.states.take(job.id)  # the job is never merged again
     cancel_open_tasks(context, work, job.id)
     record_event(work, job.id, state.value, now, reason=reason)
     review_of(work).settle_waiting_pay(work, job, context.voucher, now)
@@ -42,7 +42,7 @@ def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str
 def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
     """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have.
 
-    A review brings no payload any more, which nobody is paid for.
+    A review brings no more payloads, since no worker is paid for them.
     """
     for hand in in_hand.of_tasks(work, tasks.lock_gathering_tasks(work, job_id, round_number)).values():
         if tasks.awaits_review(hand.task):
@@ -56,7 +56,7 @@ def cancel_open_tasks(context: Context, work: Work, job_id: str, round_number: i
 
 
 def cancel_if_idle(context: Context, work: Work, hand: TaskInHand) -> bool:
-    """Cancels a task that is called off once nobody has a lease of it or committed to it.
+    """Cancels a task that is called off once no worker has a lease of it or committed to it.
 
     Returns whether it is called off: its wave needs no further commitment.
     """
@@ -87,13 +87,13 @@ class _Blame:
     changes: tuple[StrikeChange, ...]
     silent: tuple[str, str] | None = None
     records: tuple[tuple[str, str], ...] = ()
-    """Of the place that was left, the keys of records with its determinism class."""
+    """For a place that was left, the keys of the records with its determinism class."""
 
 
 def strike_replicas(
     context: Context, work: Work, task: Task, replicas: Iterable[Replica], withheld: bool = False
 ) -> None:
-    """Adds a strike for each replica whose answer was owed to the task and not given, at the transaction's end."""
+    """Adds a strike for each replica that owed the task an answer and gave none, at the transaction's end."""
     for replica in replicas:
         changes = tuple(StrikeChange(task.job_id, key, True, withheld) for key in _list_strike_keys(replica))
         silent: tuple[str, str] | None = None
@@ -117,7 +117,7 @@ def _list_strike_keys(replica: Replica) -> list[str]:
 
 
 def _apply_blames(work: Work, blames: Sequence[_Blame]) -> None:
-    """Writes what all tasks of a transaction gathered: accounts are locked in one call, and after them strikes."""
+    """Writes the blames of all tasks of a transaction: accounts are locked in one call, and after them strikes."""
     context = blames[0].context
     now, silent = context.clock(), [blame.silent for blame in blames if blame.silent is not None]
     accounts = earned_rows.lock_accounts(work, silent)
@@ -140,7 +140,7 @@ def set_rest(work: Work, account: Account, now: float) -> None:
 
 
 def rest_workers(work: Work, replicas: Iterable[Replica], now: float) -> None:
-    """Makes workers whose answers were found wrong before any was accepted rest as those that left a place, since a lie
+    """Makes workers rest whose answers were found wrong before any was accepted, like those that left a place: a lie
     costs two runs.
 
     The caller has locked the tasks.
@@ -151,7 +151,7 @@ def rest_workers(work: Work, replicas: Iterable[Replica], now: float) -> None:
 
 
 def record_accepted_answers(known: Iterable[tuple[Worker, Account]], now: float) -> None:
-    """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved.
+    """Records that these workers' answers were accepted: they are no newcomers any more, and their stalls are halved.
 
     The caller has locked the accounts, and before them the newcomers.
     """

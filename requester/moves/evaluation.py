@@ -1,4 +1,4 @@
-"""Evaluates the parameters that a merge gave on the job's held-out rows, where that is due."""
+"""Evaluates the parameters that a merge gave on the job's held-out rows, in rounds where that is due."""
 
 import math
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from requester.live_states import Image
 def evaluate_if_due(
     context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
 ) -> tuple[dict[str, float], str]:
-    """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it.
+    """Returns the metrics and, without any, a reason: a document or data that cannot be evaluated stops the job.
 
-    Figures that are not finite are none. A model whose loss is none has diverged, and is told of by no other figure:
-    the class with the highest of scores that are NaN is the first.
+    Figures that are not finite are omitted. A model whose loss is not finite has diverged and gets no figure at all:
+    among NaN scores the first class counts as the highest.
     """
     wanted = spec.evaluation
     if wanted is None or not wanted.is_due(number, spec.rounds):

@@ -24,9 +24,9 @@ def record_fault(context: Context, work: Work, hand: TaskInHand, replica: Replic
 
 
 def is_job_at_fault(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
-    """Returns whether a feature finds the job at fault, so that nobody else is asked for the attempt.
+    """Returns whether a feature finds the job at fault, so that no further worker is asked for the attempt.
 
-    `in_vain`: nobody came who could still be asked.
+    `in_vain`: no worker came that could still be asked.
     """
     return any(feature.blame_job(context, work, hand, in_vain) for feature in features_of(work))
 
@@ -41,9 +41,9 @@ def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> boo
 
 
 def reopen_task(context: Context, work: Work, hand: TaskInHand) -> None:
-    """Opens the task again, since a place in its wave is free; its backup, where it has one, takes that place.
+    """Opens the task again, since a place in its wave is free; a backup of the task takes that place.
 
-    One that was called off ends instead.
+    A task that was called off ends instead.
     """
     task = hand.task
     if cancel_if_idle(context, work, hand):

@@ -1,4 +1,4 @@
-"""Those whose answers to a task a referee hears: the task's workers, or whoever a feature has answer it too."""
+"""The parties whose answers to a task a referee hears: the task's workers, or others that a feature gave it to."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -17,23 +17,23 @@ class HeardAnswer(NamedTuple):
 
 
 class AnswersLeft(NamedTuple):
-    """Those that lost no hearing, and their one answer; no root where they have several, or nobody stands."""
+    """The parties that lost no hearing, and their one answer; no root where they have several, or no party stands."""
 
     sides: Collection[Address]
     root: Digest | None
 
 
 class HearingParty(ABC):
-    """`run` is that of the task's audit in which a party answered; None of its workers."""
+    """`run`: the run of the task's audit in which a party answered; None for its workers."""
 
     @abstractmethod
     def load_answers(self, reader: RowReader, task: Task, run: int | None) -> Mapping[Address, HeardAnswer]:
-        """Returns the answers that differ; none once nobody waits for a ruling on them any more."""
+        """Returns the answers that differ; none once no ruling on them is awaited any more."""
 
     @abstractmethod
     def may_speak(self, reader: RowReader, task_id: str, run: int | None, side: Address, caller: str) -> bool:
-        """Returns whether who comes to the door, a worker or an operator of auditors, is that side."""
+        """Returns whether the caller, a worker or an operator of auditors, is that side."""
 
     @abstractmethod
     def settle(self, context: Context, work: Work, hand: TaskInHand, run: int | None, left: AnswersLeft) -> None:
-        """Called in the transaction that holds the task, once no two that stand are left to be heard."""
+        """Called in the transaction that holds the task, once no pair of standing parties is left to hear."""

@@ -40,7 +40,7 @@ def judge_tasks(context: Context, work: Work, hands: Iterable[TaskInHand]) -> No
 
 
 def judge_unheard(context: Context, work: Work, hand: TaskInHand) -> None:
-    """Judges a task whose answers differ, and of which a referee could not tell which is right: by its ballots."""
+    """Judges by its ballots a task whose answers differ and whose referee could not decide which is right."""
     committed = _list_committed(hand)
     _carry_out(context, work, hand, committed, _judge(work, hand, committed, refereed=False), context.clock())
 

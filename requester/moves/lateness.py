@@ -1,4 +1,4 @@
-"""When a round stops waiting for late answers. By default it waits for all of its tasks, as long as leases last."""
+"""Decides when a round stops waiting for late answers. By default it waits for all tasks, as long as leases last."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from requester.store.work import RowReader, Work
 
 
 class Lateness:
-    """What a feature may know of how fast workers are."""
+    """The feature that measures the speed of workers."""
 
     def expect_seconds(self, reader: RowReader, job: Job) -> Callable[[Worker], float | None]:
-        """Called in the transaction that gives leases; returns within how many seconds a worker is to commit.
+        """Called in the transaction that gives leases; returns the seconds within which a worker should commit.
 
         None: within its lease.
         """
@@ -25,5 +25,5 @@ class Lateness:
         """Called in that stage's transaction, which has locked the task; may open one more place of it."""
 
     def compute_wait(self, reader: RowReader, job: Job, row: Round, now: float) -> float:
-        """Called in the transaction that begins a merge; returns the seconds that the round waits for others yet."""
+        """Called in the transaction that begins a merge; returns the seconds that the round still waits for others."""
         return 0.0

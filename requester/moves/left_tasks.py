@@ -1,7 +1,7 @@
-"""What becomes of the tasks that a round is merged without, and which tasks the next round opens with.
+"""Handles the tasks that a round is merged without, and chooses the tasks that the next round opens with.
 
-Where `staleness` allows it, a task that somebody works on goes on, and its answer is in a later merge. Else what was
-committed is judged and paid, and not merged. Rows of tasks that no merge takes are first in line in the next round.
+Where `staleness` allows it, a task in progress goes on, and a later merge takes its answer. Otherwise its committed
+answers are judged and paid, and not merged. Rows of tasks that no merge takes are first in line in the next round.
 """
 
 from gradmarket.market.terms import TaskState
@@ -16,9 +16,9 @@ from requester.store.work import RowReader, Work
 
 
 def leave_unfinished_tasks(context: Context, work: Work, job: Job, number: int) -> None:
-    """Called in the transaction that begins a round's merge: what is not accepted by then is left.
+    """Leaves the unaccepted tasks; called in the transaction that begins a round's merge.
 
-    Where the merge needs all tasks, there is nothing else.
+    Where the merge needs all tasks, none is left.
     """
     spec = jobs.load_spec(job)
     if spec.secure is None and spec.tasks_needed == spec.tasks_per_round:
@@ -39,12 +39,12 @@ def leave_unfinished_tasks(context: Context, work: Work, job: Job, number: int) 
 
 
 def _is_idle(hand: TaskInHand) -> bool:
-    """Returns whether nobody works on the task, or has answered it: it costs nobody anything to begin it anew."""
+    """Returns whether the task has no worker and no answer: beginning it anew costs nothing."""
     return hand.task.state == TaskState.OPEN and hand.task.wave == 0 and not hand.in_state(*BUSY)
 
 
 def next_tasks(reader: RowReader, job: Job, number: int) -> list[int]:
-    """Returns which tasks a round opens with: those that earlier rounds left and nobody works on, then new ones.
+    """Returns the tasks that a round opens with: those that earlier rounds left and no worker holds, then new ones.
 
     Tasks of earlier rounds that go on count too, so that no merge has more answers than the job has tasks in a round.
     """

@@ -1,4 +1,4 @@
-"""Says on a job why its newest round cannot be merged; the merge is tried again at every sweep."""
+"""Reports on a job why its newest round cannot be merged; the merge is tried again at every sweep."""
 
 import errno
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def report_merge_failure(context: Context, job_id: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
-    """Says why the block fails, once for each reason, and lets its error through; of a `but` it says nothing."""
+    """Reports why the block fails, once for each reason, and raises its error again; skips errors in `but`."""
     try:
         yield
     except but:

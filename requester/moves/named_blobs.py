@@ -1,6 +1,6 @@
-"""Which blobs a job may name: those that its requester may read, and unserved rows of its own.
+"""Checks the blobs that a job names: its requester must be able to read them, or own the unserved rows.
 
-What a job names is read for it: its document becomes public, its metrics tell of its held-out rows.
+The service reads them for the job: its document becomes public, and its metrics reveal facts about its held-out rows.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def check_spec(context: Context, spec: JobSpec, token: str) -> None:
 def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token: str) -> None:
     """Checks the partitions that are stored here, and that rows by which answers are paid are unserved.
 
-    The ready dataset's are everybody's, whoever uploaded them unserved before the service stored them.
+    The ready dataset's rows are open to all, even if a requester uploaded them unserved before the service stored them.
     Raises JobRefused.
     """
     if isinstance(spec.data, ReadyData):
@@ -59,7 +59,9 @@ def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
 
 
 def _check_here(context: Context, field: str, digest: Digest) -> None:
-    """Before it is asked who may read it: what comes later may be unserved, and another's."""
+    """Raises JobRefused for an absent blob, before its readers are checked: it may come later, unserved,
+    from another.
+    """
     if not context.blobs.has(digest):
         raise build_absent_refusal(field, digest)
 
@@ -83,5 +85,5 @@ def _check_measured(reader: RowReader, spec: JobSpec, digest: Digest, token: str
 
 
 def build_absent_refusal(field: str, digest: Digest) -> JobRefused:
-    """The same words as of a blob that is not here, so that nobody asks what others keep unserved."""
+    """Returns the refusal of an absent blob; an unserved one gets it too, so no caller can probe for others' rows."""
     return JobRefused(field, f"upload it first: PUT {dataset.OURS}{digest}")

@@ -1,6 +1,6 @@
 """Opens a job's next round, or ends the job: a round is a pure function of its job. The rule is market.rules.overlap.
 
-The transaction that closes a round opens the next one and hands out its leases, where nothing stands against it.
+The transaction that closes a round opens the next one and gives out its leases, unless something prevents it.
 """
 
 from typing import Final
@@ -71,7 +71,7 @@ def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float
         if drawing.draw_workers(context, work, job, now) is not None:
             work.notify("assign")
     elif rounds.under_way:
-        return context.settings.sweep_s  # its work may cost less than is set aside for it
+        return context.settings.sweep_s  # its work may cost less than the amount set aside for it
     elif job.budget > job.deposited:
         job.reason = AWAITS_TOP_UP
         return context.settings.sweep_s
@@ -82,13 +82,15 @@ def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float
 
 
 def _waits(reader: RowReader, job: Job, rounds: RoundsNow, reason: str) -> bool:
-    """Returns whether a review may still take back what this decision is based on; `reason`: why the job ends."""
+    """Returns whether a review may still take back rounds that this decision is based on; `reason`: why
+    the job ends.
+    """
     behind = overlap.ROUNDS_BEHIND + jobs.load_spec(job).overlap
     return _not_yet(reader, job, rounds.closed.number if rounds.closed and reason else rounds.following - behind)
 
 
 def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
-    """Returns whether a round is to be taken back or the review of a round up to `through` is not over."""
+    """Returns whether a round is to be taken back or the review of a round up to `through` is still open."""
     first = review_of(reader).find_first_open_round(reader, job.id)
     return job.rewind_to is not None or (first is not None and first <= through)
 
@@ -96,7 +98,7 @@ def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
 def _is_round_affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: Units) -> bool:
     """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum.
 
-    What the rounds under way lack for the same is set aside first.
+    The same amount for the missing answers of rounds under way is set aside first.
     """
     spec, later = jobs.load_spec(job), jobs.compute_reserve_per_gradient(job) - job.price
     owed = spec.needed_in(rounds.following) * (price + later)

@@ -1,4 +1,4 @@
-"""Tries the service's parts out by using them: what is read alone may be read-only, or full."""
+"""Tests the service's parts by using them: a part that reads well may be read-only, or full."""
 
 from contextlib import suppress
 
@@ -16,7 +16,7 @@ log = structlog.get_logger("gradmarket.clock")
 
 
 def probe_database(context: Context) -> str:
-    """Writes a row, since a read-only database is of no use; returns what is wrong, or an empty text."""
+    """Writes a row, since a read-only database is of no use; returns the error, or an empty text."""
     try:
         _write(context)
     except SQLAlchemyError as error:
@@ -25,7 +25,7 @@ def probe_database(context: Context) -> str:
 
 
 def probe_blobs(context: Context) -> str:
-    """Writes a blob; returns what is wrong, or an empty text."""
+    """Writes a blob; returns the error, or an empty text."""
     try:
         context.blobs.put(TRIED.encode())
     except OSError as error:
@@ -34,7 +34,7 @@ def probe_blobs(context: Context) -> str:
 
 
 def look_after(context: Context) -> None:
-    """Says once of each part that failed in this process that it works again; mends times after a wrong clock."""
+    """Reports once for each part that failed in this process that it works again; mends times after a wrong clock."""
     with suppress(SQLAlchemyError):
         context.after_fall(lambda: _mend_times(context))
     parts = {part_troubles.DATABASE: lambda: probe_database(context), part_troubles.BLOBS: lambda: probe_blobs(context)}

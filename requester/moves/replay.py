@@ -1,4 +1,4 @@
-"""A job's model and optimizer state before a round: what this process has at hand, or replayed.
+"""A job's model and optimizer state before a round: cached by this process, or replayed.
 
 The state is a pure function of the accepted payloads. A snapshot of the optimizer's state is stored only now and then;
 the rounds since are merged again from their payloads, and must give the parameters that were published.
@@ -65,7 +65,7 @@ class MergeInputs:
 
 @dataclass(frozen=True)
 class MergedRound:
-    """What a merge gave: the parameters to evaluate, and by digest how to store each blob again."""
+    """The result of a merge: the parameters to evaluate, and by digest a function that stores each blob again."""
 
     updated: Digest
     published: Digest | None
@@ -83,7 +83,7 @@ def build_recipe(spec: JobSpec, job: Job) -> Recipe:
 
 
 def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | None = None) -> MergeInputs:
-    """`used`: the tasks whose answers are merged in the round, where the caller has them."""
+    """Returns the inputs of a round's merge; `used`: the tasks whose answers are merged, if the caller has them."""
     spec, tasks = jobs.load_spec(job), merges.used_tasks(reader, job.id, row.number) if used is None else used
     if spec.secure is not None:
         tasks = tasks[:1]  # all have one payload, the mean (store.round_sum)
@@ -100,19 +100,21 @@ def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | No
 
 
 def _build_noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> Noise | None:
-    """Returns the noise of a round, by a seed that never leaves the service: who knew it would take the noise off.
+    """Returns the noise of a round, by a seed that never leaves the service: the seed would allow to remove the noise.
 
-    Other answers get other noise: after a restored backup the round is computed again, and of two models with the same
-    noise the difference has none.
+    Other answers get other noise: after a restored backup the round is computed again, and the difference of two models
+    with the same noise has none.
     """
-    if spec.privacy is None or spec.secure is not None:  # then its holders have added it
+    if spec.privacy is None or spec.secure is not None:  # with secure sums the holders have added it
         return None
     seed = domain_hash("noise", job.secret, number.to_bytes(8, "big"), *map(str.encode, answers))
     return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
 
 
 def _build_version(reader: RowReader, row: Round) -> Version:
-    """A merge changes the newest parameters, which with an overlap are not those that the round's tasks start from."""
+    """Returns the version that a merge changes: the newest parameters, which with an overlap no task of
+    it starts from.
+    """
     earlier = reader.get(Round, (row.job_id, row.number - 1))
     if earlier is None:
         return Version(row.number, Digest(row.parameters), None)
@@ -120,7 +122,7 @@ def _build_version(reader: RowReader, row: Round) -> Version:
 
 
 def state_before(context: Context, job_id: str, before: Version) -> LiveState:
-    """Returns the job's state before a round. Raises NotFound where a blob is gone, Conflict as `_replay` does."""
+    """Returns the job's state before a round. Raises NotFound for a missing blob, Conflict as `_replay_rounds` does."""
     live = context.states.take(job_id)
     if live is not None and live.version == before:
         return live
@@ -133,7 +135,7 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
         done = versions.index(live.version) if live is not None and live.version in versions else 0
         rounds = [inputs_of(reader, job, row) for row in rows[done:]]
     if not done or live is None:
-        live = None  # both would be in memory else
+        live = None  # else both would be in memory
         live = _load_state(context, versions[0], memory, start)
     _replay_rounds(context, live, rounds, versions[done + 1 :])
     return live
@@ -159,7 +161,7 @@ def _replay_rounds(context: Context, state: LiveState, rounds: Sequence[MergeInp
 def merge_round(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
     """Moves the state past a round; returns the mean loss that its tasks measured. If this raises, drop the state.
 
-    `state.update` then has what the round publishes, where the job has a downlink.
+    `state.update` then has the update that the round publishes, in a job with a downlink.
     """
     lr = inputs.spec.rate_in(inputs.number)
     with ExitStack() as stack:
@@ -182,7 +184,7 @@ def _build_update_draft(inputs: MergeInputs, state: LiveState, move: OptimizerSt
 
 
 def _release_after_shards(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards) -> Shards:
-    """Lets the kernel take what a state in files has been worked on, after each shard: memory is a few shards."""
+    """Releases the pages that a state in files has used, after each shard: memory stays at a few shards."""
     if not state.mapped:
         return shards
 

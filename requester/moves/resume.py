@@ -1,4 +1,4 @@
-"""Resumes a paused job, and tries tasks whose gradient diverged again."""
+"""Resumes a paused job, and retries tasks whose gradient diverged."""
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
@@ -15,7 +15,7 @@ from requester.store.work import RowReader, Work
 
 
 def resume_job(context: Context, work: Work, job: Job) -> None:
-    """Resumes the job. Raises Conflict while a review may still find that a divergence is a lie, or without money."""
+    """Resumes the job. Raises Conflict without money, or while a review may still find a divergence false."""
     if job.state == JobState.RUNNING:
         return
     if job.budget == job.deposited and not can_pay_task(work, job):
@@ -40,17 +40,17 @@ def can_pay_task(reader: RowReader, job: Job) -> bool:
 
 
 def resume_funded_job(context: Context, work: Work, job: Job) -> None:
-    """Resumes a job that paused for money, once more is promised: it waits for the deposit, no longer for a command."""
+    """Resumes a job that paused for money, once more is promised: it waits for the deposit, not for a command."""
     if job.state == JobState.PAUSED and job.reason.startswith(ESCROW_SHORT):
         work.set_state_now(job, JobState.RUNNING, reason=AWAITS_TOP_UP)
         _go_on(work, job, context.clock())
 
 
 def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bool:
-    """Issues a task that diverged again, to others than answered it, if such are there; returns whether it did.
+    """Issues a task that diverged again, to other workers if any are present; returns whether it did.
 
-    Without it three wallets of a voted job without a review pause it by an answer that is not finite, and one of a job
-    whose verifier scores. What an honest model brings about diverges for the others too, and pauses the job then.
+    Otherwise three wallets could pause a voted job without a review by an answer that is not finite, and one wallet a
+    job whose verifier scores. An honest divergence repeats with the others, and pauses the job then.
     """
     job, task, spec = hand.job, hand.task, jobs.load_spec(hand.job)
     alone = spec.plan().first_wave == 1 and not spec.verifier.scored
@@ -69,9 +69,9 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
 
 
 def _is_divergence_confirmed(work: Work, hand: TaskInHand) -> bool:
-    """Returns whether others diverged in the task before; where a review clears operators, one of these has to.
+    """Returns whether others diverged in the task before; where a review clears operators, one of them must be cleared.
 
-    Else two free identities pause a job whose verifier scores. MAX_ATTEMPTS bounds how many are asked.
+    Otherwise two free identities could pause a job whose verifier scores. MAX_ATTEMPTS bounds the attempts.
     """
     before = set_aside.list_diverged_operators(work, hand.task)
     clearance = review_of(work).find_clearance(work, hand.job) if before else None

@@ -1,4 +1,4 @@
-"""Snapshots of optimizer states, taken beside the rounds; what lies before the oldest one needed is collected."""
+"""Snapshots of optimizer states, taken beside the rounds; blobs before the oldest needed snapshot are collected."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
 SMALL: Final = 2**16
-"""Bytes of a state up to which it is stored at every round: that of an optimizer without memory."""
+"""Bytes up to which a state is stored at every round: that of an optimizer without memory."""
 
 
 def is_snapshot_due(context: Context, state: LiveState) -> bool:
@@ -53,9 +53,9 @@ def store_snapshot(context: Context, job_id: str, state: LiveState) -> None:
 def store_snapshot_of(
     context: Context, job_id: str, number: int, closed_at: float | None, store: Callable[[], Digest]
 ) -> bool:
-    """Stores the optimizer's state after a round, and collects what no replay needs then.
+    """Stores the optimizer's state after a round, and collects the blobs that no replay needs then.
 
-    Does not where that round was taken back meanwhile, or the job ended before it was finished.
+    Drops the state where that round was taken back meanwhile, or the job ended before it was finished.
     """
     digest = store()
     with context.begin() as work:
@@ -75,7 +75,7 @@ def store_snapshot_of(
 def store_last_state(context: Context, job_id: str) -> None:
     """Stores the optimizer's state after a finished job's last round, from which another job may go on.
 
-    Does not where what it is replayed from is damaged or gone: nothing of the job is at stake any more.
+    Skips a job whose replay inputs are damaged or gone: nothing else depends on it any more.
     """
     with context.reading() as reader:
         job, newest = reader.get_one(Job, job_id), jobs.latest_closed(reader, job_id)

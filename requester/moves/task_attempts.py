@@ -54,10 +54,9 @@ def build_task(context: Context, job: Job, row: Round, index: int, attempt: int,
 def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
-    Attempts that a worker left unanswered do not count, nor do those that were referred, and none of their answers was
-    right: silent workers and liars pause no job. Nor do those of a private job, whose holders are refused once each.
-    A task of an earlier round begins anew from the parameters of the round that merges it, with which it opens if it is
-    not open yet.
+    Unanswered attempts do not count, nor do referred ones without a right answer: silent workers and liars pause no
+    job. Attempts of a private job do not count either: it refuses each holder once. A task of an earlier round begins
+    anew from the parameters of the round that merges it; if that round is not open yet, it opens with the task.
     """
     job, failed = hand.job, hand.task
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.is_task_wanted(work, job, failed):
@@ -68,7 +67,7 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     attempt = failed.attempt + 1
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
-    alone = not jobs.load_spec(job).repeatable  # who is refused there is drawn no more, so others come to an end
+    alone = not jobs.load_spec(job).repeatable  # a refused holder is drawn no more, so such attempts end
     blameless = alone or hand.in_state(*lifecycle.SILENT) or review_of(work).was_referred(work, failed)
     failures = failed.failures + (not blameless)
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:

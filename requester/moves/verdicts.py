@@ -35,7 +35,7 @@ def notify_worker(work: Work, replica: Replica) -> None:
 
 
 def sign_inconclusive_verdicts(context: Context, work: Work, hand: TaskInHand, reason: str) -> None:
-    """Signs an inconclusive verdict for the replicas that revealed: nobody is to blame, and nobody is paid.
+    """Signs an inconclusive verdict for the replicas that revealed: without blame, and without pay.
 
     Outvoted replicas get one too: a rejection would name the root that the next attempt is to find.
     """
@@ -45,6 +45,6 @@ def sign_inconclusive_verdicts(context: Context, work: Work, hand: TaskInHand, r
 
 
 def is_outvoted(replica: Replica) -> bool:
-    """Whether a verdict rejected the replica for another root than its own, though that opened its seal."""
+    """Returns whether a verdict rejected the replica for another root than its own, though its own opened its seal."""
     judged = replica.state == ReplicaState.REJECTED and replica.outcome == Outcome.REJECTED
     return judged and None not in (replica.verdict_root, replica.root) and replica.verdict_root != replica.root

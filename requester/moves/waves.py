@@ -16,7 +16,7 @@ from requester.store.work import Work
 
 
 def close_wave_if_due(context: Context, work: Work, hand: TaskInHand) -> None:
-    """Closes the task's wave if it is complete, or if it is overdue and somebody committed."""
+    """Closes the task's wave if it is complete, or if it is overdue and has a commitment."""
     if hand.task.due_at is not None:
         _close_wave(context, work, hand, hand.task.due_at)
 
@@ -40,11 +40,11 @@ def _close_wave(context: Context, work: Work, hand: TaskInHand, due: float) -> N
 
 
 def _dismiss_late(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
-    """Ends the leases of those that did not commit; where there was a backup, one of them is left in any case."""
+    """Ends the leases of those that did not commit; where the task had a backup, one lease is left over in any case."""
     if hand.task.backups:
         left = end_leases(work, hand.replicas, reason="the task has as many answers as it needs already")
         overtaken = [one for one in left if one.expected_at is not None and one.expected_at < now]
-        strike_replicas(context, work, hand.task, overtaken)  # nobody stalls for nothing
+        strike_replicas(context, work, hand.task, overtaken)  # without this a worker could stall at no cost
     else:
         late = end_leases(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
         strike_replicas(context, work, hand.task, late)

@@ -50,7 +50,7 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
 _ANY_ACCEPTED: Final = exists().where(
     Task.job_id == Round.job_id, Task.merge_round == Round.number, Task.state == TaskState.ACCEPTED
 )
-"""No round is merged from nothing: the others are not looked at."""
+"""Rounds with an accepted task: no round is merged from nothing."""
 _UNCLOSED: Final = (
     select(Round, Job)
     .join(Job, Job.id == Round.job_id)
@@ -142,7 +142,7 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
             snapshots.store_snapshot(context, job_id, state)
     if not closed.over:
         context.states.keep(job_id, state, context.settings.merge_memory)
-    if not due:  # else it has
+    if not due:  # storing the snapshot drops them too
         with record_span("drop unneeded"):
             blob_cleanup.drop_unneeded(context, job_id)
 
@@ -160,7 +160,7 @@ def _store_update(context: Context, state: LiveState) -> Digest | None:
 
 @dataclass(frozen=True)
 class _Closed:
-    """When a round was closed, and whether its job has ended."""
+    """The time at which a round was closed, and whether its job has ended."""
 
     at: float
     over: bool
@@ -208,9 +208,9 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
 
 
 def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | None:
-    """Moves the round from OPEN to MERGING and fixes which tasks are used; moves.left_tasks has what becomes of others.
+    """Moves the round from OPEN to MERGING and fixes the tasks that it uses; moves.left_tasks handles the others.
 
-    Returns the seconds that the round waits for late tasks, or None if there is nothing to merge.
+    Returns the seconds that the round waits for late tasks, or None if no merge is due.
     """
     with context.begin() as work:
         job, rounds = lock_row(work, Job, job_id), jobs.rounds_now(work, job_id)

@@ -1,4 +1,4 @@
-"""Collects what jobs leave: what no replay of an ended job needs, and blobs that a killed process had let go."""
+"""Collects the leftovers of jobs: blobs that no replay of an ended job needs, and those a killed process released."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,7 @@ from requester.store.work import RowReader
 
 TOPIC = "collect"
 LEFT_S: Final = 60.0
-"""Seconds after which a process that let a blob go is taken to have ended before it dropped it."""
+"""Seconds after which a process that released a blob counts as dead before it dropped it."""
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:

@@ -53,7 +53,7 @@ def run(context: Context, job_id: str) -> float | None:
 def _publish_or_fail(context: Context, job_id: str) -> float | None:
     """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile.
 
-    Returns the seconds until it is to be called again where the job that it continues is not over.
+    Returns the seconds until the next call where the job that it continues is not over.
     """
     try:
         with context.reading() as reader:
@@ -162,14 +162,14 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
 
 
 def _list_taken_ranges(spec: JobSpec, model: PublishedModel) -> Ranges:
-    """Returns the whole numbers that the model takes. A ready one weighs rows alike, so it has no label for none."""
+    """Returns the ranges of whole numbers that the model takes. A ready one weighs rows alike: it ignores no label."""
     if model.layout.weighed or not isinstance(spec.model, ReadyModel):
         return model.ranges
     return {name: [replace(one, ignored=None) for one in each] for name, each in model.ranges.items()}
 
 
 def _record_own_blobs(context: Context, made: Manifest) -> None:
-    """Has the partitions stay that this service made itself. Raises NotFound where one was dropped just before."""
+    """Keeps the partitions that this service made itself. Raises NotFound where one was dropped just before."""
     digests = [part.digest for part in made.partitions]
     blob_cleanup.record_uploaded_blobs(context, digests)
     for digest in digests:
