@@ -253,16 +253,17 @@ def liars_at_work_where_nobody_audits(scene: Scene) -> str:
 class Seated:
     """An auditor of a panel, with a token of its own; it finds `answer`, or what the task gives."""
 
-    def __init__(self, job: Posted, name: str, answer: Digest | None = None) -> None:
+    def __init__(self, job: Posted, name: str, answer: Digest | None = None, determinism_class: str = "cpu") -> None:
         made = job.scene.requester.post("/v1/tokens", json={"name": name, "role": "audit"})
         made.raise_for_status()
         bearer = {"Authorization": f"Bearer {made.json()['token']}"}
         self.http = httpx.Client(base_url=job.scene.url, headers=bearer, trust_env=False, timeout=PATIENCE_S)
         self.job, self.answer, self.key = job, answer, SealingKey(name, job.scene.key())
+        self.determinism_class = determinism_class
 
     def turn(self) -> None:
         """Seals or opens what its panel asks of it."""
-        asked = {"auditor": self.key.auditor, "determinism_class": "cpu"}
+        asked = {"auditor": self.key.auditor, "determinism_class": self.determinism_class}
         found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
         if found is None:
             return

@@ -27,15 +27,16 @@ from gradmarket.market.features.disputes.questions import Question, Reply, count
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
+from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, Offer
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, SignedRuling
+from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, PutInHearing, SignedRuling
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST as HONEST_WORKER
 from tests.kit.behaviour import TRIPLED
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, hear, side_of, tell_lie, terms_of
@@ -277,6 +278,7 @@ def defend_lie(scene: Scene, key: PrivateKey, folder: Path, job: JobId, task: st
 
 RELAYED = "the relay refuses what is unsigned, too long or of another's turn; the griefer loses as any liar"
 HEARD = "the job's referee finds the liar wrong at its lie: the honest answer is paid, the lie is not"
+LEAST_ANSWERS = 3
 REFEREED = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
 
 
@@ -293,71 +295,120 @@ def a_liar_that_answers_the_referee_of_its_job(scene: Scene) -> str:
 
 
 def play_before_referee(scene: Scene, brings: bool) -> str:
-    """A liar's trace is honest up to the payload; both sides are asked by the service, and the honest one answers too.
+    """Both sides are asked by the service, and the honest one answers too.
 
     One that `brings` griefs the service before each of its answers.
     """
-    with Runner(RunnerSettings()) as runner:
-        here = runner.determinism_class()
-    job = scene.post(**REFEREED)
+    job, honest, liar = seat_liar(scene)
+    return tell_ruling(job, honest, liar, hear_both(job, honest, liar, brings))
+
+
+def seat_liar(scene: Scene, **changes: Any) -> tuple[Posted, ScriptedWorker, ScriptedWorker]:
+    """A job with a referee, an honest worker and a liar: of the class in which the service computes."""
+    job = scene.post(**REFEREED | changes)
     honest, liar = job.team(HONEST_WORKER, TRIPLED)
     for worker in (honest, liar):
-        worker.determinism_class = here
+        worker.determinism_class = find_class()
+    return job, honest, liar
+
+
+@cache
+def find_class() -> str:
+    with Runner(RunnerSettings()) as runner:
+        return runner.determinism_class()
+
+
+def hear_both(
+    job: Posted, honest: ScriptedWorker, liar: ScriptedWorker, brings: bool = False, most: int | None = None
+) -> list[int]:
+    """Plays the job to its end, or until both have given so many answers to its referee; returns how many."""
     over = threading.Event()
     with ThreadPoolExecutor(2) as pool:
         attending = [
-            pool.submit(attend, scene, job, worker.key, worker is liar, over, brings and worker is liar)
+            pool.submit(attend, job, worker.key, worker is liar, over, brings and worker is liar, most)
             for worker in (honest, liar)
         ]
         try:
-            job.play(honest, liar)
+            job.play(honest, liar, done=None if most is None else lambda: all(each.done() for each in attending))
         finally:
             over.set()
-        asked_ = [each.result() for each in attending]
+        return [each.result() for each in attending]
+
+
+def tell_ruling(job: Posted, honest: ScriptedWorker, liar: ScriptedWorker, answered: Sequence[int]) -> str:
     (task,) = (each["id"] for each in job.told("/tasks")["items"] if each["root"])
     (hearing,) = job.told(f"/tasks/{task}")["hearings"]
     ruling, paid = hearing["ruling"], {item["worker"] for item in job.told("/payments")["items"]}
     found = ruling["wrong"] == [liar.address] and "root of the payload" in ruling["why"]
-    if not found or paid != {honest.address} or min(asked_) < 3:
-        return f"{ruling}, {paid} paid, {asked_} answers"
+    if not found or paid != {honest.address} or min(answered) < LEAST_ANSWERS:
+        return f"{ruling}, {paid} paid, {answered} answers"
     return HEARD
 
 
-def attend(scene: Scene, job: Posted, key: PrivateKey, lies: bool, over: threading.Event, brings: bool = False) -> int:
-    """Answers the job's referee until it is over; returns how often. A liar makes its last leaf fit its lie."""
-    with TemporaryDirectory() as folder:
-        settings, me = WorkerSettings(market=scene.url, data=Path(folder)), address_of(key)
-        market = MarketClient(scene.url)
-        market.identify(Credentials(Wallet(key, Path(folder)), me, market.facts().chain_id))
+def attend(
+    job: Posted, key: PrivateKey, lies: bool, over: threading.Event, brings: bool = False, most: int | None = None
+) -> int:
+    """Answers the job's referee until it is over, so many times at most; returns how often."""
+    with signed_in(job.scene, key) as (settings, market):
         questions = next_questions(market, over)
         first = next(questions, None)
         if first is None:
             return 0
-        shown, publication = job.told(f"/tasks/{first.replica.rsplit('-', 2)[0]}"), market.job(job.id).publication
-        assert publication is not None
-        offer, signer = OfferFields.model_validate(shown["offer"]).struct(), market.facts().signer
-        root, answered = Hash(first.roots[first.sides.index(me)]), 0
-        with open_course(settings, market, publication, offer, []) as course:
-            traced, last = course.runner.trace(course.inputs).checkpoints, course.answer_leaf(root)
-
-            def detail(part: int) -> Sequence[bytes]:
-                return [*course.detail(part)[:-2], last, last] if lies else course.detail(part)
-
-            checkpoints = [*traced[:-1], last]
-            own = Side(me, signer_of(key), checkpoints, detail, course.show, course.results)
-            side = CarefulSide(job.domain, digest_struct(job.domain, offer), root, own, course, signer)
+        shown, answered = job.told(f"/tasks/{first.replica.rsplit('-', 2)[0]}"), 0
+        offer = OfferFields.model_validate(shown["offer"]).struct()
+        with open_side(job, key, first, offer, settings, market, lies) as side:
             for asked_ in chain([first], questions):
-                question = Question(asked_.asked, asked_.level, asked_.place)
-                put = PutQuestion(asked_.sides, asked_.roots, asked_.number, question, asked_.until, asked_.signature)
+                put = PutQuestion.read(asked_)
                 reply = side.answer(put)
-                fields: dict[str, Any] = {"side": me, "number": reply.number, "said": digest_said(reply.said)}
+                fields: dict[str, Any] = {
+                    "side": side.side.address,
+                    "number": reply.number,
+                    "said": digest_said(reply.said),
+                }
                 said = HearingAnswer(**fields, signature=reply.signature, replica=asked_.replica)
                 if brings and not all(_is_refused(market, grief) for grief in _list_griefs(said, put)):
                     return -1
                 answer_hearing(market, said, reply.said)
                 answered += 1
-        market.close()
+                if answered == most:
+                    break
         return answered
+
+
+@contextmanager
+def signed_in(scene: Scene, key: PrivateKey) -> Iterator[tuple[WorkerSettings, MarketClient]]:
+    with TemporaryDirectory() as folder:
+        settings = WorkerSettings(market=scene.url, data=Path(folder))
+        market = MarketClient(scene.url)
+        try:
+            market.identify(Credentials(Wallet(key, Path(folder)), address_of(key), market.facts().chain_id))
+            yield settings, market
+        finally:
+            market.close()
+
+
+@contextmanager
+def open_side(
+    job: Posted,
+    key: PrivateKey,
+    put: PutInHearing,
+    offer: Offer,
+    settings: WorkerSettings,
+    market: MarketClient,
+    lies: bool,
+) -> Iterator[CarefulSide]:
+    """A liar's trace is honest up to the payload: its last leaf fits its lie."""
+    me, publication, signer = address_of(key), market.job(job.id).publication, market.facts().signer
+    assert publication is not None
+    root = Hash(put.roots[put.sides.index(me)])
+    with open_course(settings, market, publication, offer, []) as course:
+        traced, last = course.runner.trace(course.inputs).checkpoints, course.answer_leaf(root)
+
+        def detail(part: int) -> Sequence[bytes]:
+            return [*course.detail(part)[:-2], last, last] if lies else course.detail(part)
+
+        own = Side(me, signer_of(key), [*traced[:-1], last], detail, course.show, course.results)
+        yield CarefulSide(job.domain, digest_struct(job.domain, offer), root, own, course, signer)
 
 
 def _is_refused(market: MarketClient, said: HearingAnswer) -> bool:

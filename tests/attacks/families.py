@@ -28,6 +28,7 @@ FAMILIES: Final = (
     "windows",
     "disclosed",
     "disputes",
+    "heard",
     "forks",
     "mirrors",
     "patience",

@@ -80,6 +80,7 @@ LINES: Final = (
     "dispute griefing",
     "a silent side of a dispute",
     "a liar before the job's referee",
+    "a requester that forges a hearing",
     "a job held up by an audit elsewhere",
     "an answer handed in twice",
     "a lie with a stake behind it",
