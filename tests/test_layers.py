@@ -404,6 +404,7 @@ RULES: Final = (
 )  # fmt: skip
 
 
+@FULL
 @pytest.mark.parametrize("rule", RULES)
 def test_every_module_keeps_the_rule(rule: object, modules: dict[str, Module]) -> None:
     assert callable(rule)

@@ -36,7 +36,7 @@ def test_every_honest_product_passes_and_one_with_one_step_more_does_not(shape: 
 
 
 @FULL
-@pytest.mark.parametrize("bits", leave_to_full([2, 1, 3]))
+@pytest.mark.parametrize("bits", [2, 1, 3])
 def test_the_worst_lie_passes_as_often_as_is_said_and_never_more(bits: int) -> None:
     """One step more in one element of a row and one less in another vanish where both drawn numbers are equal."""
     torch.manual_seed(3)

@@ -18,7 +18,7 @@ from graphdoc.errors import GraphdocError, OutOfMemory, Refused, RunnerCrashed, 
 from graphdoc.figures import Published
 from graphdoc.runner import DocumentRunner, RunnerSettings, process
 from tests.handmade import Raw, encoded, linear, node, tensor, value
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import is_running, processor_ticks
 
@@ -185,7 +185,7 @@ CALLS = {"from the main thread": "ask()", "from another thread": "threading.Thre
 
 
 @FULL
-@pytest.mark.parametrize("call", leave_to_full(CALLS.values()), ids=CALLS.keys())
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_a_killed_parent_leaves_nothing(call: str) -> None:
     code = textwrap.dedent(PARENT).format(call=call)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:

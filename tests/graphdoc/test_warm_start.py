@@ -21,7 +21,7 @@ from graphdoc.runner import DocumentRunner, RunnerSettings, warm_start
 from graphdoc.runner.arena import Arena
 from graphdoc.runner.process import RUN_MODULE, ChildProcess
 from graphdoc.runner.settings import build_child_environment
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.processes import is_running
 
@@ -226,7 +226,7 @@ def test_one_with_threads_does_not_fork(start: Start) -> None:
 
 
 @FULL
-@pytest.mark.parametrize("threads", leave_to_full([1, 2]))
+@pytest.mark.parametrize("threads", [1, 2])
 def test_bits_are_those_of_a_child_that_is_started(
     cnn: Published, images: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:

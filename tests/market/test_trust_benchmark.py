@@ -16,6 +16,7 @@ from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from requester.ready_data.digits import load_table
+from tests.lanes import leave_to_full
 
 SETTING = Setting(start=4, tries=1)
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (64, 10), "gradient")))
@@ -83,7 +84,7 @@ def honest_bits(trained: Regression) -> bytes:
     return bits
 
 
-@pytest.mark.parametrize("attack", ["silent quorum", "label flip", "IPM"])
+@pytest.mark.parametrize("attack", leave_to_full(["silent quorum", "label flip", "IPM"]))
 def test_what_audits_find_is_taken_back_to_the_bit(trained: Regression, honest_bits: bytes, attack: str) -> None:
     """As the service does with an auditor as late: the first wrong round and the one after it are done again."""
     bits, course = played(trained, 1.0, attack)
@@ -139,7 +140,7 @@ def scene(honest: np.ndarray) -> Scene:
     return Scene(honest[0], honest, lambda: honest[1], lambda: honest[2], 100.0, 16, 7, round=3, task=0)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", leave_to_full(ATTACKS, 4))
 def test_an_attack_is_another_gradient_of_the_same_shape_and_the_same_twice(name: str) -> None:
     honest = np.random.default_rng(0).standard_normal((16, 40)).astype(np.float32)
     first, second = ATTACKS[name](scene(honest)), ATTACKS[name](scene(honest))

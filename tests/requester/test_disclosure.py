@@ -19,7 +19,7 @@ from requester.store import identities
 from requester.store.tables import Task
 from tests.api.declared import describe_once
 from tests.kit.behaviour import HONEST, scaled
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
@@ -160,7 +160,7 @@ def judged(market: MarketFixture, state: TaskState) -> Callable[[], bool]:
 
 
 @FULL
-@pytest.mark.parametrize("rounds", leave_to_full([1, 2]))
+@pytest.mark.parametrize("rounds", [1, 2])
 def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_told(
     new_floor: NewFloor, rounds: int
 ) -> None:

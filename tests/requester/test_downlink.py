@@ -158,7 +158,7 @@ def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor
 
 
 @FULL
-@pytest.mark.parametrize("crashes", leave_to_full([[2, 3], [1], [1, 2, 3, 4, 5, 6]]))
+@pytest.mark.parametrize("crashes", [[2, 3], [1], [1, 2, 3, 4, 5, 6]])
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
     new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gradmarket.market.terms import JobState, RoundState
 from requester.features.coverage import coverage_rows
 from requester.store import jobs
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
 from tests.requester.test_overlapped_rounds import LIE, NewFloor, closed, ends_as_the_formula_says, staffed
@@ -18,7 +18,7 @@ SIZES = [2, 3, 3, 5]
 
 
 @FULL
-@pytest.mark.parametrize("sampling", leave_to_full(["rounds", "epochs"]))
+@pytest.mark.parametrize("sampling", ["rounds", "epochs"])
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling, **GROWING)
     market.play()

@@ -17,7 +17,7 @@ from requester.features.reputation import reputations
 from requester.store import newcomers, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
@@ -103,7 +103,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new
 
 
 @FULL
-@pytest.mark.parametrize("networks", leave_to_full([3, 8, 16]))
+@pytest.mark.parametrize("networks", [3, 8, 16])
 def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
     new_floor: NewFloor, networks: int
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
 
 
 @FULL
-@pytest.mark.parametrize("networks", leave_to_full([4, 16]))
+@pytest.mark.parametrize("networks", [4, 16])
 def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor: NewFloor, networks: int) -> None:
     """All of them asked before it, each from a network of its own: several are tried in a round."""
     market, auditor = open_job(new_floor, tasks_per_round=8, rounds=40, replication={"replicas": 2, "audit": 1e-9})

@@ -82,7 +82,7 @@ def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_flo
 
 @FULL
 @pytest.mark.parametrize(
-    "replication", leave_to_full([{"name": "audited", "audit": 1.0}, {"name": "proven"}]), ids=["audited", "proven"]
+    "replication", [{"name": "audited", "audit": 1.0}, {"name": "proven"}], ids=["audited", "proven"]
 )
 def test_an_auditor_of_another_processor_checks_them_all(new_floor: NewFloor, replication: dict[str, Any]) -> None:
     spec = {"rounds": 3, "tasks_per_round": 3, "replication": replication, **ARITHMETIC}

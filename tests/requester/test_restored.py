@@ -9,7 +9,7 @@ import pytest
 
 from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import JobState
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 
 STEPS = ("nothing", "leased", "committed", "revealed")
@@ -22,7 +22,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 @FULL
 @pytest.mark.databases("sqlite")
-@pytest.mark.parametrize("step", leave_to_full(STEPS))
+@pytest.mark.parametrize("step", STEPS)
 def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3)
     known = [market.worker() for _ in range(3)]

@@ -19,6 +19,7 @@ from requester.blobs.disk import DiskBlobs
 from requester.exchange import direct_upload
 from requester.exchange.upload_grant import UploadClaim
 from requester.exchange.upload_pace import UploadPace
+from tests.lanes import leave_to_full
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened
@@ -44,7 +45,9 @@ def test_one_request_is_enough_where_nothing_breaks(door: Door) -> None:
 
 @pytest.mark.parametrize(
     ("less", "there"),
-    [(1, 3 * PIECE), (4 + DIGEST, 3 * PIECE), (4 + DIGEST + 1, 2 * PIECE), (2 * PIECE + 4 + 3 * DIGEST, PIECE)],
+    leave_to_full(
+        [(1, 3 * PIECE), (4 + DIGEST, 3 * PIECE), (4 + DIGEST + 1, 2 * PIECE), (2 * PIECE + 4 + 3 * DIGEST, PIECE)], 2
+    ),
 )
 def test_what_came_whole_before_the_connection_broke_need_not_come_again(door: Door, less: int, there: int) -> None:
     door.cut(0, less)
@@ -97,7 +100,7 @@ def test_a_spoiled_piece_is_refused_at_once_and_those_before_it_are_kept(door: D
     accepted(door, door.send(PIECE))
 
 
-@pytest.mark.parametrize("start", [1, PIECE - 1, 3 * PIECE, 28, 29, 10**9, 2**63 - 1])
+@pytest.mark.parametrize("start", leave_to_full([1, PIECE - 1, 3 * PIECE, 28, 29, 10**9, 2**63 - 1], 3))
 def test_an_offset_that_is_not_there_changes_nothing(door: Door, start: int) -> None:
     door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
     assert door.send(start).status_code in (409, 413)
@@ -105,7 +108,7 @@ def test_an_offset_that_is_not_there_changes_nothing(door: Door, start: int) -> 
     accepted(door, door.send(2 * PIECE))
 
 
-@pytest.mark.parametrize("start", [-1, 2**63, 0.5, "0x8"])
+@pytest.mark.parametrize("start", leave_to_full([-1, 2**63, 0.5, "0x8"], 2))
 def test_an_offset_that_is_no_number_is_refused(door: Door, start: Any) -> None:
     lease = door.asked.newest().lease
     said = b'{"payloads": [{"replica": "%s", "fence": %d, "start": %s}]}' % (

@@ -10,7 +10,7 @@ from gradmarket.market.wire.poll import OfferFields
 from requester.store.tables import Replica, Task
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import scaled
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -60,7 +60,7 @@ CASES = {
 
 
 @FULL
-@pytest.mark.parametrize("name", leave_to_full(CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_no_ring_leaves_a_lie_in_the_model_nor_an_honest_answer_unpaid(new_floor: NewFloor, name: str) -> None:
     """Of three seats; an honest newcomer waits beside them and goes on where the ring is barred."""
     size, others, rate, wants = CASES[name]

@@ -20,7 +20,7 @@ from requester.store.tables import Reputation
 from requester.store.tables import Task as TaskRow
 from tests.kit.behaviour import Arrays as Answered
 from tests.kit.behaviour import Behaviour, scaled
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, MarketFixture, first_parameters
 
@@ -123,7 +123,7 @@ USABLE, DIVERGING, BOTH = scaled(3.0), scaled(HUGE), Behaviour(_ever_longer)
 @FULL
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
-    ("lie", "probability"), leave_to_full([(DIVERGING, 0.3), (USABLE, 0.3), (USABLE, 0.9), (BOTH, 0.02), (BOTH, 0.9)])
+    ("lie", "probability"), [(DIVERGING, 0.3), (USABLE, 0.3), (USABLE, 0.9), (BOTH, 0.02), (BOTH, 0.9)]
 )
 def test_the_same_rounds_are_taken_back_and_the_same_tasks_audited(
     new_floor: NewFloor, probability: float, lie: Behaviour

@@ -56,7 +56,7 @@ def test_the_class_of_an_auditor_that_comes_later_is_served(new_floor: NewFloor)
 
 @FULL
 @pytest.mark.parametrize(
-    "behaviour", leave_to_full([scaled(3.0), SAME, INFINITE, HONEST]), ids=["a lie", "equal", "infinite", "honest"]
+    "behaviour", [scaled(3.0), SAME, INFINITE, HONEST], ids=["a lie", "equal", "infinite", "honest"]
 )
 def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor, behaviour: Behaviour) -> None:
     """Three wallets of a made-up class hold the vote before anybody else is there."""

@@ -15,7 +15,7 @@ from requester.store import workers
 from requester.store.tables import Job, Task, Worker
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import NOISE, filled, scaled
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -161,7 +161,7 @@ def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: N
 
 
 @FULL
-@pytest.mark.parametrize("idle", leave_to_full([1, 3]))
+@pytest.mark.parametrize("idle", [1, 3])
 def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewFloor, idle: int) -> None:
     """They poll for ever: one is no reason to wait for its class, nor are three for the job to settle on it."""
     market = new_floor(rounds=2, **PROVEN)

@@ -94,14 +94,15 @@ def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: P
     trained(written("text", 2), str(tmp_path / "mine.txt"))
 
 
+@FULL
 @pytest.mark.parametrize(
     ("kind", "arguments", "said", "remedy"),
     [
-        pytest.param("table", ["mine.csv", "c"], "has no column c: name the classes' column of a, b", "", marks=FULL),
-        pytest.param("table", ["none.csv", "c"], "none.csv", NOWHERE, marks=FULL),
-        pytest.param("text", ["none.txt"], "none.txt", NOWHERE, marks=FULL),
+        ("table", ["mine.csv", "c"], "has no column c: name the classes' column of a, b", ""),
+        ("table", ["none.csv", "c"], "none.csv", NOWHERE),
+        ("text", ["none.txt"], "none.txt", NOWHERE),
         ("text", [], "no service", "fix: start one with `gradmarket serve`"),
-        pytest.param("private", [], "no service", "fix: start one with `gradmarket serve`", marks=FULL),
+        ("private", [], "no service", "fix: start one with `gradmarket serve`"),
     ],
 )
 def test_a_mistake_is_told_with_its_remedy(
@@ -136,9 +137,7 @@ def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..
 
 
 @FULL
-@pytest.mark.parametrize(
-    ("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), pytest.param("private", "[ADDRESS …]", marks=FULL)]
-)
+@pytest.mark.parametrize(("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), ("private", "[ADDRESS …]")])
 def test_a_script_tells_what_it_takes(kind: str, takes: str, written: Callable[..., Path]) -> None:
     done = subprocess.run([sys.executable, str(written(kind) / "train.py"), "--help"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -75,6 +75,7 @@ def print_trail_of_failure(served: Service, folder: Path, job_id: str) -> Iterat
         raise
 
 
+@FULL
 def test_holders_train_and_are_paid_and_nobody_else_is(
     trained: tuple[str, Path], market: Market, served: Service
 ) -> None:
@@ -88,6 +89,7 @@ def test_holders_train_and_are_paid_and_nobody_else_is(
     assert {one["accepted"] for one in paid} <= {8}
 
 
+@FULL
 def test_no_byte_of_a_row_left_its_holder(
     example: dict[str, Any], trained: tuple[str, Path], before: dict[Path, bytes], served: Service
 ) -> None:
@@ -106,6 +108,7 @@ def test_no_byte_of_a_row_left_its_holder(
             assert theirs[number][0][0].tobytes() not in path.read_bytes(), path
 
 
+@FULL
 def test_no_route_serves_a_holders_answer(trained: tuple[str, Path], served: Service) -> None:
     job_id, _ = trained
     tasks = httpx.get(f"{served.place.url}/v1/jobs/{job_id}/tasks").json()["items"]
@@ -117,6 +120,7 @@ def test_no_route_serves_a_holders_answer(trained: tuple[str, Path], served: Ser
             assert httpx.get(f"{served.place.url}/v1/blobs/{root}", headers=headers).status_code in (401, 404)
 
 
+@FULL
 def test_who_is_not_on_the_list_does_not_take_part(trained: tuple[str, Path], served: Service) -> None:
     """The floor's own worker, which has no dataset, was asked for no task."""
     job_id, _ = trained

@@ -12,7 +12,7 @@ from gradmarket.cli import app
 from gradmarket.market.features.loss_change import BLIND, RUNS
 from gradmarket.market.job import JobSpec
 from gradmarket.trust.scored_forecast import compute_scored_forecast, play_noise
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 
 RUNNER = CliRunner()
 SCORED: dict[str, Any] = {
@@ -218,17 +218,15 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
 @FULL
 @pytest.mark.parametrize(
     ("changed", "why"),
-    leave_to_full(
-        [
-            ({"audit": None}, "only audits use windows"),
-            (
-                {"verifier": {"name": "tolerance"}, "replication": {"replicas": 3, "max_replicas": 3}},
-                "compared by bits",
-            ),
-            ({"replication": {"name": "adaptive"}}, "adaptive counts audits of whole tasks"),
-            ({"step": {"window": 16}}, "1 of 16 steps each make a task of 16"),
-        ]
-    ),
+    [
+        ({"audit": None}, "only audits use windows"),
+        (
+            {"verifier": {"name": "tolerance"}, "replication": {"replicas": 3, "max_replicas": 3}},
+            "compared by bits",
+        ),
+        ({"replication": {"name": "adaptive"}}, "adaptive counts audits of whole tasks"),
+        ({"step": {"window": 16}}, "1 of 16 steps each make a task of 16"),
+    ],
 )
 def test_a_plan_refuses_windows_that_no_audit_repeats(changed: dict[str, Any], why: str, tmp_path: Path) -> None:
     windowed = {"kind": "local", "steps": 16, "rows": 64, "optimizer": {"lr": 0.01}, "window": 4}

@@ -25,7 +25,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import NewKey
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
@@ -318,15 +318,18 @@ def other_secret(record: ReplicaRecord) -> ReplicaRecord:
 
 @pytest.mark.parametrize(
     ("change", "fault"),
-    [
-        (forged_verdict, Fault.UNSIGNED_VERDICT),
-        (unsigned_verdict, Fault.UNSIGNED_VERDICT),
-        (contradicting, Fault.CONTRADICTION),
-        (broken_promise, Fault.BROKEN_PROMISE),
-        (forged_offer, Fault.UNSIGNED_OFFER),
-        (other_salt, Fault.BROKEN_COMMITMENT),
-        (other_secret, Fault.WRONG_SECRET),
-    ],
+    leave_to_full(
+        [
+            (forged_verdict, Fault.UNSIGNED_VERDICT),
+            (unsigned_verdict, Fault.UNSIGNED_VERDICT),
+            (contradicting, Fault.CONTRADICTION),
+            (broken_promise, Fault.BROKEN_PROMISE),
+            (forged_offer, Fault.UNSIGNED_OFFER),
+            (other_salt, Fault.BROKEN_COMMITMENT),
+            (other_secret, Fault.WRONG_SECRET),
+        ],
+        3,
+    ),
 )
 def test_each_lie_in_the_records_has_its_name(
     fake_market: FakeMarket,

@@ -29,6 +29,7 @@ from gradmarket.runner import Runner, window_state
 from gradmarket.sealing import SealingKey
 from graphdoc import tensors
 from graphdoc.encoding import Bytes
+from tests.lanes import leave_to_full
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, offer
 from tests.worker.fake_market import FakeMarket
@@ -100,7 +101,7 @@ def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
         assert f"[{number * WINDOW}]".encode() in bytes(state)  # the losses so far
 
 
-@pytest.mark.parametrize("drawn", range(LEAVES))
+@pytest.mark.parametrize("drawn", leave_to_full(range(LEAVES), 2))
 def test_an_audit_of_any_window_finds_the_honest_answer(
     worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, drawn: int
 ) -> None:
@@ -135,7 +136,7 @@ def lazy(compute: Compute, window: int) -> Compute:
     return skipping
 
 
-@pytest.mark.parametrize("skipped", range(LEAVES + 1))
+@pytest.mark.parametrize("skipped", leave_to_full(range(LEAVES + 1), 2))
 def test_a_cheat_in_one_window_is_found_where_that_one_is_drawn_and_in_the_last_always(
     make_bench: MakeBench,
     runner: Runner,

@@ -12,7 +12,7 @@ from requester.store.tables import Account, Earned, Task
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
-from tests.lanes import FULL, leave_to_full
+from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -78,7 +78,7 @@ def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -
 
 
 @FULL
-@pytest.mark.parametrize(("behaviour", "paid"), leave_to_full([(NOISE, False), (HONEST, True)]))
+@pytest.mark.parametrize(("behaviour", "paid"), [(NOISE, False), (HONEST, True)])
 def test_who_left_after_few_answers_is_paid_at_the_end_unless_its_scores_speak_against_it(
     new_floor: NewFloor, behaviour: object, paid: bool
 ) -> None:

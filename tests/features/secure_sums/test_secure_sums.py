@@ -179,7 +179,7 @@ def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
 
 
 @FULL
-@pytest.mark.parametrize("step", leave_to_full([3, 1, 2, 4, 5]))
+@pytest.mark.parametrize("step", [3, 1, 2, 4, 5])
 def test_a_second_other_message_of_a_step_is_refused(floor: Floor, step: int) -> None:
     market, six = floor()
     at(market, six, step)
@@ -257,7 +257,7 @@ def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
 
 
 @FULL
-@pytest.mark.parametrize("quiet", leave_to_full([2, 1, 3, 4, 5, 6]))
+@pytest.mark.parametrize("quiet", [2, 1, 3, 4, 5, 6])
 def test_who_asks_on_and_on_and_says_nothing_holds_up_nobody(floor: Floor, quiet: int) -> None:
     market, five = floor(staying=COUNT - 1)
     (liar,) = stallers(market, quiet)
@@ -278,7 +278,7 @@ def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floo
 
 
 @FULL
-@pytest.mark.parametrize("step", leave_to_full([4, 1, 2, 3, 5, 6]))
+@pytest.mark.parametrize("step", [4, 1, 2, 3, 5, 6])
 def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
     market, six = floor(rounds=2)
     at(market, six, step)
@@ -338,7 +338,7 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
 
 
 @FULL
-@pytest.mark.parametrize(("step", "away"), leave_to_full([(4, 2), (5, 3)]))
+@pytest.mark.parametrize(("step", "away"), [(4, 2), (5, 3)])
 def test_a_round_whose_survivors_were_told_waits_for_them_and_is_never_begun_anew(
     floor: Floor, step: int, away: int
 ) -> None:
