@@ -16,7 +16,7 @@ from gradmarket.market.features.auditors import derive_salt, seal_audit
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest
-from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
 KEY: Final = "wallet.key"

@@ -19,7 +19,6 @@ from requester.api import (
     hot_route,
     job_routes,
     long_poll,
-    nonces,
     openapi,
     payload_pieces,
     payment_routes,
@@ -34,8 +33,8 @@ from requester.api.token_buckets import Buckets, Rate
 from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit
-from requester.edge.own_path import OwnPath
 from requester.edge.request_log import RequestLog
+from requester.edge.serving import OwnPath
 from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
 
@@ -120,7 +119,7 @@ def _keep_state(app: FastAPI, context: Context) -> None:
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
     app.state.callers = Callers()
-    app.state.nonces = nonces.Nonces(context.signer)
+    app.state.nonces = sign_in_routes.Nonces(context.signer)
     app.state.crowd = batching.crowd_of(context)
     app.state.readers = payload_pieces.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)

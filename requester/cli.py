@@ -17,11 +17,10 @@ from gradmarket.terminal import echo_text
 from requester import logs
 from requester.app import create_app
 from requester.context import Context
-from requester.edge.serving import EVERYWHERE, build_server_config, open_listener, own_url
+from requester.edge.serving import EVERYWHERE, build_join_command, build_server_config, open_listener, own_url
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
-from requester.join_command import build_join_command
 from requester.settings import RequesterSettings
 from requester.wiring import open_context, open_relay
 

@@ -1,8 +1,10 @@
 """What a stage works with. The composition root (wiring) creates it; nothing is looked up elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+
+import structlog
 
 from contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
@@ -11,17 +13,16 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
 from requester.blobs import Blobs
 from requester.chain.chain_worker import ChainWorker
-from requester.event_logging import log_events
 from requester.live_states import LiveStates
+from requester.logs import parse_row_ids
 from requester.merge_turns import MergeTurns
-from requester.meters import Meters
+from requester.meters import Meters, record_span
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
 from requester.store.session import Sessions
-from requester.store.tables import Account, Job
+from requester.store.tables import Account, Base, Job, JobEvent
 from requester.store.work import RowReader, Work, begin_work, open_reader
-from requester.tracing import record_span
 
 Clock = Callable[[], float]
 
@@ -74,3 +75,14 @@ class Context:
     def voucher(self, job: Job, account: Account) -> bytes:
         """Signs a voucher over all that the worker has earned in the job and that waits for no test."""
         return self.sign(Voucher(job.chain_job or 0, account.worker, account.promised))  # type: ignore[arg-type]
+
+
+log = structlog.get_logger("gradmarket.events")
+
+
+def log_events(recorded: Iterable[Base]) -> None:
+    """Logs the events among the rows that a transaction recorded."""
+    for row in recorded:
+        if isinstance(row, JobEvent):
+            subject = row.body.get("replica") or row.body.get("task")
+            log.info(row.kind, told=row.body, **parse_row_ids(subject if isinstance(subject, str) else row.job_id))

@@ -13,6 +13,7 @@ import structlog
 from requester import logs
 from requester.context import Context
 from requester.feature import Feature
+from requester.meters import record_span
 from requester.moves.probing import look_after
 from requester.stages import (
     aggregate,
@@ -25,9 +26,8 @@ from requester.stages import (
     publish,
     settle,
 )
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.work import RowReader
-from requester.tracing import record_span
 
 
 class Stage(Protocol):

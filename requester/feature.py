@@ -6,11 +6,11 @@ travels with the sessions, so a transaction and a context both lead to it (`feat
 
 from abc import ABC, abstractmethod
 from asyncio import Protocol
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from fastapi import APIRouter, FastAPI
 from prometheus_client import Metric
@@ -19,29 +19,108 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 
 from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.job import Publication
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.arrays import Arrays
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job_parts import Continued
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.verifiers.tolerance import Allowed
-from gradmarket.market.terms import Address, Amount, Units
+from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire.log_proofs import LeafKind
+from requester.blobs import Blobs
 from requester.chain.chain_context import ChainContext, OwnerElsewhere
 from requester.context import Context
-from requester.moves.beginning import Beginning
 from requester.moves.candidates import CandidatePool
-from requester.moves.hearing_party import HearingParty
-from requester.moves.lateness import Lateness
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
 from requester.settings import RequesterSettings
-from requester.store.answer_kind import AnswerKind
-from requester.store.explanation import Explanation
+from requester.store.answer_kind import AnswerKind, Explanation
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Review
 from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
-from requester.store.tables import Base, Job, JobEvent, Replica, Round, Task
+from requester.store.tables import Base, Job, JobEvent, Replica, Round, Task, Worker
 from requester.store.work import RowReader, Work
+
+
+class HeardAnswer(NamedTuple):
+    root: Digest
+    determinism_class: str
+
+
+class AnswersLeft(NamedTuple):
+    """The parties that lost no hearing, and their one answer; no root where they have several, or no party stands."""
+
+    sides: Collection[Address]
+    root: Digest | None
+
+
+class HearingParty(ABC):
+    """`run`: the run of the task's audit in which a party answered; None for its workers."""
+
+    @abstractmethod
+    def load_answers(self, reader: RowReader, task: Task, run: int | None) -> Mapping[Address, HeardAnswer]:
+        """Returns the answers that differ; none once no ruling on them is awaited any more."""
+
+    @abstractmethod
+    def may_speak(self, reader: RowReader, task_id: str, run: int | None, side: Address, caller: str) -> bool:
+        """Returns whether the caller, a worker or an operator of auditors, is that side."""
+
+    @abstractmethod
+    def settle(self, context: Context, work: Work, hand: TaskInHand, run: int | None, left: AnswersLeft) -> None:
+        """Called in the transaction that holds the task, once no pair of standing parties is left to hear."""
+
+
+class Lateness:
+    """The feature that measures the speed of workers."""
+
+    def expect_seconds(self, reader: RowReader, job: Job) -> Callable[[Worker], float | None]:
+        """Called in the transaction that gives leases; returns the seconds within which a worker should commit.
+
+        None: within its lease.
+        """
+        return lambda _worker: None
+
+    def list_late_tasks(self, reader: RowReader, now: float) -> Sequence[str]:
+        """Called by the stage `expire`; returns tasks that may need another worker beside their wave."""
+        return ()
+
+    def request_backup(self, work: Work, hand: TaskInHand, now: float) -> None:
+        """Called in that stage's transaction, which has locked the task; may open one more place of it."""
+
+    def compute_wait(self, reader: RowReader, job: Job, row: Round, now: float) -> float:
+        """Called in the transaction that begins a merge; returns the seconds that the round still waits for others."""
+        return 0.0
+
+
+class Beginning:
+    """The feature that continues jobs from another's end; admission refuses these without one."""
+
+    def fill_posted(self, context: Context, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a posted job, its open fields filled from the job that it continues; other jobs unchanged."""
+        return dict(body)
+
+    def check_posted(self, context: Context, spec: JobSpec, token: str) -> None:
+        """Raises JobRefused for a job that may not continue the job that it names."""
+
+    def explain_draft(self, reader: RowReader, spec: JobSpec, token: str) -> str:
+        """Returns the reason of a job that is a draft. Raises JobRefused where too many drafts of the token wait."""
+        return "being published"
+
+    def find_start(self, reader: RowReader, spec: JobSpec) -> JobSpec | None:
+        """Returns the job with the state that its first round starts from; None while the earlier job goes on."""
+        return spec
+
+    def check_state_fits(
+        self, reader: RowReader, blobs: Blobs, start: Continued, layout: Layout, fresh: Arrays
+    ) -> Digest:
+        """Returns the optimizer's memory that the job starts with. Raises JobRefused for another model or optimizer.
+
+        `fresh`: the memory with which such a job would begin anew.
+        """
+        raise JobRefused("continue_from", "this service is built without jobs that continue others")
 
 
 @dataclass(frozen=True)
@@ -268,7 +347,7 @@ class Feature:
     def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
         """Called in the transaction in which something happened that the owner of this token alone may know.
 
-        `kind` is a market.views.webhook_views.Happening. Events of a job are public.
+        `kind` is a market.views.service_views.Happening. Events of a job are public.
         """
 
     def metrics(self, reader: RowReader, now: float) -> Iterable[Metric]:

@@ -31,17 +31,17 @@ from requester.chain.chain_context import ChainContext, ChainPolicy
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.context import Context, open_work
 from requester.features import FEATURES
+from requester.meters import start_tracing
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay
 from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
 from requester.steady_clock import SteadyClock
 from requester.store import schema, tokens
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.schema import check_unfinished
 from requester.store.session import Sessions, sessions_of
 from requester.store.session import open_engine as connect_database
 from requester.store.work import begin_work, open_reader
-from requester.tracing import start_tracing
 
 OFFICE = "settle"
 """The topic that is notified when there may be chain work."""

@@ -53,7 +53,6 @@ REQUESTER: Final = {
     **dict.fromkeys(
         (
             "folder_lock",
-            "join_command",
             "part_troubles",
             "steady_clock",
             "dataset",
@@ -61,9 +60,7 @@ REQUESTER: Final = {
             "ready_data",
             "logs",
             "meters",
-            "event_logging",
             "span_file",
-            "tracing",
         ),
         0,
     ),
@@ -222,7 +219,7 @@ BY_NAME: Final = {
     "graphdoc.plugins",
     "graphdoc.runner.forking",
     "requester.features.many_machines",
-    "requester.tracing",
+    "requester.meters",
 }
 """Modules that import by a name out of a fixed list."""
 

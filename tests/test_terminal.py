@@ -24,10 +24,9 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import escape_controls, find_text_fault, printable_lines, replace_controls
 from gradmarket.market.terms import JobState
-from gradmarket.market.views.ledger_views import BooksView, EntryKind, EntryView, LedgerView
+from gradmarket.market.views.payment_views import BooksView, EntryKind, EntryView, LedgerView
 from gradmarket.market.wire.audit_messages import AuditRequest
-from gradmarket.market.wire.poll import LeaseReturn, PollRequest
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, LeaseReturn, PollRequest, StepFault
 from gradmarket.mistakes import print_error
 from gradmarket.pages import Templates
 from gradmarket.sdk.curve import _draw_svg

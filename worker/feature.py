@@ -9,9 +9,8 @@ import typer
 
 from gradmarket.compute.held_rows import HeldRows
 from gradmarket.market.terms import Address
-from gradmarket.market.wire.poll import Lease
+from gradmarket.market.wire.poll import Lease, StepFault
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
-from gradmarket.market.wire.step_fault import StepFault
 from worker.markets.background import LeaseComputation
 from worker.markets.market_session import MarketEntry, SessionPart, Shared
 from worker.markets.scheduler import MarketSource

@@ -29,33 +29,34 @@ from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import Address, Amount, Role
-from gradmarket.market.views.calibration_views import CalibrationView
 from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
-from gradmarket.market.views.ledger_views import LedgerView
-from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.payment_views import JobWorkerView, LedgerView
 from gradmarket.market.views.service_views import (
+    USUAL,
     CreatedToken,
+    CreatedWebhook,
     NewToken,
     Page,
     PriceGuide,
     Readiness,
     SpendingView,
     TokenView,
+    WebhookView,
 )
 from gradmarket.market.views.task_views import VerdictView
-from gradmarket.market.views.trust_views import AuditView, TrustView
-from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
+from gradmarket.market.views.trust_views import AuditView, CalibrationView, TrustView
 from gradmarket.market.wire.audit_messages import (
     AuditAnswer,
     AuditAssignment,
     AuditReceipt,
     AuditRequest,
     AuditWork,
+    PanelOpening,
+    PanelSeal,
     SketchAnswer,
 )
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
-from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.clocked import ClockedTransport
 

@@ -25,7 +25,7 @@ from gradmarket.client.client_errors import (
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.release import HEADER
-from gradmarket.market.views.ledger_views import LedgerView
+from gradmarket.market.views.payment_views import LedgerView
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedView

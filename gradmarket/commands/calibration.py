@@ -8,7 +8,7 @@ from rich.table import Column, Table
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.terms import CalibrationState
-from gradmarket.market.views.calibration_views import PairView
+from gradmarket.market.views.trust_views import PairView
 from gradmarket.terminal import ShownConsole
 
 WHY_NOT: Final = "Only a job whose verifier is tolerance has thresholds; this one's is {verifier}."

@@ -14,7 +14,7 @@ from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
-from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
+from gradmarket.market.views.payment_views import BooksView, EntryView, LedgerView
 from gradmarket.terminal import ShownConsole
 
 FIELDS: Final = ("kind", "debit", "credit", "amount", "worker", "task", "replica", "batch", "tx", "block")

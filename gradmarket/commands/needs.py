@@ -9,8 +9,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.row_weights import layout_in
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.model.sampling import layout_in, list_training_partitions
 from gradmarket.market.step import LocalStep
 from gradmarket.runner import DocumentInfo
 from gradmarket.runner.task_cost import compute_task_cost, count_moments

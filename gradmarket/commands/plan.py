@@ -28,8 +28,7 @@ from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST, proven
-from gradmarket.market.rules.row_privacy import RowSampling
-from gradmarket.market.rules.row_spending import RowSpending
+from gradmarket.market.rules.row_privacy import RowSampling, RowSpending
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount

@@ -10,8 +10,7 @@ from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
-from gradmarket.market.model.row_weights import check_weighed
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.model.sampling import check_weighed, list_training_partitions
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document, set_arithmetic

@@ -11,7 +11,7 @@ from typing import Final
 
 from gradmarket.compute.card_choice import CUDA, take_card
 from gradmarket.market.errors import Refused, RunnerFailed
-from gradmarket.market.rules.shortage import find_thread_count
+from gradmarket.market.rules.assignment import find_thread_count
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.machine_limits import LEAST_MEMORY, ROOT, choose_memory, count_cores
 from graphdoc.runner.cards import list_cards

@@ -17,7 +17,7 @@ from gradmarket.market.rules import growth, private_jobs, replication, secrets, 
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
-from gradmarket.market.rules.row_spending import RowSpending
+from gradmarket.market.rules.row_privacy import RowSpending
 from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan

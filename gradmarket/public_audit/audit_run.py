@@ -34,8 +34,7 @@ from gradmarket.public_audit.recomputation import Recomputation, find_obstacle, 
 from gradmarket.public_audit.round_claiming import RoundClaimClient, claim_round
 from gradmarket.public_audit.start_proof import prove_start
 from worker.money.chain_view import choose_rpc, connect_to_deployment
-from worker.protocol.client import COMMAND_WAIT_S, MarketClient
-from worker.protocol.signin import Credentials
+from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.wallet import Wallet, load_or_create
 
 SAMPLE: Final = 4

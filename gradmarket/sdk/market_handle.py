@@ -16,8 +16,7 @@ from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
-from gradmarket.market.views.service_views import SpendingView
-from gradmarket.market.views.webhook_views import USUAL, CreatedWebhook, WebhookView
+from gradmarket.market.views.service_views import USUAL, CreatedWebhook, SpendingView, WebhookView
 from gradmarket.runner.ready_metrics import Metric
 from gradmarket.sdk.arguments import check_above_zero
 from gradmarket.sdk.job_handle import TrainingJob

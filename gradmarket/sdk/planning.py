@@ -12,7 +12,7 @@ from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.row_weights import check_weighed
+from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of

@@ -19,9 +19,8 @@ from requester.chain.chain_context import ToSign
 from requester.context import Context
 from requester.moves.admission import lay_out
 from requester.moves.resume import resume_funded_job
-from requester.store.event_log import record_event
 from requester.store.tables import Job
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from gradmarket.market.errors import Conflict
 from graphdoc.encoding import canonical
 from requester.context import Context
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import Idempotency
 from requester.store.work import Work
 

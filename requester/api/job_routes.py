@@ -29,11 +29,10 @@ from requester.moves.admission import admit_job, complete_spec, lay_out
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
 from requester.store import jobs, listings
-from requester.store.event_log import record_event
 from requester.store.listings import pack_tags
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

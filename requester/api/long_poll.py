@@ -16,7 +16,7 @@ from requester.api.batching import Batcher
 from requester.context import Context
 from requester.notifier import ended_topic, rung_within, worker_topic
 from requester.store import workers
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 
 KEEP_S: Final = 15.0
 """A third of the time after which a silent worker counts as gone."""

@@ -25,8 +25,7 @@ from requester.context import Context
 from requester.exchange import direct_upload
 from requester.exchange.commitments import TooLate
 from requester.exchange.payload_upload import Delivery, build_incoming_upload, inspect_and_store_payload
-from requester.exchange.upload_grant import UploadClaim, UploadGrant
-from requester.exchange.upload_pace import UploadPace
+from requester.exchange.upload_grant import UploadClaim, UploadGrant, UploadPace
 
 log = structlog.get_logger("gradmarket.uploads")
 router = APIRouter(prefix="/v1/work", tags=["work"])

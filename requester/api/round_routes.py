@@ -14,7 +14,7 @@ from requester.api.paging import MOST, Cursor, Limit, load_list_page
 from requester.api.state import Here
 from requester.api.views.job_views import round_view
 from requester.moves import blob_cleanup
-from requester.store import jobs, listings, published_updates
+from requester.store import blob_needs, jobs, listings
 from requester.store.tables import Round
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -42,5 +42,5 @@ def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le
             return UpdatePath(updates=[])
         most = 1 if spec.visibility == "requester" else blob_cleanup.updates_worth(job)
         last = overlap.starts_after(number, spec.overlap)
-        steps = published_updates.leading_to(reader, job_id, last, most)
+        steps = blob_needs.leading_to(reader, job_id, last, most)
         return UpdatePath(updates=[UpdateView(**asdict(step)) for step in steps])

@@ -1,26 +1,70 @@
 """Workers sign in by EIP-4361 ("Sign-In with Ethereum"): the routes of the nonce and the session."""
 
+import hmac
 import re
+import secrets
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+from blake3 import blake3
+from eth_utils.crypto import keccak
 from fastapi import APIRouter, Request
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused, SignatureRefused
 from gradmarket.market.messages import SignedConsent
 from gradmarket.market.sign_in_message import SignInMessage, check_wallet
-from gradmarket.market.terms import Address
+from gradmarket.market.signing import Signer
+from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import STATEMENT, Session, SignIn, SignInNonce
 from requester.api.auth_routes import WORKER
 from requester.api.callers import network_of, resolve_caller
-from requester.api.nonces import Nonces, named_in
 from requester.api.state import Here
 from requester.context import Context
 from requester.feature import features_of
 from requester.store import identities
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
+
+GOOD_S: Final = 300
+_PURPOSE: Final = Hash(keccak(text="gradmarket: the key of the nonces to sign in with"))
+_TIME, _CHANCE, _PROOF = 10, 16, 32
+"""Hexadecimal digits of each part: expiry, random part, proof. EIP-4361 allows letters and digits."""
+_NAMED: Final = re.compile(rf"^Nonce: ([0-9a-f]{{{_TIME + _CHANCE + _PROOF}}})$", re.MULTILINE)
+
+
+class Nonces:
+    """Makes and checks nonces.
+
+    The key is the signer's signature of one digest, which is never published, so all processes of one signer share it.
+    """
+
+    def __init__(self, signer: Signer) -> None:
+        self._key = blake3(signer(_PURPOSE)).digest()
+
+    def make(self, now: float) -> tuple[str, float]:
+        """Returns a nonce and its expiry."""
+        until = int(now) + GOOD_S
+        content = f"{until:0{_TIME}x}" + secrets.token_hex(_CHANCE // 2)
+        return content + self._compute_proof(content), float(until)
+
+    def until(self, value: str, now: float) -> float | None:
+        """Returns the expiry of a nonce; None if it was not made here or has expired."""
+        content, proof = value[:-_PROOF], value[-_PROOF:]
+        if not hmac.compare_digest(self._compute_proof(content), proof):
+            return None
+        until = float(int(content[:_TIME], 16))
+        return until if until >= now else None
+
+    def _compute_proof(self, nonce: str) -> str:
+        return blake3(nonce.encode(), key=self._key).hexdigest(_PROOF // 2)
+
+
+def named_in(message: str) -> str | None:
+    """Returns the nonce in an EIP-4361 message, without parsing the rest; None if there is none."""
+    match = _NAMED.search(message)
+    return match[1] if match else None
+
 
 router = APIRouter(prefix="/v1", tags=["session"])
 

@@ -7,10 +7,9 @@ from sqlalchemy import exists, func, or_, select
 
 from gradmarket.market.terms import BatchState, JobState, Units
 from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
-from requester.store.event_log import record_event
 from requester.store.review import review_of
 from requester.store.tables import Account, Batch, Earned, Job, JobEvent, Transaction
-from requester.store.work import RowReader
+from requester.store.work import RowReader, record_event
 
 OPENING: Final = exists().where(
     Transaction.job_id == Job.id, Transaction.kind == TransactionKind.OPEN, Transaction.state.in_(UNDER_WAY)

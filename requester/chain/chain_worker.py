@@ -18,9 +18,9 @@ from requester.chain import funding, mirror, reconcile, reservations, sender, se
 from requester.chain.chain_context import UNDER_WAY, ChainContext, ToSign
 from requester.chain.chain_jobs import UNBATCHED
 from requester.store import leader_leases, tasks
-from requester.store.event_log import record_event
 from requester.store.progress import CHAIN
 from requester.store.tables import Earned, Job, Task, Transaction, Trouble
+from requester.store.work import record_event
 
 NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19

@@ -11,10 +11,9 @@ from contracts.ledger import Ledger
 from contracts.transaction_types import Mined, Outcome, Receipt, Reverted, Signed
 from gradmarket.market.terms import BatchState, JobState
 from requester.chain.chain_context import TransactionKind, TransactionState
-from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Batch, Job, Transaction
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 
 def store_replacement(work: Work, row_id: int, signed: Signed, offer: dict[str, Any], replaced: Sequence[str]) -> None:

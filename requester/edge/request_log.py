@@ -12,8 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from requester.api import problems
-from requester.meters import Meters
-from requester.tracing import record_span
+from requester.meters import Meters, record_span
 
 _Children = tuple[Histogram, Counter, Counter]
 log = structlog.get_logger("gradmarket.requests")

@@ -1,14 +1,21 @@
-"""Configures uvicorn: with timeouts for slow clients, and without trusting what clients say about themselves."""
+"""Configures uvicorn: with timeouts for slow clients, and without trusting what clients say about themselves.
+
+OwnPath takes off the path in the service's public address where a proxy passes it on: routes are at the root.
+"""
 
 import socket
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire.poll import KEPT_ALIVE
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network import own_header
+from gradmarket.network.environment import is_loopback
 from gradmarket.pages import NOSNIFF
 from requester.feature import Feature
 from requester.settings import RequesterSettings
@@ -74,3 +81,27 @@ def build_server_config(app: FastAPI, settings: RequesterSettings, features: Ite
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.drain_s,
     )
+
+
+class OwnPath:
+    """`path` has no slash at its end. Requests without it come from a proxy that takes it off, or from beside us."""
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self._app = app
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._path and scope["path"].startswith(f"{self._path}/"):
+            raw = scope.get("raw_path") or b""
+            scope = {**scope, "path": scope["path"].removeprefix(self._path)}
+            scope["raw_path"] = raw.removeprefix(self._path.encode())
+        await self._app(scope, receive, send)
+
+
+def build_join_command(url: str, facts: ChainFacts) -> str:
+    """Returns the worker's command for a machine that reaches the service under `url`.
+
+    A local chain's node is reached through the service's door, unless its own address, which is on loopback, is near.
+    """
+    elsewhere = f" --rpc {url}/chain" if facts.rpc and not is_loopback(urlsplit(url).hostname or "") else ""
+    return f"gradmarket worker run --market {url}{elsewhere}"

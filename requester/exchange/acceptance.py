@@ -16,11 +16,10 @@ from requester.exchange.payload_upload import Delivery, Unlike
 from requester.moves import blob_cleanup, judging, resume, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
 from requester.store import earned_rows, jobs, merges
-from requester.store.event_log import record_event
 from requester.store.in_hand import ReplicaInHand, TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Account, Replica, Task
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
 NEARLY: Final = 16

@@ -8,8 +8,7 @@ from gradmarket.market.wire.framing import PartAddress
 from requester.context import Context
 from requester.exchange import upload_grant
 from requester.exchange.payload_upload import Delivery, build_incoming_upload, inspect_and_store_payload
-from requester.exchange.upload_grant import UploadClaim, UploadGrant
-from requester.exchange.upload_pace import put_off
+from requester.exchange.upload_grant import UploadClaim, UploadGrant, put_off
 from requester.store import jobs
 from requester.store.facts import layout_of
 from requester.store.tables import Job, Replica, Task

@@ -27,7 +27,7 @@ from requester.context import Context
 from requester.exchange import direct_upload
 from requester.exchange.payload_upload import Delivery
 from requester.store import jobs, unheard
-from requester.store.explanation import explanation_of
+from requester.store.answer_kind import explanation_of
 from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.unheard import Held
 from requester.store.work import RowReader

@@ -14,9 +14,9 @@ from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.incoming_upload import IncomingReceipt, IncomingUpload
 from requester.exchange.upload_grant import RevealedSketch, UploadGrant
+from requester.meters import record_span
 from requester.moves import blob_cleanup
 from requester.store import unneeded
-from requester.tracing import record_span
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 

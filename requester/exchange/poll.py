@@ -24,8 +24,7 @@ from requester.moves import blob_cleanup, judging, waves
 from requester.notifier import worker_topic
 from requester.store import accounts, in_hand, unheard
 from requester.store.in_hand import ReplicaInHand, TaskInHand
-from requester.store.locks import locked_workers
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import locked_workers, retry_on_conflict
 from requester.store.tables import Worker
 from requester.store.unheard import Held
 from requester.store.work import Work

@@ -1,13 +1,17 @@
-"""Finds out which payload an upload must be, before a byte of it is read."""
+"""Finds out which payload an upload must be, before a byte of it is read.
+
+An upload that comes steadily over a slow link gets more time: market.rules.stragglers has how much.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gradmarket.market.errors import Conflict, MarketError
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import lifecycle
+from gradmarket.market.rules import lifecycle, stragglers
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.market.wire.poll import Answer
 from requester.context import Context
@@ -15,6 +19,7 @@ from requester.exchange.commitments import TooLate, check_own_replica, check_sig
 from requester.store import in_hand, jobs
 from requester.store.facts import layout_of
 from requester.store.in_hand import OwnReplica
+from requester.store.locks import retry_on_conflict
 from requester.store.round_sum import RECEIPT, find_round_sum
 from requester.store.work import RowReader
 
@@ -121,3 +126,47 @@ def _may_answer_now(context: Context, own: OwnReplica, claim: UploadClaim) -> bo
 
 def _build_revealed_sketch(own: OwnReplica) -> RevealedSketch | None:
     return None if own.wave is None else RevealedSketch(own.wave.seed, own.replica.sketch or b"")
+
+
+LOOKS: Final = 4
+"""Looks at the deadline in the offer's upload seconds: each is a transaction, and a fast upload needs none."""
+
+
+class UploadPace:
+    """Measures one request's upload, and puts its deadline off where that is too short for its rate."""
+
+    def __init__(self, context: Context, want: UploadGrant, start: int) -> None:
+        self._context, self._want = context, want
+        self._came, self._left = 0, want.length - start
+        self._began = context.clock()
+        self._look_at = self._began + want.upload_s / LOOKS
+
+    def count_arrived_bytes(self, length: int) -> None:
+        """So many further bytes are here. Called by the thread that writes them."""
+        self._came, self._left = self._came + length, self._left - length
+        now = self._context.clock()
+        if now >= self._look_at and self._left > 0:
+            put_off(self._context, self._want, self._left, self._came / (now - self._began))
+            self._look_at = now + self._want.upload_s / LOOKS
+
+
+@retry_on_conflict
+def put_off(context: Context, want: UploadGrant, left: int, rate: float | None = None) -> None:
+    """`left` bytes are still to come, at `rate` bytes a second; without it, at that since the payload was asked for.
+
+    Raises TooLate where it is asked for no longer, and was not paid either: the rest would come in vain.
+    """
+    with context.begin() as work:
+        own = in_hand.of_replicas(work, [want.worker], [want.replica]).get(want.replica)
+        task = None if own is None else own.hand.task
+        if task is None or task.state != TaskState.UPLOADING or task.uploader != want.replica:
+            if want.paid:
+                return
+            raise TooLate("the payload is asked for no longer")
+        now, last = context.clock(), task.due_most
+        if task.due_at is not None and last is not None:
+            since = now - stragglers.asked_at(last, want.upload_s)
+            came = (want.length - left) / since if since > 0 else 0.0
+            task.due_at = stragglers.put_off(
+                task.due_at, last, want.upload_s, now, left, came if rate is None else rate
+            )

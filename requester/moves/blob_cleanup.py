@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from requester.context import Context
 from requester.feature import features_of
-from requester.store import blob_needs, jobs, published_updates, unneeded
+from requester.store import blob_needs, jobs, unneeded
 from requester.store.answer_kind import answer_kind_of
 from requester.store.facts import layout_of
 from requester.store.tables import Job, Round, UnneededBlob
@@ -168,5 +168,5 @@ def updates_over(work: Work, job: Job, now: float) -> None:
 
 
 def _let_updates_go(work: Work, job: Job, through: int, now: float, count: int = 1) -> None:
-    old = published_updates.list_updates_between(work, job.id, through - count, through)
+    old = blob_needs.list_updates_between(work, job.id, through - count, through)
     unneeded.release_blobs(work, job.id, UPDATE, old, now, through)

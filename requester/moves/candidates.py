@@ -8,8 +8,7 @@ from typing import Any
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
-from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
-from gradmarket.market.rules.shortage import Idle
+from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash, Units
 from requester.store import jobs, newcomers, workers

@@ -12,11 +12,11 @@ from requester.context import Context
 from requester.feature import choose_pool, lateness_in
 from requester.moves.candidates import CandidatePool, Deal, OpenPlaces, is_asking, settle_class
 from requester.notifier import worker_topic
-from requester.store import ballots, jobs, newcomers, progress, set_aside, tasks, workers
+from requester.store import ballots, jobs, newcomers, progress, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
-from requester.store.tasks import replicas_of
+from requester.store.tasks import replicas_of, were_others_asked
 from requester.store.work import RowReader, Work
 
 TASKS_AT_ONCE = 64
@@ -81,7 +81,7 @@ def _deal_tasks(
         if not free:
             break
         opening = progress.opening_for(job, task, tried[task.id], pool.mixable, busy[task.round])
-        if task.attempt and set_aside.were_others_asked(reader, task):
+        if task.attempt and were_others_asked(reader, task):
             opening = replace(opening, diverged=True)
         if not any(assignment.why_not(candidate, opening) is None for candidate in pool.candidates.values()):
             opening = progress.admit_returners(reader, job, opening, tried[task.id], now, busy[task.round])

@@ -13,13 +13,12 @@ from requester.feature import features_of
 from requester.moves import verdicts
 from requester.notifier import ended_topic, worker_topic
 from requester.store import accounts, earned_rows, in_hand, jobs, strikes, tasks
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import BUSY
 from requester.store.review import review_of
 from requester.store.strikes import StrikeChange
 from requester.store.tables import Account, Job, Replica, Task, Worker
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 
 
 def end_job(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:

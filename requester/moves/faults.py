@@ -1,16 +1,25 @@
-"""Handles leases that end without an answer: their places open again, unless the job itself is found at fault."""
+"""Handles leases that end without an answer: their places open again, unless the job itself is found at fault.
+
+A merge that fails is reported on its job, and tried again at every sweep.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import SOON
-from gradmarket.market.terms import TaskState
-from gradmarket.market.wire.step_fault import StepFault
+from gradmarket.market.terms import JobState, TaskState
+from gradmarket.market.wire.poll import StepFault
 from requester.context import Context
 from requester.feature import features_of
 from requester.moves.ending import cancel_if_idle, strike_replicas
 from requester.store import ballots, progress, workers
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Replica
-from requester.store.work import RowReader, Work
+from requester.store.locks import lock_row
+from requester.store.tables import Job, Replica
+from requester.store.work import RowReader, Work, record_event
 
 
 def record_fault(context: Context, work: Work, hand: TaskInHand, replica: Replica, fault: StepFault) -> None:
@@ -52,3 +61,33 @@ def reopen_task(context: Context, work: Work, hand: TaskInHand) -> None:
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)
     work.notify("assign", "close")
+
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def report_merge_failure(context: Context, job_id: str, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+    """Reports why the block fails, once for each reason, and raises its error again; skips errors in `but`."""
+    try:
+        yield
+    except but:
+        raise
+    except Exception as error:
+        _store_merge_failure(context, job_id, f"the newest round cannot be merged: {_describe_error(error)}")
+        raise
+
+
+def _describe_error(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in FULL:
+        return "the disk of the service's data folder (GRADMARKET_DATA) is full: make room on it"
+    return f"{type(error).__name__}: {error}"
+
+
+def _store_merge_failure(context: Context, job_id: str, reason: str) -> None:
+    shortened = reason.replace("\0", "")[:1000]
+    with context.begin() as work:
+        job = lock_row(work, Job, job_id)
+        if job.state == JobState.RUNNING and job.reason != shortened:
+            job.reason = shortened
+            record_event(work, job_id, "merge_failed", context.clock(), reason=shortened)

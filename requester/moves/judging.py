@@ -6,18 +6,17 @@ from typing import Any, Final
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, stragglers, voting
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
-from gradmarket.market.wire.step_fault import StepFault
+from gradmarket.market.wire.poll import StepFault
 from requester.context import Context
 from requester.feature import features_of
 from requester.moves import task_attempts, verdicts
 from requester.moves.ending import strike_replicas
 from requester.notifier import worker_topic
 from requester.store import ballots, jobs
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Replica, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 _REASONS: Final = (
     "{agree} of {committed} committed to another root than it did",

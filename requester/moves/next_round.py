@@ -1,24 +1,28 @@
 """Opens a job's next round, or ends the job: a round is a pure function of its job. The rule is market.rules.overlap.
 
 The transaction that closes a round opens the next one and gives out its leases, unless something prevents it.
+
+Where `staleness` allows it, a task that somebody works on goes on, and its answer is in a later merge. Else what was
+committed is judged and paid, and not merged. Rows of tasks that no merge takes are first in line in the next round.
 """
 
 from typing import Final
 
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, ESCROW_SHORT
-from gradmarket.market.terms import Digest, JobState, RoundState, Units
+from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from requester.context import Context
-from requester.moves import drawing, left_tasks
-from requester.moves.ending import end_job
+from requester.moves import drawing
+from requester.moves.ending import cancel_open_tasks, end_job
 from requester.moves.task_attempts import build_task
-from requester.store import jobs, merges
-from requester.store.event_log import record_event
+from requester.store import jobs, merges, tasks
+from requester.store.facts import price_of
+from requester.store.in_hand import TaskInHand, of_tasks
 from requester.store.jobs import RoundsNow
-from requester.store.prices import price_of
+from requester.store.ready_rows import BUSY
 from requester.store.review import review_of
 from requester.store.tables import Job, Round
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 PLAN: Final = "plan"
 
@@ -122,7 +126,7 @@ def _open_round(context: Context, work: Work, job: Job, number: int, price: Unit
         work.set_state_now(row, RoundState.OPEN, **values)
         attempts = jobs.first_attempts(work, job.id, number)
     job.price = price
-    for index in left_tasks.next_tasks(work, job, number):
+    for index in next_tasks(work, job, number):
         work.add(build_task(context, job, row, index, attempts.get(index, 0), now))
     record_event(
         work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit))
@@ -143,3 +147,45 @@ def continue_job(context: Context, work: Work, job: Job, now: float) -> None:
     going_on = job.state == JobState.RUNNING and _is_next_round_due(work, job, rounds)
     if not going_on or _go_on(context, work, job, rounds, now) is not None:
         work.notify(PLAN)
+
+
+def leave_unfinished_tasks(context: Context, work: Work, job: Job, number: int) -> None:
+    """Leaves the unaccepted tasks; called in the transaction that begins a round's merge.
+
+    Where the merge needs all tasks, none is left.
+    """
+    spec = jobs.load_spec(job)
+    if spec.secure is None and spec.tasks_needed == spec.tasks_per_round:
+        return
+    if not spec.staleness:
+        cancel_open_tasks(context, work, job.id, number)
+        return
+    hands = of_tasks(work, tasks.lock_unaccepted_tasks(work, job.id, number)).values()
+    idle = [hand for hand in hands if _is_idle(hand)]
+    left = [hand.task for hand in hands if hand not in idle]
+    for hand in idle:
+        work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="it begins anew in the next round")
+    for task in left:
+        task.merge_round = number + 1
+    if hands:
+        facts = {"late": [task.id for task in left], "again": [hand.task.id for hand in idle]}
+        record_event(work, job.id, "tasks_left", context.clock(), round=number, **facts)
+
+
+def _is_idle(hand: TaskInHand) -> bool:
+    """Returns whether the task has no worker and no answer: beginning it anew costs nothing."""
+    return hand.task.state == TaskState.OPEN and hand.task.wave == 0 and not hand.in_state(*BUSY)
+
+
+def next_tasks(reader: RowReader, job: Job, number: int) -> list[int]:
+    """Returns the tasks that a round opens with: those that earlier rounds left and no worker holds, then new ones.
+
+    Tasks of earlier rounds that go on count too, so that no merge has more answers than the job has tasks in a round.
+    """
+    spec = jobs.load_spec(job)
+    if not spec.leaves_tasks:
+        return list(spec.tasks_of(number))
+    left = tasks.left_before(reader, job.id, number)
+    again = sorted(index for index, goes_on in left.items() if not goes_on)
+    first = tasks.first_new_task(reader, job.id, number)
+    return [*again, *range(first, first + spec.tasks_per_round - len(left))]

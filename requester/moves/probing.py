@@ -8,7 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from requester import part_troubles
 from requester.context import Context
 from requester.store import stored_times
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import LeaderLease
 
 TRIED = "ready"

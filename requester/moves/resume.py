@@ -6,12 +6,11 @@ from gradmarket.market.rules.newcomers import may_fill_places
 from gradmarket.market.terms import JobState, TaskState
 from requester.context import Context
 from requester.moves import task_attempts
-from requester.store import in_hand, jobs, progress, set_aside, tasks, workers
-from requester.store.event_log import record_event
+from requester.store import in_hand, jobs, progress, tasks, workers
 from requester.store.in_hand import TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Job
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 
 def resume_job(context: Context, work: Work, job: Job) -> None:
@@ -26,7 +25,7 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     now = context.clock()
     work.set_state_now(job, JobState.RUNNING, reason="", fault=None)
     tasks.forgive_failures(work, job.id)
-    set_aside.forget_set_aside(work, job.id)
+    tasks.forget_set_aside(work, job.id)
     for hand in in_hand.of_tasks(work, diverged).values():
         work.move(hand.task, TaskState.FINAL)
         task_attempts.reissue_task(context, work, hand, now)
@@ -56,13 +55,13 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
     alone = spec.plan().first_wave == 1 and not spec.verifier.scored
     if alone or not spec.repeatable or _is_divergence_confirmed(work, hand):
         return False
-    aside = set_aside.list_set_aside(work, job, [task.round])[task.round]
+    aside = tasks.list_set_aside(work, job, [task.round])[task.round]
     opening = progress.opening_for(job, task, hand.replicas, frozenset(), aside)
     classes = None if task.determinism_class is None else (task.determinism_class,)
     present = map(workers.build_party, workers.list_present_workers(work, job, now, classes))
     if not may_fill_places(present, opening, spec.plan().first_wave):
         return False
-    work.move(task, TaskState.FINAL, reason=f"{set_aside.ASKED}{task.reason}")
+    work.move(task, TaskState.FINAL, reason=f"{tasks.ASKED}{task.reason}")
     record_event(work, job.id, "asked_others", now, task=task.id, round=task.round, reason=task.reason)
     task_attempts.reissue_task(context, work, hand, now)
     return True
@@ -73,7 +72,7 @@ def _is_divergence_confirmed(work: Work, hand: TaskInHand) -> bool:
 
     Otherwise two free identities could pause a job whose verifier scores. MAX_ATTEMPTS bounds the attempts.
     """
-    before = set_aside.list_diverged_operators(work, hand.task)
+    before = tasks.list_diverged_operators(work, hand.task)
     clearance = review_of(work).find_clearance(work, hand.job) if before else None
     diverged = before.union(replica.operator for replica in hand.replicas)
     return bool(before) and (clearance is None or not diverged.isdisjoint(clearance.operators))

@@ -8,11 +8,10 @@ from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Uni
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.store import jobs
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Job, Round, Task
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 
 
 def build_task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:

@@ -15,26 +15,16 @@ from requester.context import Context
 from requester.feature import MergeWatch, features_of, lateness_in
 from requester.live_states import LiveState, Version
 from requester.merge_turns import SPARE_THREADS
-from requester.moves import (
-    blob_cleanup,
-    drawing,
-    evaluation,
-    left_tasks,
-    merge_trouble,
-    next_round,
-    replay,
-    snapshots,
-)
+from requester.meters import record_span
+from requester.moves import blob_cleanup, drawing, faults, next_round, replay, snapshots
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import jobs, merges
-from requester.store.event_log import record_event
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.ready_rows import limited
 from requester.store.review import is_reviewed
 from requester.store.round_sum import find_round_sum
 from requester.store.tables import Job, Round, Task
-from requester.store.work import RowReader
-from requester.tracing import record_span
+from requester.store.work import RowReader, record_event
 
 TOPIC = "aggregate"
 SPARE: Final = SPARE_THREADS
@@ -78,7 +68,7 @@ def run(context: Context, job_id: str) -> float | None:
     with context.turns.take(job_id) as turn, hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not turn or not mine:
             return context.settings.sweep_s
-        with merge_trouble.report_merge_failure(context, job_id):
+        with faults.report_merge_failure(context, job_id):
             return _merge_next_round(context, job_id)
 
 
@@ -169,9 +159,7 @@ class _Closed:
 def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: MergedRound) -> _Closed | None:
     """Publishes the update and closes the round; returns None where it is not being merged any more."""
     inputs = closing.inputs
-    metrics, unfit = evaluation.evaluate_if_due(
-        context, inputs.spec, inputs.number, closing.publication, merged.parameters
-    )
+    metrics, unfit = replay.evaluate_if_due(context, inputs.spec, inputs.number, closing.publication, merged.parameters)
     for watch in closing.watches:
         watch.measure(context, inputs)
     now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number
@@ -208,7 +196,7 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
 
 
 def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | None:
-    """Moves the round from OPEN to MERGING and fixes the tasks that it uses; moves.left_tasks handles the others.
+    """Moves the round from OPEN to MERGING and fixes the tasks that it uses; moves.next_round handles the others.
 
     Returns the seconds that the round waits for late tasks, or None if no merge is due.
     """
@@ -231,7 +219,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
             if summed is not None:
                 summed.replace_receipts(work, job, row.number, chosen, context.clock())
             work.set_state_now(row, RoundState.MERGING)
-            left_tasks.leave_unfinished_tasks(context, work, job, row.number)
+            next_round.leave_unfinished_tasks(context, work, job, row.number)
         _let_go_of_ended(context, work, job_id)
         used = merges.used_tasks(work, job_id, row.number)
         return ClosingRound(

@@ -1,6 +1,6 @@
 """Handles silent workers: expires leases, fails tasks that wait in vain, and replaces uploaders that do not upload.
 
-A late one may get a backup (moves.lateness).
+A late one may get a backup (feature.Lateness).
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,8 @@ from requester.moves.ending import strike_replicas
 from requester.moves.faults import reopen_task
 from requester.notifier import worker_topic
 from requester.store import ready_rows, tasks
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand, lock_task_if_free
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 TOPIC = "expire"
 

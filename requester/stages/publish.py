@@ -10,11 +10,11 @@ from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyData, ReadyModel
-from gradmarket.market.model.row_weights import check_weighed
+from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.card_speeds import find_common_memory
 from gradmarket.market.rules.pricing import PricedWork
-from gradmarket.market.rules.workers_memory import find_common_memory
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors
 from graphdoc.encoding import canonical
@@ -26,12 +26,10 @@ from requester.model_runner import PublishedModel
 from requester.moves import blob_cleanup, named_blobs
 from requester.ready_data import digits
 from requester.store import jobs, ready_rows, workers
-from requester.store.event_log import record_event
-from requester.store.facts import Facts, as_json, layout_facts
+from requester.store.facts import Facts, as_json, layout_facts, price_of
 from requester.store.locks import hold_named_lock, lock_row
-from requester.store.prices import price_of
 from requester.store.tables import Job
-from requester.store.work import RowReader
+from requester.store.work import RowReader, record_event
 
 TOPIC = "publish"
 

@@ -5,11 +5,14 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.model.row_weights import layout_in
-from gradmarket.market.terms import Digest
+from gradmarket.market.model.sampling import layout_in
+from gradmarket.market.rules import payment
+from gradmarket.market.rules.pricing import Past, PricedWork
+from gradmarket.market.terms import Amount, Digest, Units
 from requester.store import jobs
 from requester.store.remembered import Remembered
-from requester.store.tables import Job
+from requester.store.tables import Job, Round
+from requester.store.work import RowReader
 
 
 class EntryFacts(BaseModel):
@@ -56,3 +59,20 @@ def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:
 
 def as_json(facts: Facts) -> dict[str, Any]:
     return facts.model_dump(mode="json")
+
+
+def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:
+    """Returns the price of a gradient in a round that opens after `latest`, the newest closed one; None: the first."""
+    unit = Amount(int(job.unit))
+    overlapped = latest is not None and jobs.load_spec(job).overlap > 0
+    before = reader.get(Round, (job.id, latest.number - 1)) if latest is not None and overlapped else None
+    past = None if latest is None else _build_past(latest, before, unit)
+    price = jobs.load_spec(job).price.of(PricedWork(facts_of(job).flops, unit), past)
+    return payment.in_units("price", price, unit, payment.MAX_PRICE)
+
+
+def _build_past(row: Round, before: Round | None, unit: Amount) -> Past:
+    """With an overlap, the round's own time begins when the one before it is merged."""
+    began = max(row.opened_at, before.closed_at or 0.0) if before else row.opened_at
+    seconds = (row.closed_at or began) - began
+    return Past(Amount(row.price * unit), round(1000 * seconds))

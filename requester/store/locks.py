@@ -5,10 +5,12 @@ The transaction that holds a task writes its replicas; the holder of the chain's
 one writer at a time, and ignores all of this. FOR NO KEY UPDATE allows references to the row meanwhile (foreign keys).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import Final, TypeVar
+from functools import cache, wraps
+from typing import Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -24,6 +26,8 @@ from sqlalchemy import (
     table,
     true,
 )
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm.exc import StaleDataError
 
 from requester.store.among import is_in_bound_list
 from requester.store.session import Sessions, is_shared
@@ -153,3 +157,33 @@ def is_not_locked(reader: RowReader, what: ColumnElement[str]) -> ColumnElement[
     mine = (_LOCKS.c.locktype == "advisory", _LOCKS.c.granted, _LOCKS.c.database == here)
     high, low = (cast(_LOCKS.c[half], BigInteger) for half in ("classid", "objid"))
     return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _hash_lock_name(what))
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ATTEMPTS: Final = 6
+CLASHES: Final = {"40001", "40P01", "23505"}
+"""PostgreSQL: serialization failure, deadlock, and a row that another transaction inserted meanwhile."""
+
+
+def retry_on_conflict(act: Callable[P, T]) -> Callable[P, T]:
+    """Decorates `act` to run again after a clash with another transaction; a failed `act` must leave nothing behind."""
+
+    @wraps(act)
+    def again(*args: P.args, **kwargs: P.kwargs) -> T:
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return act(*args, **kwargs)
+            except (DBAPIError, StaleDataError) as error:
+                if not is_clash(error):
+                    raise
+                time.sleep(random.uniform(0.0, 0.01 * 2**attempt))
+        return act(*args, **kwargs)
+
+    return again
+
+
+def is_clash(error: DBAPIError | StaleDataError) -> bool:
+    """Returns whether the failed transaction may succeed when it is repeated."""
+    return isinstance(error, StaleDataError) or getattr(error.orig, "sqlstate", None) in CLASHES

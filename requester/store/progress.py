@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, select
 from gradmarket.market.rules import assignment, faults
 from gradmarket.market.rules.assignment import Candidate, Opening
 from gradmarket.market.terms import Address, JobId, ReplicaState
-from gradmarket.market.wire.step_fault import StepFault
+from gradmarket.market.wire.poll import StepFault
 from requester.store import (
     jobs,
     strikes,

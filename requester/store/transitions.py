@@ -35,7 +35,7 @@ class Moves:
     def write(self, connection: Connection) -> None:
         """Writes every moved row by compare-and-set; rows that changed in the same columns share one statement.
 
-        Raises StaleDataError where another transaction moved a row meanwhile: a clash, which store.retries tries again.
+        Raises StaleDataError where another transaction moved a row meanwhile: a clash, which store.locks tries again.
         """
         alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, StrEnum]]] = defaultdict(list)
         for row, was in self._was.items():

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table, bindparam, func, insert, select
 from sqlalchemy.orm.attributes import flag_modified
 
 from gradmarket.market.terms import Units
+from requester.notifier import job_topic
 from requester.store.among import Texts
 from requester.store.session import MovingSession, Sessions, features_in, is_shared, open_reading_session
 from requester.store.tables import Base, Earned, Job, JobEvent
@@ -178,3 +179,8 @@ def open_reader(sessions: Sessions) -> Iterator[RowReader]:
     """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
     with open_reading_session(sessions) as session:
         yield RowReader(session)
+
+
+def record_event(work: Work, job_id: str, kind: str, at: float, **body: Any) -> None:
+    work.record(JobEvent(job_id=job_id, kind=kind, body=body, at=at))
+    work.notify(job_topic(job_id))

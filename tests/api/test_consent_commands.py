@@ -15,8 +15,7 @@ from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.terms import Address
 from worker import wallet
 from worker.features.consents import payout_consents
-from worker.protocol.client import MarketClient
-from worker.protocol.signin import Credentials
+from worker.protocol.client import Credentials, MarketClient
 from worker.wallet import Wallet
 
 

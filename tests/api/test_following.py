@@ -12,8 +12,8 @@ from sqlalchemy import event
 from contracts import deployment as deployments
 from requester.features.event_streams.event_tail import AT_ONCE, KEPT, EventTails
 from requester.settings import RequesterSettings
-from requester.store.event_log import record_event
 from requester.store.tables import Job
+from requester.store.work import record_event
 from tests.api.api_service import Service, serving
 
 Posted = Callable[..., dict[str, Any]]

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from contracts import deployment as deployments
 from gradmarket.market.signing import signer_of
 from gradmarket.market.wire.sign_in import SIGN_IN_LETTERS
-from requester.api.nonces import GOOD_S, Nonces, named_in
+from requester.api.sign_in_routes import GOOD_S, Nonces, named_in
 from requester.settings import RequesterSettings
 from requester.store import identities
 from requester.store.tables import ApiToken, Nonce

@@ -22,8 +22,7 @@ from requester.api.callers import compute_subnet, network_of, unmap_ipv4
 from requester.edge.serving import open_listener, own_url
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
-from worker.protocol.client import MarketClient
-from worker.protocol.signin import Credentials
+from worker.protocol.client import Credentials, MarketClient
 from worker.wallet import Wallet
 
 

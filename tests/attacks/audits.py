@@ -13,8 +13,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash
-from gradmarket.market.wire.audit_messages import AuditWork
-from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import AuditWork, PanelOpening, PanelSeal
 from gradmarket.sealing import SealingKey
 from tests.attacks.registry import attack
 from tests.attacks.scene import OVER, Posted, Scene

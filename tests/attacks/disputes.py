@@ -46,8 +46,7 @@ from worker import durable, wallet
 from worker.features.disputes.disputed_task import fetch_disputed_task
 from worker.features.disputes.hearing_client import answer_until_ruled, ask_referee, connect_to_referee
 from worker.features.disputes.own_hearings import answer_hearing, ask_hearings, open_course
-from worker.protocol.client import MarketClient
-from worker.protocol.signin import Credentials
+from worker.protocol.client import Credentials, MarketClient
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

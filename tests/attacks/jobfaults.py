@@ -7,8 +7,7 @@ import numpy as np
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.features.fault_reports import LEAST, MANY
-from gradmarket.market.wire.poll import LeaseReturn
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, LeaseReturn, StepFault
 from graphdoc import tensors
 from graphdoc.encoding import canonical
 from tests.attacks.hired import hired

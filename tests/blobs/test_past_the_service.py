@@ -17,8 +17,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import PartAddress
 from requester import blobs as stores
-from requester.blobs._s3_parts import PART
-from requester.blobs.s3 import S3Blobs, StoreDown
+from requester.blobs.s3 import PART, S3Blobs, StoreDown
 from requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.blobs.test_blob_stores import DATA

@@ -25,9 +25,8 @@ from worker.journal import Journal
 from worker.markets.worker_context import WorkerContext
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ChainView, connect_to_deployment
-from worker.protocol.client import MarketClient
+from worker.protocol.client import Credentials, MarketClient
 from worker.protocol.policy import WorkLimits
-from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet

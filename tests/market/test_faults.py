@@ -20,7 +20,7 @@ from gradmarket.market.features.fault_reports import (
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.faults import describe_fault, shorten_printable
 from gradmarket.market.terms import Address
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, StepFault
 
 PAYOUT = ("payout",)
 

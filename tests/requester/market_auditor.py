@@ -6,8 +6,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire.audit_messages import AuditAnswer, SketchAnswer
-from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import AuditAnswer, PanelOpening, PanelSeal, SketchAnswer
 from gradmarket.market.wire.poll import OfferFields
 from gradmarket.sealing import SealingKey
 from requester.exchange.payload_upload import build_incoming_upload

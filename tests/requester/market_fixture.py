@@ -50,7 +50,7 @@ from requester.stages import (
     plan,
 )
 from requester.store import earned_rows, identities, strikes
-from requester.store.explanation import explanation_of
+from requester.store.answer_kind import explanation_of
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
 from requester.store.tables import Account, Base, Earned, Job, JobEvent, Replica, Round, Task, Worker

@@ -21,8 +21,8 @@ from gradmarket.market.wire.poll import hash_of
 from graphdoc import tensors
 from requester.moves import blob_cleanup, replay, snapshots
 from requester.moves.admission import admit_job
-from requester.store import jobs, published_updates
-from requester.store.published_updates import _find_changed_parameters
+from requester.store import blob_needs, jobs
+from requester.store.blob_needs import _find_changed_parameters
 from requester.store.tables import Round
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
@@ -208,9 +208,9 @@ def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: 
     assert kept_updates(market) == list(range(11 - least, 11))
     rows = market.rounds()
     with market.reading() as reader:
-        path = published_updates.leading_to(reader, market.job, 10, 3)
-        first = published_updates.leading_to(reader, market.job, 1, 9)
-        none = published_updates.leading_to(reader, market.job, -1, 9)
+        path = blob_needs.leading_to(reader, market.job, 10, 3)
+        first = blob_needs.leading_to(reader, market.job, 1, 9)
+        none = blob_needs.leading_to(reader, market.job, -1, 9)
     assert [step.updated for step in path] == [rows[number].updated for number in (10, 9, 8)]
     assert [step.before for step in path] == [rows[number].parameters for number in (10, 9, 8)]
     assert [step.update for step in path] == [rows[number].published_update for number in (10, 9, 8)]

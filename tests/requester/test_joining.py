@@ -10,8 +10,7 @@ from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.market.wire.poll import LeaseReturn
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, LeaseReturn, StepFault
 from requester.features.proven import seats
 from requester.features.reputation import reputations
 from requester.store import newcomers, workers

@@ -21,11 +21,10 @@ from requester.exchange import poll
 from requester.moves.ending import end_job
 from requester.stages import aggregate, assign, close, expire, judge
 from requester.store import earned_rows, identities, strikes
-from requester.store.event_log import record_event
-from requester.store.locks import hold_named_lock, lock_row
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import hold_named_lock, lock_row, retry_on_conflict
 from requester.store.strikes import StrikeChange
 from requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
+from requester.store.work import record_event
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_for, wait_until
 from tests.requester.books import check_books

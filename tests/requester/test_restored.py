@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.market.rules.shortage import Idle
+from gradmarket.market.rules.assignment import Idle
 from gradmarket.market.terms import JobState
 from tests.lanes import FULL
 from tests.requester.books import check_books

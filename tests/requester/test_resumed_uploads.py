@@ -17,8 +17,7 @@ from gradmarket.market.wire.framing import DIGEST, PartAddress, frame_poll_reque
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.blobs.disk import DiskBlobs
 from requester.exchange import direct_upload
-from requester.exchange.upload_grant import UploadClaim
-from requester.exchange.upload_pace import UploadPace
+from requester.exchange.upload_grant import UploadClaim, UploadPace
 from tests.lanes import leave_to_full
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import PRICE, MarketFixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from contracts.ledger import Ledger
 from gradmarket.market.rules.faults import find_returners
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, StepFault
 from tests.databases import NewDatabase
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER
 from tests.lanes import FULL

@@ -8,7 +8,7 @@ from pathlib import Path
 PROGRAM = """
 import sys
 from pathlib import Path
-from requester.tracing import record_span, start_tracing
+from requester.meters import record_span, start_tracing
 with start_tracing(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
     with record_span("stage aggregate") as outer:
         with record_span("merge"):

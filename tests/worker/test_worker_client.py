@@ -31,9 +31,8 @@ from tests.patience import dawdle
 from tests.shown import shown_job
 from tests.worker.fake_market import Server
 from worker import Untrusted
-from worker.protocol.client import MarketClient
+from worker.protocol.client import Credentials, MarketClient, sign_in
 from worker.protocol.outgoing import Payload
-from worker.protocol.signin import Credentials, sign_in
 from worker.wallet import Wallet
 
 KEY = PrivateKey(b"\x01" * 32)

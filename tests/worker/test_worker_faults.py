@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
-from gradmarket.market.wire.poll import Lease
-from gradmarket.market.wire.step_fault import FaultKind
+from gradmarket.market.wire.poll import FaultKind, Lease
 from gradmarket.network import DownloadRefused, PartitionUnfit
 from graphdoc.figures import Range
 from graphdoc.values import Outside

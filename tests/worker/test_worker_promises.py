@@ -32,10 +32,9 @@ from worker.markets.sending import Sending
 from worker.markets.worker_context import WorkerContext
 from worker.money import known_chains
 from worker.protocol import records
-from worker.protocol.client import MarketClient
+from worker.protocol.client import Credentials, MarketClient
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.outgoing import Payload
-from worker.protocol.signin import Credentials
 from worker.wallet import Wallet
 
 MakeDesk = Callable[..., WorkerContext]

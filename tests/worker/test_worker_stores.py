@@ -25,8 +25,7 @@ from worker.markets.leasing import Leasing
 from worker.markets.sending import Sending
 from worker.markets.worker_context import IN_VAIN, MOST_MORE, WorkerContext
 from worker.protocol.in_flight import InFlight, InFlightFolder
-from worker.protocol.object_stores import ObjectStores
-from worker.protocol.outgoing import Payload
+from worker.protocol.outgoing import ObjectStores, Payload
 
 DATA = b"gradient" * 1000
 NAME = Digest("blake3:" + blake3(DATA).hexdigest())

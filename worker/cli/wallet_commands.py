@@ -17,7 +17,7 @@ from worker.feature import WalletLine
 from worker.features import FEATURES
 from worker.journal import Journal
 from worker.money.ownership import check_a_key_may_be_made, open_account_store
-from worker.money.redeem_all import redeem_all
+from worker.money.redeemer import redeem_all
 from worker.money.session_summary import sum_accounts
 from worker.options import (
     DataOption,

@@ -12,8 +12,7 @@ from gradmarket.market.errors import (
     TensorsRefused,
 )
 from gradmarket.market.rules.faults import shorten_printable
-from gradmarket.market.wire.poll import Lease
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, Lease, StepFault
 from gradmarket.network import DownloadFailed, DownloadRefused, PartitionUnfit
 from worker.feature import WorkerFeature
 from worker.markets.leasing import on_own_rows

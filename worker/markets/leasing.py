@@ -10,8 +10,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.terms import ReplicaId
-from gradmarket.market.wire.poll import Lease, LeaseReturn
-from gradmarket.market.wire.step_fault import StepFault
+from gradmarket.market.wire.poll import Lease, LeaseReturn, StepFault
 from gradmarket.network.chain_errors import ChainUnreachable
 from worker.markets.background import Computed, LeaseComputation, Step, in_thread
 from worker.markets.worker_context import WorkerContext

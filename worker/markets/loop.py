@@ -13,8 +13,8 @@ from itertools import accumulate
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.market.rules.card_speeds import round_memory
 from gradmarket.market.rules.lifecycle import PAID
-from gradmarket.market.rules.workers_memory import round_memory
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.base import SKETCH_TENSORS
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict

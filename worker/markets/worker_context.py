@@ -18,9 +18,8 @@ from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, ReplicaId, Units
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
-from gradmarket.market.wire.poll import Lease, SketchRequest, WaveOpened
+from gradmarket.market.wire.poll import Lease, SketchRequest, StepFault, WaveOpened
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.market.wire.step_fault import StepFault
 from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 from worker.journal import Journal
@@ -28,8 +27,7 @@ from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlight, seed_of, sign_sketch
-from worker.protocol.object_stores import ObjectStores
-from worker.protocol.outgoing import Payload
+from worker.protocol.outgoing import ObjectStores, Payload
 from worker.protocol.policy import (
     Guard,
     Proposal,

@@ -4,16 +4,21 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from eth_account import Account
+from eth_account.messages import encode_defunct
 from pydantic import BaseModel
 
 from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import Refused
+from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address, Hash, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
 from gradmarket.market.views.payment_views import WorkerView
@@ -29,11 +34,61 @@ from gradmarket.market.wire.evidence import (
 from gradmarket.market.wire.framing import MissingParts, PartAddress, ReceivedBytes, frame_poll_request
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
 from gradmarket.market.wire.poll import MAX_WAIT_S, HoldingReceipt, PollAnswer, PollRequest
-from gradmarket.market.wire.sign_in import ChainFacts, Session, SignInNonce
+from gradmarket.market.wire.sign_in import STATEMENT, ChainFacts, ConsentRequest, Session, SignIn, SignInNonce
 from gradmarket.network.addresses import PublicOnly
+from gradmarket.network.environment import is_loopback
+from worker import Untrusted
 from worker.journal import Journal
 from worker.protocol.outgoing import FramedPayloads, Payload
-from worker.protocol.signin import Credentials, sign_in
+from worker.wallet import Wallet
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who signs in, where the pay goes, and on which chain."""
+
+    wallet: Wallet
+    payout: Address
+    chain_id: int
+    consent: ConsentRequest | None = None
+    """The payout key's consent to be the worker's operator, if there is one."""
+
+
+def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn:
+    """Raises Untrusted if the message would sign in elsewhere: a market must not use a worker's identity there."""
+    for netloc in (nonce.domain, urlsplit(nonce.uri).netloc):
+        if not same_place(netloc, urlsplit(origin).netloc):
+            raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use that address")
+    if nonce.chain_id != credentials.chain_id:
+        raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
+    text = build_sign_in_text(credentials, nonce)
+    signed = Account.sign_message(encode_defunct(text=text), credentials.wallet.key)
+    return SignIn(message=text, signature=bytes(signed.signature), consent=credentials.consent)
+
+
+def build_sign_in_text(credentials: Credentials, nonce: SignInNonce) -> str:
+    return SignInMessage(
+        domain=nonce.domain,
+        address=credentials.wallet.address,
+        uri=nonce.uri,
+        chain_id=nonce.chain_id,
+        nonce=nonce.nonce,
+        issued_at=write_time(datetime.now(UTC)),
+        expiration_time=nonce.expires_at,
+        statement=STATEMENT.format(payout=credentials.payout),
+    ).text()
+
+
+def same_place(one: str, other: str) -> bool:
+    """Returns whether two `host:port` name the same service; all names of the loopback count as one."""
+    return _parse_host_and_port(one) == _parse_host_and_port(other)
+
+
+def _parse_host_and_port(netloc: str) -> tuple[str, int | None]:
+    parts = urlsplit(f"//{netloc}")
+    host = (parts.hostname or "").rstrip(".")
+    return ("localhost" if is_loopback(host) else host, parts.port)
+
 
 MAX_PAGES: Final = 10
 MOST_LEAVES: Final = 10_000_000

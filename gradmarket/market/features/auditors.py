@@ -19,8 +19,8 @@ from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
+from gradmarket.market.wire.audit_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedSeat
-from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
 GONE: Final = (PanelSeatState.LEFT, PanelSeatState.WITHHELD, PanelSeatState.WRONG)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.rules.assignment import (
+    THREADS,
     Candidate,
     Mixable,
     Opening,
@@ -17,7 +18,6 @@ from gradmarket.market.rules.assignment import (
     may_mix_classes,
     why_not,
 )
-from gradmarket.market.rules.shortage import THREADS
 
 NO_CLASS: Final = "it has not told its determinism class"
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.rules.faults import describe_fault
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, StepFault
 
 LEAST: Final = 2
 MANY: Final = 8

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.terms import Address, Units
-from gradmarket.market.views.ledger_views import EntryKind
+from gradmarket.market.views.payment_views import EntryKind
 
 REQUESTER: Final = "requester"
 FREE: Final = "free"

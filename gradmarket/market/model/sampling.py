@@ -1,6 +1,7 @@
 """Draws a task's rows: a pure function of the job's seed and the offer's round and task. No torch."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -8,8 +9,10 @@ import numpy as np
 from blake3 import blake3
 
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.private_jobs import MEAN
 
 _KEY: Final = np.dtype("<u8")
 
@@ -92,3 +95,30 @@ def _shuffle_rows(seed: bytes, round: int, total: int) -> np.ndarray:
         if not (ordered[1:] == ordered[:-1]).any():
             return order
         attempt += 1
+
+
+def find_row_weights_fault(aggregator: str, judged: str) -> str:
+    """Returns why answers of weighted rows cannot be merged in a job, the field first; empty where they can."""
+    why = "the model's rows have weights (targets that are ignored, or weights of classes)"
+    if aggregator != MEAN:
+        return f"aggregator: {why}, and {aggregator} gives each answer one say: take {MEAN}"
+    if judged != "exact":
+        return f"verifier: {why}, and {judged} compares no weights: leave out verifier"
+    return ""
+
+
+def layout_in(spec: JobSpec, whole: Layout) -> Layout:
+    """Returns the layout of a job's payloads from its document's.
+
+    Nobody could check the weight that a holder claims of its own rows, so in a private job no answer brings one.
+    """
+    return replace(whole, leaves=spec.step.leaves, weighed=whole.weighed and spec.private is None)
+
+
+def check_weighed(spec: JobSpec, whole: Layout) -> None:
+    """Raises JobRefused where the document's rows have weights and the job cannot merge by them."""
+    if not layout_in(spec, whole).weighed:
+        return
+    field, _, why = find_row_weights_fault(spec.aggregator.name, spec.verifier.name).partition(": ")
+    if field:
+        raise JobRefused(field, why)

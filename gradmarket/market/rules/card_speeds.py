@@ -4,7 +4,7 @@ A card's class names its architecture (`cuda/sm_90/…`), and others say nothing
 rows of 1,024 tokens, on an H100: the document alone, forward and backward, without work outside it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gradmarket.market.money import TokenUnit
@@ -64,3 +64,18 @@ def describe_cards(
     if other != precision:
         told.append(f'"precision": "{other}" suits most of these workers')
     return told
+
+
+GRAIN: Final = 2**28
+"""A worker rounds its statement down to multiples of this: enough to choose by, and little to recognise it by."""
+
+
+def round_memory(size: int) -> int:
+    """Returns a worker's statement about a device that takes steps of `size` bytes."""
+    return size // GRAIN * GRAIN
+
+
+def find_common_memory(told: Sequence[int]) -> int | None:
+    """Returns the most bytes that at least half of these workers have; None where none states any."""
+    known = sorted((size for size in told if size > 0), reverse=True)
+    return known[(len(known) - 1) // 2] if known else None

@@ -14,7 +14,7 @@ from typing import Final
 
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import Address, ReplicaState
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import FaultKind, StepFault
 
 
 def shorten_printable(text: str, most: int) -> str:

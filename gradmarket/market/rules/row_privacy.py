@@ -21,6 +21,7 @@ room for it and with 0 where there is none.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import Field, model_validator
@@ -132,3 +133,36 @@ def find_row_privacy_fault(asked: RowPrivacy | None, rows: int, moves: int, leas
             "name more least_rows, fewer steps, or a greater noise_multiplier"
         )
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpending:
+    """`asked` for steps of `rows` rows, `moves` of which a round has, of holders of `least_rows` at least."""
+
+    asked: RowPrivacy
+    rows: int
+    moves: int
+    least_rows: int
+
+    @property
+    def slots(self) -> int:
+        """The number of steps in an epoch of the fewest rows; 1 where rows are drawn by chance."""
+        return self.asked.slots_of(self.rows, self.least_rows)
+
+    @property
+    def rate(self) -> float:
+        """The probability of each of the fewest rows in a step that may use it."""
+        return self.asked.rate_of(self.rows, self.least_rows)
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds that epsilon allows."""
+        return self.asked.count_uses(self.rate) * self.slots // self.moves
+
+    def uses_after(self, rounds: int) -> int:
+        """Returns the most uses of a row in `rounds` rounds; by chance, the number of its draws."""
+        return count_row_uses(rounds * self.moves, self.slots)
+
+    def spent(self, rounds: int) -> float:
+        """Returns the most epsilon that `rounds` rounds spend."""
+        return self.asked.after(self.uses_after(rounds), self.rate)

@@ -12,7 +12,7 @@ from pydantic import Field
 from gradmarket.market.fields import AmountField, Count, Part, Time
 from gradmarket.market.rules.metric_names import Better, MetricName, better_of
 from gradmarket.market.rules.privacy import Privacy
-from gradmarket.market.rules.row_spending import RowSpending
+from gradmarket.market.rules.row_privacy import RowSpending
 
 _REACHED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=?|<=?)\s*([-+.0-9eE]+)\s*")
 _STALLED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s+stalls\s+([0-9]+)\s*")

@@ -18,7 +18,7 @@ from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.payment_views import SettlementView, ToSignView, VestView
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import TrustView
-from gradmarket.market.wire.step_fault import StepFault
+from gradmarket.market.wire.poll import StepFault
 
 
 class NewerPart(dict[str, Any]):
@@ -81,7 +81,7 @@ class PrivacyView(BaseModel):
 
 
 class RowPrivacyView(PrivacyView):
-    """What the rounds so far may tell of a row of a holder of the fewest rows that was in all (rules.row_spending)."""
+    """What the rounds so far may tell of a row of a holder of the fewest rows that was in all (rules.row_privacy)."""
 
     uses: int
     """How often such a row was used at most."""

@@ -9,17 +9,52 @@ A worker takes part in a private job by declaring its rows.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Final, Self
 
 from pydantic import Field
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, SignatureField
+from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, Part, SignatureField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, UnitsField, Wire
-from gradmarket.market.wire.step_fault import StepFault
+
+
+class FaultKind(StrEnum):
+    STEP_FAILED = "step_failed"
+    """An operator refuses its arguments."""
+    DATA_REFUSED = "data_refused"
+    """A partition is not what its manifest declares."""
+    LINK_FAILED = "link_failed"
+    """A partition's link does not serve it."""
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    REFUSED = "refused"
+    """What was published is invalid in another way."""
+
+
+class StepFault(Part):
+    """What kept a worker from computing. Texts are empty and `row` is null where unknown."""
+
+    kind: FaultKind
+    node: Printable = Field(default="", max_length=120)
+    """The failed step of the document: its number and its operator."""
+    partition: Printable = Field(default="", max_length=200)
+    input: Printable = Field(default="", max_length=100)
+    row: int | None = Field(default=None, ge=0, lt=2**40)
+    """Row within the partition."""
+    message: Printable = Field(default="", max_length=300)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The part of the report that two workers' reports of one failure share; the rest differs between machines."""
+        if self.kind == FaultKind.STEP_FAILED:
+            return (self.kind, self.node, self.partition)
+        return (self.kind, self.partition)
+
 
 MAX_WAIT_S: Final = 3600.0
 """Longest wait of a poll: a worker that has been idle for long has little to send."""
@@ -221,7 +256,7 @@ class PollRequest(Wire):
     attending: tuple[ReplicaField, ...] = Field(default=(), max_length=1024)
     """Replicas whose referee this worker listens to already."""
     memory: int = Field(default=0, ge=0, lt=2**63)
-    """Bytes that a step may take on this worker's device, about (rules.workers_memory); 0: it does not say."""
+    """Bytes that a step may take on this worker's device, about (rules.card_speeds); 0: it does not say."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 

@@ -19,7 +19,7 @@ from gradmarket.market.views.job_views import (
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import jobs, progress, tasks
-from requester.store.explanation import explanation_of
+from requester.store.answer_kind import explanation_of
 from requester.store.listings import unpack_tags
 from requester.store.review import review_of
 from requester.store.round_sum import count_noised_rounds
@@ -43,7 +43,7 @@ def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is counted over all rows of a job; `reason` as store.explanation.
+    """What is counted over all rows of a job; `reason` as store.answer_kind.
 
     parts: fields of its JobView that features give. noised_rounds: the merged rounds that its privacy counts
     (store.round_sum).
@@ -57,7 +57,7 @@ class Standing:
     remedy: str = ""
     """The one command that mends a pause."""
     checks: str = ""
-    """As store.explanation."""
+    """As store.answer_kind."""
 
 
 def read_standing(reader: RowReader, job: Job, now: float) -> Standing:

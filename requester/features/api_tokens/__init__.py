@@ -19,7 +19,7 @@ from requester.api.state import Here
 from requester.api.views.formats import format_time
 from requester.feature import Feature
 from requester.store import identities, leader_leases, tokens
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import ApiToken
 from requester.store.tokens import AUDITOR, OWN, select_tokens
 from requester.store.work import Work

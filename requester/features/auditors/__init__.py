@@ -6,8 +6,7 @@ from fastapi import APIRouter
 
 from gradmarket.market.terms import AuditState
 from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
-from gradmarket.market.wire.audit_messages import AuditReceipt
-from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import AuditReceipt, PanelOpening, PanelSeal
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.problems import describe_problems
 from requester.api.state import Here
@@ -19,7 +18,7 @@ from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.audits.audit_routes import TaskPath
 from requester.features.audits.audit_tables import Audit
 from requester.store import disclosure, jobs, tokens
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import Job
 from requester.store.work import RowReader, Work
 

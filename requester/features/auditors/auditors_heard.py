@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from gradmarket.market.terms import Address, AuditState, PanelSeatState
 from requester.context import Context
+from requester.feature import AnswersLeft, HeardAnswer, HearingParty
 from requester.features.auditors import panel_exchange, panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits.audit_tables import Audit
-from requester.moves.hearing_party import AnswersLeft, HeardAnswer, HearingParty
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
 from requester.store.tables import Task

@@ -11,7 +11,7 @@ from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.terms import AuditState, Digest, PanelSeatState
-from gradmarket.market.wire.panel_messages import PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
 from requester.context import Context
 from requester.feature import features_of
 from requester.features.auditors import panel_rows
@@ -20,10 +20,9 @@ from requester.features.audits import audit_rows
 from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
 from requester.features.audits.audit_tables import Audit
 from requester.store import jobs
-from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 SEAT_LEASES: Final = 4
 """Times of a task's lease for which a seat is held at most."""

@@ -23,7 +23,7 @@ from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.features.audits.audit_views import load_audit_sketch, view_audit
 from requester.settings import RequesterSettings
 from requester.store.in_hand import TaskInHand
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.review import REFERRED, ClassLimits, Clearance, Review, is_reviewed
 from requester.store.stored_times import shift_times
 from requester.store.tables import Account, Job, Replica, Round, Task, Worker

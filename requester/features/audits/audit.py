@@ -28,11 +28,10 @@ from requester.features.reputation import reputations
 from requester.moves import blob_cleanup, resume, task_attempts, verdicts
 from requester.moves.ending import cancel_open_tasks
 from requester.store import ballots, earned_rows, in_hand, jobs
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
 from requester.store.tables import Earned, Job, Replica, Round, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 from requester.store.workers import build_party
 
 TOPIC = "audit"

@@ -29,7 +29,7 @@ from requester.features.audits.audit_kind import Asker, list_auditing_features
 from requester.features.audits.audit_tables import Audit
 from requester.features.audits.audit_views import view_audit
 from requester.store import disclosure, tokens
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 

@@ -14,13 +14,11 @@ from requester.exchange.upload_grant import UploadGrant, length_of
 from requester.features.audits.referrals import REASON
 from requester.moves import blob_cleanup, verdicts
 from requester.store import in_hand, jobs, tasks
-from requester.store.event_log import record_event
 from requester.store.facts import layout_of
 from requester.store.in_hand import TaskInHand
-from requester.store.locks import lock_row
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import lock_row, retry_on_conflict
 from requester.store.tables import Job, Task
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 
 
 def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:

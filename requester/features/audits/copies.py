@@ -11,9 +11,8 @@ from gradmarket.market.rules.lifecycle import ONCE_ACCEPTED
 from gradmarket.market.terms import AuditState, Digest, TaskState
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_tables import Audit
-from requester.store.event_log import record_event
 from requester.store.tables import Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 ALIKE: Final = "another task has the same answer"
 

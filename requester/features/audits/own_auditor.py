@@ -23,7 +23,7 @@ from requester.context import Context
 from requester.features.audits import audit_rows
 from requester.settings import RequesterSettings
 from requester.store import leader_leases, tokens
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 
 NAME: Final = "this service"
 """The auditor's name in audits."""

@@ -17,10 +17,9 @@ from requester.features.audits.audit_tables import Audit
 from requester.features.reputation import reputations
 from requester.moves import ending, judging
 from requester.store import jobs
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Replica, Task
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 from requester.store.workers import build_party
 
 REASON: Final = "an audit found another root than it did"

@@ -17,11 +17,10 @@ from requester.feature import features_of
 from requester.features.audits import audit_rows
 from requester.moves import blob_cleanup, snapshots, task_attempts
 from requester.store import in_hand, jobs, merges, unneeded
-from requester.store.event_log import record_event
 from requester.store.locks import lock_row, locked_tasks
 from requester.store.ready_rows import limited
 from requester.store.tables import Job, Round, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 TOPIC = "rollback"
 NOT_MERGED: Final[dict[str, Any]] = {

@@ -14,8 +14,7 @@ from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.features.claims import claim_rows
 from requester.features.claims.claim_rows import RoundClaimRow
-from requester.store.locks import lock_row
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import lock_row, retry_on_conflict
 from requester.store.tables import Job
 from requester.store.work import RowReader
 

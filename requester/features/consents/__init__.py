@@ -18,8 +18,7 @@ from requester.api.state import Here
 from requester.feature import Feature
 from requester.features.leftovers import leftover_rows
 from requester.store import identities
-from requester.store.locks import lock_row
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import lock_row, retry_on_conflict
 from requester.store.tables import ConsentRow, Worker
 from requester.store.work import RowReader, Work
 

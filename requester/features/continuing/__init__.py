@@ -19,9 +19,8 @@ from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.blobs import Blobs
 from requester.context import Context
-from requester.feature import Feature
+from requester.feature import Beginning, Feature
 from requester.features.continuing import continued_jobs
-from requester.moves.beginning import Beginning
 from requester.store import jobs
 from requester.store.listings import unpack_tags
 from requester.store.work import RowReader

@@ -12,7 +12,7 @@ from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import Body, play_hearing, terms_of
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import DisputeQuestion, Offer
-from gradmarket.market.rules.shortage import find_thread_count
+from gradmarket.market.rules.assignment import find_thread_count
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import (
     HEARING_S,
@@ -24,20 +24,17 @@ from gradmarket.market.wire.hearing_messages import (
     build_ruling,
 )
 from requester.context import Context
-from requester.feature import features_of
+from requester.feature import AnswersLeft, HearingParty, features_of
 from requester.features.disputes import hearing_rows
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.disputes.referee_child import RefereeCourse, open_referee_course
 from requester.features.disputes.workers_heard import WorkersHeard
-from requester.moves.hearing_party import AnswersLeft, HearingParty
 from requester.notifier import worker_topic
 from requester.store import in_hand, jobs
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
-from requester.store.locks import lock_row
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import lock_row, retry_on_conflict
 from requester.store.tables import Job, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 TOPIC: Final = "hearings"
 MOST_VALUES: Final = 32 * 2**20

@@ -20,7 +20,7 @@ from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.runner.market_runner import TaskInputs
 from requester.context import Context
 from requester.dataset import OURS
-from requester.moves.evaluation import load_parameter_arrays
+from requester.moves.replay import load_parameter_arrays
 
 ROWS: Final = ", rows"
 """How the name of an operation that reads rows ends (disputes.traced.plan)."""

@@ -5,8 +5,8 @@ from typing import Final
 
 from gradmarket.market.terms import Address, Digest, ReplicaState, TaskState
 from requester.context import Context
+from requester.feature import AnswersLeft, HeardAnswer, HearingParty
 from requester.moves import ending, judging
-from requester.moves.hearing_party import AnswersLeft, HeardAnswer, HearingParty
 from requester.store import in_hand
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Job, Task

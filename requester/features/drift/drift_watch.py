@@ -20,9 +20,8 @@ from requester.features.drift import lean_rows
 from requester.moves.replay import MergeInputs
 from requester.store import jobs
 from requester.store.among import is_in_bound_list
-from requester.store.event_log import record_event
 from requester.store.tables import Job, Replica, Round, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
 

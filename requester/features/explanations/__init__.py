@@ -2,7 +2,7 @@
 
 from requester.feature import Feature
 from requester.features.explanations import job_waits, lease_reasons
-from requester.store.explanation import Explanation
+from requester.store.answer_kind import Explanation
 from requester.store.tables import Job
 from requester.store.work import RowReader
 

@@ -12,10 +12,9 @@ from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.explanations import describe_shortage, in_words
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, newcomers
-from gradmarket.market.rules.assignment import Candidate, Opening, Reason
+from gradmarket.market.rules.assignment import Candidate, Idle, Opening, Reason
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from requester.feature import features_of
 from requester.features.audits import audited_classes

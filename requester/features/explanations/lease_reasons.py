@@ -10,8 +10,7 @@ from gradmarket.market.features.explanations import in_words
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules import assignment
-from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Reason
-from gradmarket.market.rules.shortage import Idle
+from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Reason
 from gradmarket.market.terms import Address, TaskState
 from requester.feature import choose_pool
 from requester.features.explanations import job_waits

@@ -13,16 +13,15 @@ from gradmarket.market.features.fault_reports import NOBODY, FaultClaim, Left
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import SOON
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.market.wire.step_fault import StepFault
+from gradmarket.market.wire.poll import StepFault
 from requester.context import Context
 from requester.feature import Feature
 from requester.moves import judging
 from requester.moves.ending import work_off
 from requester.store import ballots, jobs, progress, workers
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Earned, Replica, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 
 def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:

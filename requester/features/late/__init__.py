@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from gradmarket.market.rules import stragglers
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.feature import Feature
+from requester.feature import Feature, Lateness
 from requester.features.late import late_tasks, paces
-from requester.moves.lateness import Lateness
 from requester.store import jobs, workers
 from requester.store.in_hand import TaskInHand
 from requester.store.tables import Job, Round, Worker

@@ -8,7 +8,7 @@ from starlette.datastructures import State
 
 from gradmarket.market.features.ledger import LedgerEntry
 from gradmarket.market.terms import JobId
-from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
+from gradmarket.market.views.payment_views import BooksView, EntryView, LedgerView
 from requester.api.job_routes import NO_JOB, JobPath
 from requester.api.paging import NOT_OURS, Cursor, decode_cursor, encode_cursor
 from requester.api.views.formats import format_amount

@@ -13,7 +13,7 @@ from contracts.ledger import Ledger
 from contracts.rpc import node_errors
 from gradmarket.market.features.ledger import FREE, Cause, LedgerEntry
 from gradmarket.market.terms import Address, Units
-from gradmarket.market.views.ledger_views import EntryKind
+from gradmarket.market.views.payment_views import EntryKind
 
 KINDS: Final = {
     "JobOpened": EntryKind.DEPOSIT,

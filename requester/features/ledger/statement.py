@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
 from gradmarket.market.features.ledger import AccountFigures, Cause, JobFigures, LedgerEntry, compare_books
 from gradmarket.market.terms import Address, Units
-from gradmarket.market.views.ledger_views import EntryKind
+from gradmarket.market.views.payment_views import EntryKind
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused
 from requester.chain.chain_jobs import opened_in
 from requester.features.ledger import chain_moves

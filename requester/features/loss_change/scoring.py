@@ -26,11 +26,10 @@ from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
 from requester.notifier import worker_topic
 from requester.store import earned_rows, jobs
-from requester.store.event_log import record_event
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Clearance
 from requester.store.tables import Account, Job, Replica, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
 

@@ -29,6 +29,7 @@ from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
 from requester.context import Context
+from requester.edge.serving import build_join_command
 from requester.features import price_guide
 from requester.features.coverage import read_books
 from requester.features.event_streams import FollowedJob, event_tail
@@ -47,7 +48,6 @@ from requester.features.pages.market_page import JobQuery
 from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute, render_template
 from requester.features.pages.runs_page import RunsQuery
-from requester.join_command import build_join_command
 from requester.moves.admission import admit_job
 from requester.store import jobs
 from requester.store.listings import unpack_tags

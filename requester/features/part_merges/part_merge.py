@@ -30,14 +30,14 @@ from requester.context import Context
 from requester.feature import Merger
 from requester.features.part_merges import merge_part_rows
 from requester.features.part_merges.merge_part_rows import MergePart
-from requester.moves import blob_cleanup, evaluation, merge_trouble, replay
+from requester.meters import record_span
+from requester.moves import blob_cleanup, faults, replay
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.store import jobs, unneeded
 from requester.store.facts import facts_of
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader, Work
-from requester.tracing import record_span
 
 TOPIC = "parts"
 PART: Final = "part"
@@ -97,7 +97,7 @@ class PartMerger(Merger):
             published=None,
             loss=loss,
             again={updated: partial(join_parameters, context, job_id, inputs)},
-            parameters=partial(evaluation.load_parameter_arrays, context, updated),
+            parameters=partial(replay.load_parameter_arrays, context, updated),
             memory=partial(join_memory, context, job_id, inputs.number),
         )
 
@@ -323,5 +323,5 @@ def _compute_part(context: Context, number: int) -> None:
         job_id = merge_part_rows.job_of(reader, number)
     if job_id is None:
         return
-    with merge_trouble.report_merge_failure(context, job_id, but=NotFound):
+    with faults.report_merge_failure(context, job_id, but=NotFound):
         compute_part(context, number)

@@ -20,7 +20,7 @@ from requester.features.planted import planting, trust_figures
 from requester.features.planted.planted_rows import PlantedAnswer
 from requester.features.planted.planting import PlantingAudits
 from requester.store import jobs
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import Job
 from requester.store.work import RowReader
 

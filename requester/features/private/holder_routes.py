@@ -11,9 +11,9 @@ from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.features.private import holder_rows
 from requester.store import jobs
-from requester.store.event_log import record_event
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import Job
+from requester.store.work import record_event
 
 router = APIRouter(prefix="/v1/work/holdings", tags=["work"])
 

@@ -25,13 +25,12 @@ from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.features.private import holder_rows
-from requester.moves import evaluation
+from requester.moves import replay
 from requester.moves.replay import MergeInputs
 from requester.store import earned_rows, jobs, merges
-from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Earned, Job, Replica, Round
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 UNMEASURED: Final = Worths((), ())
 
@@ -71,10 +70,10 @@ def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publicatio
 def _build_group_steps(
     context: Context, inputs: MergeInputs, stack: ExitStack, earlier: Sequence[Digest]
 ) -> GroupSteps:
-    recipe, before = inputs.recipe, evaluation.load_parameter_arrays(context, inputs.before.parameters)
+    recipe, before = inputs.recipe, replay.load_parameter_arrays(context, inputs.before.parameters)
     kept = (digest for digest in earlier if context.blobs.has(digest))
     most = known_updates(recipe.layout)
-    known = [evaluation.load_parameter_arrays(context, digest) for digest in islice(kept, most)]
+    known = [replay.load_parameter_arrays(context, digest) for digest in islice(kept, most)]
     answers = inputs.opened(context.blobs, stack)
     return GroupSteps(recipe.layout, recipe.codec, before, answers, inputs.spec.rate_in(inputs.number), known)
 

@@ -6,9 +6,8 @@ from functools import cached_property
 from sqlalchemy import select
 
 from gradmarket.market.features.proven import seat_rules
-from gradmarket.market.rules.assignment import Candidate, Mixable
+from gradmarket.market.rules.assignment import Candidate, Idle, Mixable
 from gradmarket.market.rules.replication import BEST, proven
-from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from requester.features.audits import audited_classes

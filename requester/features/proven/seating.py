@@ -8,10 +8,9 @@ from typing import Final
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.features.proven.seat_rules import LeftPlace, Newcomer
 from gradmarket.market.rules import assignment, stragglers
-from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
+from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.replication.proven import LAST, is_proven
-from gradmarket.market.rules.shortage import Idle
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash
 from requester.features.proven import joining, seats

@@ -35,11 +35,10 @@ from requester.features.secure_sums.sum_rows import MASKED, SUMMED
 from requester.moves import blob_cleanup
 from requester.notifier import sum_topic
 from requester.store import jobs, unneeded
-from requester.store.event_log import record_event
 from requester.store.facts import layout_of
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader, Work, record_event
 
 TAG: Final = 32
 """Bytes after a stored vector, which its holder does not know: no blob of others is the same, to be dropped with it."""

@@ -19,7 +19,7 @@ from requester.features.api_tokens import NamePath
 from requester.features.spending import limits
 from requester.features.spending.limits import SpendingLimit
 from requester.store import tokens
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import ApiToken, Job, JobEvent
 from requester.store.work import RowReader, Work
 

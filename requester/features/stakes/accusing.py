@@ -22,8 +22,8 @@ from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.chain.chain_jobs import tell_once
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
-from requester.store.event_log import record_event
 from requester.store.tables import Job
+from requester.store.work import record_event
 
 STAGES: Final = {CaseStage.OPEN: AccusationState.OPEN, CaseStage.CONTESTED: AccusationState.CONTESTED}
 ENDS: Final = {

@@ -19,10 +19,9 @@ from requester.features.tolerance import calibrations, trusted_runs
 from requester.features.tolerance.calibrations import Calibration
 from requester.features.tolerance.trusted_runs import TrustedRun
 from requester.store import ballots
-from requester.store.event_log import record_event
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Task
-from requester.store.work import Work
+from requester.store.work import Work, record_event
 
 
 def record_trusted_run(work: Work, job: Job, audit: Audit, now: float) -> None:

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from gradmarket.market.features.tolerance.calibration import RUNS
 from gradmarket.market.terms import Digest, TaskId
-from gradmarket.market.views.calibration_views import CalibrationView, ComparedView, PairView, TensorView
+from gradmarket.market.views.trust_views import CalibrationView, ComparedView, PairView, TensorView
 from gradmarket.market.wire.audit_messages import AuditReceipt, SketchAnswer
 from requester.api.auth_routes import SAME_RELEASE, Auditor
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
@@ -17,7 +17,7 @@ from requester.features.audits.audit_routes import TaskPath
 from requester.features.tolerance import calibrating, calibrations, trusted_runs
 from requester.features.tolerance.calibrations import Calibration
 from requester.store import jobs
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 

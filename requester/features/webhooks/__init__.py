@@ -13,8 +13,7 @@ from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.features.webhooks import write_secret
 from gradmarket.market.fields import WEBHOOK
 from gradmarket.market.terms import Role
-from gradmarket.market.views.service_views import Page
-from gradmarket.market.views.webhook_views import CreatedWebhook, NewWebhook, WebhookView
+from gradmarket.market.views.service_views import CreatedWebhook, NewWebhook, Page, WebhookView
 from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
 from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed
 from requester.api.paging import Cursor, Limit, load_list_page
@@ -25,7 +24,7 @@ from requester.context import Context
 from requester.feature import Feature
 from requester.features.webhooks import sending, webhook_rows
 from requester.features.webhooks.webhook_rows import Webhook
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import ApiToken, Job, JobEvent
 from requester.store.work import RowReader, Work
 

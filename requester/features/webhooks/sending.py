@@ -22,7 +22,7 @@ from gradmarket.network.clocked import UntrustedCertificate
 from requester.context import Context
 from requester.features.webhooks import webhook_rows
 from requester.features.webhooks.webhook_rows import Webhook
-from requester.store.retries import retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.work import RowReader
 
 TOPIC = webhook_rows.TOPIC

@@ -28,7 +28,7 @@ KINDS: Final = {
     kind: f"job.{kind}"
     for kind in ("funded", "round_closed", "low_balance", "paused", "resumed", "finished", "cancelled", "failed")
 }
-"""Kind of an event -> what webhooks call it (market.views.webhook_views.Happening)."""
+"""Kind of an event -> what webhooks call it (market.views.service_views.Happening)."""
 
 
 class Webhook(Base):
@@ -46,7 +46,7 @@ class Webhook(Base):
     role: Mapped[str]
     url: Mapped[str]
     happenings: Mapped[dict[str, Any]]
-    """`told`: a list of market.views.webhook_views.Happening."""
+    """`told`: a list of market.views.service_views.Happening."""
     secret: Mapped[bytes]
     """The key of the signatures. No route tells it once the webhook is made."""
     created_at: Mapped[float]

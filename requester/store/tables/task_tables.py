@@ -53,7 +53,7 @@ class Task(Base):
     used: Mapped[bool] = mapped_column(default=False)
     """Its answer is in that merge."""
     backups: Mapped[int] = mapped_column(default=0, server_default="0")
-    """Workers asked beside those of its wave because one of these is late (moves.lateness)."""
+    """Workers asked beside those of its wave because one of these is late (feature.Lateness)."""
     plan: Mapped[Plan]
     """How the task is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")

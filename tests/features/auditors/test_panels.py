@@ -19,9 +19,8 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel, AuditSpec
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
-from gradmarket.market.wire.audit_messages import AuditAnswer
+from gradmarket.market.wire.audit_messages import AuditAnswer, AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
-from gradmarket.market.wire.panel_messages import AuditSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.panel_proof import find_panel_faults
 from requester.app import create_app

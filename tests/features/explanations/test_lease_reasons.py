@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.rules.assignment import Reason
-from gradmarket.market.rules.shortage import Idle
+from gradmarket.market.rules.assignment import Idle, Reason
 from gradmarket.market.terms import AuditState, JobState
 from gradmarket.market.wire.poll import LeaseReturn
 from requester.features.audits.audit_tables import Audit

@@ -17,7 +17,7 @@ from gradmarket.market.features.ledger import (
     compute_balances,
 )
 from gradmarket.market.terms import Address, Units
-from gradmarket.market.views.ledger_views import EntryKind
+from gradmarket.market.views.payment_views import EntryKind
 
 WORKERS = tuple(Address(f"0x{number:040x}") for number in range(1, 4))
 ONCHAIN = frozenset(EntryKind) - {EntryKind.EARNED, EntryKind.VOUCHERED}

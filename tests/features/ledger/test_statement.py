@@ -11,7 +11,7 @@ from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
 from gradmarket.market.features.ledger import LedgerEntry, compute_balances
 from gradmarket.market.terms import JobState, Units
-from gradmarket.market.views.ledger_views import EntryKind
+from gradmarket.market.views.payment_views import EntryKind
 from requester.features.ledger import statement
 from requester.store.tables import Earned
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy

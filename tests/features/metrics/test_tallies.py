@@ -18,8 +18,8 @@ from requester.engine import Stage, run_once, stages_with
 from requester.features import FEATURES
 from requester.features.metrics import StageWaits
 from requester.features.metrics.tallies import collect_metrics, compute_stage_lags
-from requester.store.event_log import record_event
 from requester.store.tables import Wave
+from requester.store.work import record_event
 from tests.kit.behaviour import IDLE, NOISE
 from tests.requester.market_fixture import PRICE, MarketFixture
 

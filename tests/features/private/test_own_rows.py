@@ -20,7 +20,7 @@ from gradmarket.market.gradient.inspection import Usable, inspect_shards
 from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.step_fault import FaultKind
+from gradmarket.market.wire.poll import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.worker.conftest import SPEC, MakeBench, offer, some_rows

@@ -13,8 +13,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, JobState, ReplicaState
-from gradmarket.market.wire.poll import Answer, LeaseReturn
-from gradmarket.market.wire.step_fault import FaultKind, StepFault
+from gradmarket.market.wire.poll import Answer, FaultKind, LeaseReturn, StepFault
 from graphdoc import tensors
 from requester.exchange import payload_upload
 from requester.features.audits.audit_tables import Audit

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gradmarket.commands.features.webhooks import build_table
 from gradmarket.market.terms import JobState, Role
-from gradmarket.market.views.webhook_views import WebhookView
+from gradmarket.market.views.service_views import WebhookView
 from gradmarket.network.addresses import resolve_within
 from requester.features.webhooks import sending, webhook_rows
 from requester.features.webhooks.sending import GIVEN_UP_S, TRY_S, UNREACHED, Letter, compute_wait, post_letter

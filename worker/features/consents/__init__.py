@@ -26,8 +26,7 @@ from worker.feature import WorkerFeature
 from worker.features.consents import payout_consents
 from worker.features.consents.payout_consents import Message, find_consent_for_market
 from worker.options import DataOption, PassphraseOption, add_wallet_passphrase, settings_of
-from worker.protocol.client import COMMAND_WAIT_S, MarketClient
-from worker.protocol.signin import Credentials
+from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.settings import WorkerSettings
 
 app = typer.Typer(no_args_is_help=True, help="Whose operator a payout key is: several workers, one record.")

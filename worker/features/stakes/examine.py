@@ -32,9 +32,8 @@ from gradmarket.runner import Runner
 from worker.features.stakes import cases
 from worker.features.stakes.stake import Offered
 from worker.money.chain_view import ChainView
-from worker.protocol.client import COMMAND_WAIT_S, MarketClient
+from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.protocol.own_limits import machine_limits, runner_settings
-from worker.protocol.signin import Credentials
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 
