@@ -11,7 +11,7 @@ from eth_abi.abi import decode
 from eth_abi.exceptions import DecodingError
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.crypto import keccak
-from requests import Response
+from requests import Response, Session
 from requests.exceptions import HTTPError, RequestException, SSLError
 from web3 import HTTPProvider, Web3
 from web3.exceptions import (
@@ -69,9 +69,11 @@ def connect_to_node(url: str, timeout_s: float = 10.0) -> Web3:
         raise Refused(f"{url[:200]!r} is not the address of a chain's node", "write it like http://127.0.0.1:8545")
     parts = urlsplit(url)
     proxy = proxy_of(parts.scheme, parts.hostname or "", parts.port)
-    proxies = {"no_proxy": "*", **({"http": proxy, "https": proxy} if proxy else {})}
-    network = {"timeout": timeout_s, "proxies": proxies, "verify": find_authorities() or True}
-    web3 = Web3(_Provider(url, request_kwargs=network, exception_retry_configuration=None))
+    session = Session()
+    session.trust_env = False  # requests would read netrc, and write the environment of all threads to hide a proxy
+    session.proxies = {"http": proxy, "https": proxy} if proxy else {}
+    network = {"timeout": timeout_s, "verify": find_authorities() or True}
+    web3 = Web3(_Provider(url, request_kwargs=network, session=session, exception_retry_configuration=None))
     web3.middleware_onion.remove("validation")
     return web3
 

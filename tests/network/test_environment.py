@@ -1,9 +1,12 @@
 """Which proxy leads to a host, and whose certificates are believed: the same for every client."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
@@ -186,6 +189,23 @@ def test_no_client_asks_for_loopback_through_it(proxied: list[str], tmp_path: Pa
     with serving(service_and_node) as url:
         ask_by_every_client(url, tmp_path)
     assert proxied == []
+
+
+WATCHED: Final = """
+import sys
+from contracts.rpc import call_json_rpc, connect_to_node
+
+written = []
+sys.addaudithook(lambda event, values: written.append(values) if event in ("os.putenv", "os.unsetenv") else None)
+print(call_json_rpc(connect_to_node(sys.argv[1]), "eth_chainId"), written)
+"""
+"""A hook of audits stays for ever, so the process is a child."""
+
+
+def test_a_call_to_a_node_writes_nothing_into_the_environment_of_all_threads() -> None:
+    with serving(service_and_node) as url:
+        done = subprocess.run([sys.executable, "-c", WATCHED, url], capture_output=True, text=True, check=True)
+    assert done.stdout == "0x2 []\n"
 
 
 def test_a_stranger_s_link_goes_through_it_to_the_checked_address(proxied: list[str]) -> None:
