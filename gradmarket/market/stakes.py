@@ -35,7 +35,7 @@ class Stakes(Part):
     threshold: int = Field(default=1, ge=1)
     """The number of validators that decide a contested case."""
     bond: AmountField
-    """The requester's deposit with each accusation; burnt where the worker is acquitted."""
+    """The amount that the requester deposits with each accusation; burnt where the worker is acquitted."""
     slash_s: int = Field(default=7 * DAY_S, ge=1, lt=LONGEST_S)
     """Seconds for which a worker that has left can still be accused."""
     contest_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
@@ -64,7 +64,7 @@ class Vesting(Part):
     threshold: int = Field(default=1, ge=1)
     """The number of validators that burn it; undecided pay goes to the worker."""
     bond: AmountField
-    """The requester's deposit with each accusation; burnt unless the worker is found guilty."""
+    """The amount that the requester deposits with each accusation; burnt unless the worker is found guilty."""
     decide_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
     """Seconds for which the validators may decide; after that the worker is paid."""
 
