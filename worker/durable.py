@@ -68,15 +68,3 @@ def lock_worker_folder(folder: Path) -> BinaryIO:
             return file
     file.close()
     raise Conflict(f"another worker uses {folder}; give this one a folder of its own (--data)")
-
-
-def in_use(folder: Path) -> bool:
-    """Returns whether a worker holds the folder's lock: a shared lock is tried, and given back at once."""
-    try:
-        with (folder / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False

@@ -38,7 +38,7 @@ from tests.worker.fake_market import PRICE, FakeMarket, Row, Server, other
 from worker import durable
 from worker import run as session
 from worker.features.owner_page.elsewhere import Elsewhere
-from worker.features.owner_page.own_facts import OwnFacts, OwnFolder
+from worker.features.owner_page.own_facts import OwnFacts, OwnFolder, in_use
 from worker.features.owner_page.record_tail import RecordTail, load_newest_record
 from worker.features.owner_page.sentences import list_own_tables
 from worker.journal import Journal
@@ -244,8 +244,8 @@ def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) 
     before = shown(working.folder, server)
     server.__exit__()
     with durable.lock_worker_folder(working.folder / "another"):
-        assert durable.in_use(working.folder / "another")
-    assert not durable.in_use(working.folder / "another")
+        assert in_use(working.folder / "another")
+    assert not in_use(working.folder / "another")
     after = shown(working.folder, server)
     assert after["earnings"] == before["earnings"]
     assert "trouble" in after["markets"][0]
@@ -267,7 +267,7 @@ def test_a_look_does_not_keep_a_worker_out(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(durable, "time", SimpleNamespace(sleep=lambda _seconds: look.close()))
         durable.lock_worker_folder(tmp_path).close()
         assert look.closed, "it has waited"
-    assert not durable.in_use(tmp_path)
+    assert not in_use(tmp_path)
     durable.lock_worker_folder(tmp_path).close()
 
 

@@ -15,9 +15,7 @@ from gradmarket.terminal import echo_text
 from worker import wallet
 from worker.feature import WalletLine
 from worker.features import FEATURES
-from worker.journal import Journal
 from worker.money.ownership import check_a_key_may_be_made, open_account_store
-from worker.money.redeemer import redeem_all
 from worker.money.session_summary import sum_accounts
 from worker.options import (
     DataOption,
@@ -94,20 +92,6 @@ def show(
     echo_text(key.describe_key_file())
     for line in chain.from_iterable(more.values()):
         echo_text(line.text)
-
-
-@app.command()
-def redeem(
-    rpc: RpcOption = None,
-    data: DataOption = None,
-    passphrase_file: PassphraseOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Redeem every voucher in the accounts, with no market needed."""
-    done = redeem_all(
-        add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file)), Journal(as_json)
-    )
-    raise typer.Exit(0 if done else 1)
 
 
 def _build_wallet_facts(key: Wallet) -> dict[str, object]:

@@ -10,6 +10,7 @@ from worker.features.fault_reports import StepFaultsFeature
 from worker.features.machine_check import MachineCheckFeature
 from worker.features.owner_page import OwnerPageFeature
 from worker.features.private import HeldRowsFeature
+from worker.features.redeem import RedeemFeature
 from worker.features.secure_sums import MaskedAnswersFeature
 from worker.features.stakes import StakingFeature
 from worker.features.standings import StandingsFeature
@@ -21,6 +22,7 @@ from worker.features.work_schedule import WorkScheduleFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
     StandingsFeature(),
+    RedeemFeature(),
     WorkScheduleFeature(),
     MachineCheckFeature(),
     OwnerPageFeature(),

@@ -1,18 +1,16 @@
 """What the loop does not wait for: one lease that is computed, and one poll that waits for news, each in a thread."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.wire.poll import Lease, PollAnswer, PollRequest
 from graphdoc.encoding import Bytes
 from worker.protocol.in_flight import InFlight
 
-STOP_S: Final = 5.0
 Result = TypeVar("Result")
 Computed = tuple[Bytes, float]
 """A payload, and the seconds that its step took."""
@@ -25,18 +23,6 @@ class LeaseComputation(Protocol):
 
     def compute(self, lease: Lease) -> Computed:
         """Called in the thread in which leases are computed; may wait for others. Raises as WorkerContext.compute."""
-
-
-@contextmanager
-def running_thread(name: str, run: Callable[[], object], over: threading.Event) -> Iterator[None]:
-    """Calls `run` in a new thread, which ends once `over` is set: at the end of the `with` block, or soon after it."""
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(timeout=STOP_S)
 
 
 def in_thread(name: str, function: Callable[[], Result]) -> "Future[Result]":

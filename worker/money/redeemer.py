@@ -19,19 +19,13 @@ from contracts.ledger import AccountOnChain, Ledger
 from contracts.local import fund_gas
 from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import gas_price, require_receipt
-from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.network.chain_errors import ChainError, ContractRefused, NodeRefused
-from worker import durable, wallet
 from worker.journal import Journal
-from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
-from worker.money.chain_view import ChainView, ledger_of
-from worker.money.ownership import open_account_store
-from worker.settings import WorkerSettings
-from worker.wallet import Wallet
+from worker.money.chain_view import ChainView
 
 LOCAL_GAS_WEI: Final = 10**18
 LOW_GAS_WEI: Final = 10**16
@@ -221,37 +215,3 @@ class Redeemer:
         price = gas_price(view.ledger.web3)
         dear = price.least > ceiling.most
         return describe_gas_wait(price, ceiling.most, "GRADMARKET_WORKER_MAX_FEE") if dear else ""
-
-
-def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
-    """Redeems every voucher in the folder's accounts, and collects what batches credited without one.
-
-    Returns False if one failed. No worker may run in the folder.
-    """
-    key = wallet.load_wallet(settings.data, settings.secret)  # first: the lock makes the folder
-    with durable.lock_worker_folder(settings.data):
-        account_store = open_account_store(settings.data, key.address)
-        instances = {account.instance for account in account_store.accounts if _is_owed(account)}
-        if not instances:
-            journal.say("redeemed", "There is nothing to redeem.")
-        done = [_redeem_on(settings, instance, key, account_store, journal) for instance in sorted(instances)]
-        return all(done)
-
-
-def _redeem_on(
-    settings: WorkerSettings, instance: Hash, key: Wallet, account_store: AccountStore, journal: Journal
-) -> bool:
-    try:
-        facts = known_chains.load_chain_facts(settings.data, instance)
-        chain_view = ChainView(ledger_of(settings.node, facts), key.address)
-    except (MarketError, ChainError) as error:
-        journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
-        return False
-    redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
-    done = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]
-    return all(done)
-
-
-def _is_owed(account: JobAccount) -> bool:
-    """Returns whether a voucher is not redeemed, or pay is promised of which the chain may have credited some."""
-    return bool(account.redeemable) or account.earned > account.redeemed

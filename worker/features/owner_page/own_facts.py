@@ -1,5 +1,6 @@
 """What the worker's own folder says: earned, in hand, rejected, and what no voucher has paid out yet."""
 
+import fcntl
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,18 @@ REJECTIONS: Final = 20
 """Newest rejections of the last 24 hours that are shown; `gradmarket wallet show` has all of them."""
 SMALLEST: Final = TokenUnit("of the smallest unit", 0)
 """How amounts of a chain are written whose token is not known."""
+
+
+def in_use(folder: Path) -> bool:
+    """Returns whether a worker holds the folder's lock: a shared lock is tried, and given back at once."""
+    try:
+        with (folder / durable.LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -132,7 +145,7 @@ class OwnFolder:
             address=self.address,
             folder=str(self._folder),
             at=now,
-            running=durable.in_use(self._folder),
+            running=in_use(self._folder),
             accepted=sum(account.accepted for account in store.accounts),
             rejected=sum(account.rejected for account in store.accounts),
             unpaid=sum(account.unpaid for account in store.accounts),

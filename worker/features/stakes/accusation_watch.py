@@ -29,7 +29,6 @@ from worker.features.stakes import cases
 from worker.features.stakes.cases import WalletCase
 from worker.features.verify import proofs
 from worker.journal import Journal
-from worker.markets.background import running_thread
 from worker.money import known_chains
 from worker.money.account_store import AccountStore
 from worker.money.chain_view import ledger_of
@@ -50,6 +49,21 @@ OPEN, CONTESTED, CLOSED, VESTED = (
     stage.name.lower() for stage in (CaseStage.OPEN, CaseStage.CONTESTED, CaseStage.CLOSED, CaseStage.VESTED)
 )
 WITH_VALIDATORS = (CONTESTED, VESTED)
+
+
+THREAD_STOP_S: Final = 5.0
+
+
+@contextmanager
+def running_thread(name: str, run: Callable[[], object], over: threading.Event) -> Iterator[None]:
+    """Calls `run` in a new thread, which ends once `over` is set: at the end of the `with` block, or soon after it."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=THREAD_STOP_S)
 
 
 class WatchProgress(BaseModel):

@@ -12,9 +12,9 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.fields import AddressField
 from gradmarket.market.terms import Address
 from worker import durable
+from worker.features.stakes.accusation_watch import running_thread
 from worker.features.watchtower.watch_export import build_export, measure_folder, write_export
 from worker.journal import Journal
-from worker.markets.background import running_thread
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

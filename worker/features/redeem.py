@@ -1,0 +1,71 @@
+"""Redeems without a market: the accounts' vouchers, the key, and a node of the chain are enough."""
+
+import typer
+
+from gradmarket.market.errors import MarketError
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import Hash
+from gradmarket.network.chain_errors import ChainError
+from worker import durable, wallet
+from worker.feature import WorkerFeature
+from worker.journal import Journal
+from worker.money import known_chains
+from worker.money.account_store import AccountStore, JobAccount
+from worker.money.chain_view import ChainView, ledger_of
+from worker.money.ownership import open_account_store
+from worker.money.redeemer import Redeemer
+from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
+from worker.settings import WorkerSettings
+from worker.wallet import Wallet
+
+
+def redeem(
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Redeem every voucher in the accounts, with no market needed."""
+    done = redeem_all(
+        add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file)), Journal(as_json)
+    )
+    raise typer.Exit(0 if done else 1)
+
+
+def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
+    """Redeems every voucher in the folder's accounts, and collects what batches credited without one.
+
+    Returns False if one failed. No worker may run in the folder.
+    """
+    key = wallet.load_wallet(settings.data, settings.secret)  # first: the lock makes the folder
+    with durable.lock_worker_folder(settings.data):
+        account_store = open_account_store(settings.data, key.address)
+        instances = {account.instance for account in account_store.accounts if _is_owed(account)}
+        if not instances:
+            journal.say("redeemed", "There is nothing to redeem.")
+        done = [_redeem_on(settings, instance, key, account_store, journal) for instance in sorted(instances)]
+        return all(done)
+
+
+def _redeem_on(
+    settings: WorkerSettings, instance: Hash, key: Wallet, account_store: AccountStore, journal: Journal
+) -> bool:
+    try:
+        facts = known_chains.load_chain_facts(settings.data, instance)
+        chain_view = ChainView(ledger_of(settings.node, facts), key.address)
+    except (MarketError, ChainError) as error:
+        journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
+        return False
+    redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
+    done = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]
+    return all(done)
+
+
+def _is_owed(account: JobAccount) -> bool:
+    """Returns whether a voucher is not redeemed, or pay is promised of which the chain may have credited some."""
+    return bool(account.redeemable) or account.earned > account.redeemed
+
+
+class RedeemFeature(WorkerFeature):
+    name = "redeem"
+    wallet_commands = {"redeem": redeem}
