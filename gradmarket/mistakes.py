@@ -35,6 +35,8 @@ STATUSES: Final = {
     429: "wait a little and try again",
     503: "try again later, or run `gradmarket doctor` where the service runs",
 }
+NO_DOOR: Final = (404, "Not Found")
+"""Where the service has no such route: it says more of what it looked for and has not."""
 LISTS: Final = {"token": "gradmarket token list", "webhook": "gradmarket webhook list"}
 """Of a command that names something else than a job: what lists it."""
 KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
@@ -111,6 +113,8 @@ def describe_error(error: BaseException, command: str) -> Mistake:
         if isinstance(error, ServiceProblem):
             if error.status == 404 and (lists := LISTS.get(_group_of(command))):
                 known = f"look for it with `{lists}`"
+            elif (error.status, error.detail) == NO_DOOR:
+                known = "name the service's address without a path, and an id as `gradmarket job list` has it"
             else:
                 known = STATUSES.get(error.status, "")
         else:

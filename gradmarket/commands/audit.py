@@ -13,6 +13,7 @@ from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
 from gradmarket.network.environment import is_address
+from gradmarket.public_audit.audit_report import count_things
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
@@ -80,14 +81,14 @@ def archive(
     `gradmarket audit FOLDER/archive.json JOB`, or the address that it is served at, audits by it.
     """
     _check_places(market, rpc)
-    if to.exists() and not to.is_dir():
-        raise Refused(f"{to} is a file", "name a folder")
+    if file := next((each for each in (to, *to.parents) if each.is_file()), None):
+        raise Refused(f"{file} is a file", "name a folder")
     done, digest = archive_job(AuditPlan(market, job, folder, rpc), to, _build_progress(as_json))
     told = {"job": done.listed.id, "tasks": len(done.record.evidence), "archive": str(to / INDEX), "digest": digest}
     if as_json:
         say_json(told)
     else:
-        echo_text(f"{told['archive']}: {told['tasks']} tasks of job {told['job']}; {digest}")
+        echo_text(f"{told['archive']}: {count_things(len(done.record.evidence), 'tasks')} of job {job}; {digest}")
 
 
 def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:

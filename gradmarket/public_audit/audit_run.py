@@ -215,7 +215,9 @@ def _claim(job: OpenedJob, plan: AuditPlan, number: int, progress: Progress) -> 
     if not isinstance(job.market, MarketClient):
         raise Refused("an archive has no withheld digests", "claim a round of a market that answers, or leave --round")
     if number not in {one.number for one in job.record.closed}:
-        raise Refused(f"the job has no merged round {number}", "name one from 0 on")
+        last = max((one.number for one in job.record.closed), default=-1)
+        fix = f"name one from 0 to {last}" if last >= 0 else "audit it without --round"
+        raise Refused(f"the job has no merged round {number}", fix)
     key = load_or_create(plan.folder / "auditor", None)
     with _open_own_machine(job, plan) as mine:
         executor = mine.build_executor(job.fetcher)

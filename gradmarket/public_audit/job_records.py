@@ -51,7 +51,7 @@ class JobSource:
             remedy = "audit a job that was funded; if it was, update gradmarket: the job may have newer fields"
             raise NotFound(f"job {self.job} has no publication that this version can read", remedy)
         if view.state not in ENDED:
-            remedy = "audit it when it has ended: its answers are published then"
+            remedy = "come again when it has ended: its answers are published then"
             raise Refused(f"job {self.job} is {view.state}", remedy)
         opened = events.opened_job(self.ledger, view.chain_job)
         tasks = list(self.market.tasks(self.job))

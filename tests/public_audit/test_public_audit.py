@@ -26,6 +26,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash, JobId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.log_proofs import PublishedRestart
+from gradmarket.mistakes import CODE
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
@@ -419,7 +420,7 @@ def test_a_job_that_runs_is_not_audited(town: Service, tmp_path: Path) -> None:
         client.steer(posted, "cancel")
     assert done.exit_code != 0
     assert "is running" in done.output
-    assert "audit it when it has ended" in done.output
+    assert "come again when it has ended" in done.output
 
 
 def test_a_market_s_word_starts_no_more_threads_than_there_are(record: JobRecord) -> None:
@@ -537,6 +538,8 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
         ([GONE, "0" * 16, "--rpc", "nowhere"], "is not the address of a chain's node"),
         (["URL", "f" * 16], "no job"),
         (["URL", "../tokens"], "Not Found"),
+        (["URL/docs", "JOB"], "name the service's address without a path"),
+        (["URL", "JOB", "--round", "99"], "name one from 0 to 2"),
         (["URL", "JOB", "--device", "abacus"], "is no device"),
         (["URL", "JOB", "--report", "/nowhere/report.json"], "there is no folder"),
         (["ARCHIVE", "JOB"], "name ARCHIVE/archive.json"),
@@ -546,7 +549,7 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
         (["URL", "JOB", "--mirror", "ARCHIVE"], "no mirror has an archive of job JOB"),
     ],
 )
-def test_mistakes_get_one_sentence(
+def test_mistakes_get_two_sentences(
     town: Service, plain: JobId, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     archive = tmp_path / "archive"
@@ -556,7 +559,33 @@ def test_mistakes_get_one_sentence(
     def fill(text: str) -> str:
         return text.replace("URL", town.place.url).replace("JOB", plain).replace("ARCHIVE", str(archive))
 
-    done = CliRunner().invoke(app, ["audit", *map(fill, arguments), "--folder", str(tmp_path)])
-    assert done.exit_code != 0
+    done = CliRunner().invoke(app, ["audit", *map(fill, arguments), "--folder", str(tmp_path / "kept")])
+    assert done.exit_code == CODE
     assert fill(words) in " ".join(str(done.exception or "").split() + done.output.split())
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["URL", "f" * 16, "FOLDER/new"], "no job"),
+        (["URL", "JOB", "FOLDER/file"], "FOLDER/file is a file"),
+        (["URL", "JOB", "FOLDER/file/below"], "FOLDER/file is a file"),
+        (["URL/v1", "JOB", "FOLDER/new"], "name the service's address without a path"),
+        (["nowhere", "JOB", "FOLDER/new"], "is not the address of a service"),
+        (["URL", "JOB", "FOLDER/new", "--rpc", "URL"], "The chain's node refused"),
+        (["URL", "JOB", "FOLDER/new", "--folder", "FOLDER/file"], "Not a directory"),
+    ],
+)
+def test_mistakes_about_an_archive_get_two_sentences(
+    town: Service, plain: JobId, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    def fill(text: str) -> str:
+        return text.replace("URL", town.place.url).replace("JOB", plain).replace("FOLDER", str(tmp_path))
+
+    done = CliRunner().invoke(app, ["archive", "--folder", str(tmp_path / "kept"), *map(fill, arguments)])
+    assert done.exit_code == CODE
+    assert fill(words) in " ".join(done.output.split())
+    assert "fix: " in done.output

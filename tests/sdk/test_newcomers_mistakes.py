@@ -324,7 +324,7 @@ COMMANDS: Final[dict[str, tuple[Try, str]]] = {
     ),
     "an audit of a paused job": (
         cli("audit {url} {paused} --folder {folder}/audits", alone=True),
-        "is paused audit it when it has ended",
+        "is paused come again when it has ended",
     ),
     "an audit on no device": (cli("audit {url} {job} --device tpu", alone=True), "is no device: there is auto, cpu"),
     "an audit of less than nothing": (

@@ -26,6 +26,15 @@ def disputed(*classes: str) -> DisputedTask:
     return DisputedTask(none, none, none, none, dict(zip((ANN, BEA), ROOTS, strict=True)), of, None)
 
 
+def test_sides_that_are_named_wrongly_are_counted_as_they_are() -> None:
+    here = disputed("cpu/a", "cpu/a")
+    assert set(here.choose_sides([ANN, BEA, ANN, BEA])) == {ANN, BEA}
+    with pytest.raises(Refused, match="has two sides, and 1 are named"):
+        here.choose_sides([ANN, ANN])
+    with pytest.raises(Refused, match="has two sides, and 3 are named"):
+        here.choose_sides([ANN, BEA, Address("0x" + "33" * 20)])
+
+
 def test_sides_of_two_classes_are_heard_and_judged_by_their_rounding() -> None:
     here = disputed("cpu/a", "cpu/b")
     sides = here.choose_sides(())

@@ -239,10 +239,23 @@ def test_a_market_that_is_silent_leaves_the_comparison_open(
     assert "1 of them only by heads of one size" in compared.output
 
 
-@FULL
-def test_what_is_no_file_of_heads_is_refused(logging_market: FakeMarket, tmp_path: Path) -> None:
-    (tmp_path / "none.json").write_text("{}")
-    for file in ("none.json", "missing.json"):
-        done = CliRunner().invoke(app, ["wallet", "heads", "compare", str(tmp_path / file), "--data", str(tmp_path)])
-        assert done.exit_code == 2
-        assert "no heads of logs" in done.output
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "has no heads of logs: heads: Invalid JSON"),
+        ("[1]", "has no heads of logs: heads: write an object"),
+        ("{}", "has no heads of logs: heads.jobs: Field required"),
+        (None, "cannot be read: No such file or directory"),
+        ("folder", "is a folder"),
+    ],
+)
+def test_what_is_no_file_of_heads_is_refused_in_words(tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "heads.json"
+    if text == "folder":
+        file.mkdir()
+    elif text is not None:
+        file.write_text(text)
+    done = CliRunner().invoke(app, ["wallet", "heads", "compare", str(file), "--data", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"{file} {words}" in " ".join(done.output.split())
+    assert "fix: name what `gradmarket wallet heads export FILE` wrote" in done.output

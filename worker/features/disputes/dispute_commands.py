@@ -17,7 +17,7 @@ from gradmarket.market.features.disputes.careful_side import CarefulSide
 from gradmarket.market.features.disputes.hearing import Judge, Redo
 from gradmarket.market.features.disputes.referee import Referee, Terms
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.signing import checksum_address, signer_of
+from gradmarket.market.signing import checksum_address, parse_typed_address, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.hearing_messages import SignedRuling
 from gradmarket.market.wire.poll import digest_of, hash_of
@@ -111,7 +111,7 @@ def judge_command(
         check_writable(to)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     with _open_task(settings, job, task) as opened, _open_course(settings, opened) as course:
-        named, disputed = [checksum_address(each) for each in side or ()], opened.task
+        named, disputed = [parse_typed_address(each) for each in side or ()], opened.task
         sides = disputed.choose_sides(named)
         if opened.key.address in sides:
             raise Refused("a side is no referee of its own dispute", "take another wallet with --data")

@@ -54,9 +54,9 @@ class DisputedTask:
         Raises Refused where they do not differ.
         """
         first = {root: side for side, root in reversed(list(self.answers.items()))}
-        sides = tuple(named) or tuple(reversed(first.values()))
-        if named and len(set(named)) != 2:
-            raise Refused(f"a dispute has two sides, and {len(set(named))} are named", "give --side twice, one each")
+        sides = tuple(dict.fromkeys(named)) or tuple(reversed(first.values()))
+        if named and len(sides) != 2:
+            raise Refused(f"a dispute has two sides, and {len(sides)} are named", "give --side twice, one each")
         if len(sides) != 2:
             what = f"the task has {len(first)} different answer{'s' * (len(first) != 1)}"
             raise Refused(f"a dispute has two sides, and {what}", "name two sides with --side")

@@ -19,7 +19,7 @@ from contracts import events
 from contracts.log_heads import fetch_head_times, fetch_heads
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.log import job_log
-from gradmarket.market.fields import HashField
+from gradmarket.market.fields import HashField, first_fault
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
@@ -143,12 +143,16 @@ def compare_command(
 def load_observed_heads(file: Path) -> ObservedHeads:
     """Raises Refused where it is no such file."""
     remedy = "name what `gradmarket wallet heads export FILE` wrote"
+    if file.is_dir():
+        raise Refused(f"{file} is a folder", remedy)
     try:
         if file.stat().st_size > MOST_BYTES:
             raise Refused(f"{file} has more than {MOST_BYTES} bytes", remedy)
         return ObservedHeads.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise Refused(f"{file} has no heads of logs: {str(error).splitlines()[0]}", remedy) from None
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}", remedy) from None
+    except ValidationError as error:
+        raise Refused(f"{file} has no heads of logs: {': '.join(first_fault(error, 'heads'))}", remedy) from None
 
 
 def _list_observed(settings: WorkerSettings) -> Iterator[tuple[JobAccount, ObservedJob]]:

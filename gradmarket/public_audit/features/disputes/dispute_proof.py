@@ -26,6 +26,7 @@ from gradmarket.market.terms import Hash
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import digest_of
+from gradmarket.public_audit.audit_report import count_things
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
@@ -58,8 +59,9 @@ class _Seen:
             who = "1 side was" if self.silent == 1 else f"{self.silent} sides were"
             yield f"whether {who} silent, as the service says"
         if self.undecided:
-            yield f"{self.undecided} rulings on operations whose values are not published"
-        yield from (f"the operations of {count} hearings: {why}" for why, count in self.unplayed.items())
+            yield f"{count_things(self.undecided, 'rulings')} on operations whose values are not published"
+        played = ((count_things(count, "hearings"), why) for why, count in self.unplayed.items())
+        yield from (f"the operations of {heard}: {why}" for heard, why in played)
 
 
 def prove_disputes(record: JobRecord, trace: Trace | None) -> list[ClauseResult]:
