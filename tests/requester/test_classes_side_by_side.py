@@ -8,13 +8,13 @@ from gradmarket.market.terms import JobState, TaskState
 from requester.features.reputation import reputations
 from requester.store.tables import Job
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import failed, open_job
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_proven import failed, open_job
 
 NewFloor = Callable[..., MarketFixture]
 OTHER = "gpu"

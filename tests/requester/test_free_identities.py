@@ -6,13 +6,13 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.store.tables import Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import failed, open_job, prove
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_proven import failed, open_job, prove
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]

@@ -9,12 +9,12 @@ from gradmarket.market.terms import JobState
 from gradmarket.market.wire.poll import OfferFields
 from requester.store.tables import Replica, Task
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import failed, open_job, prove
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_proven import failed, open_job, prove
 
 NewFloor = Callable[..., MarketFixture]
 ROUNDS = 4

@@ -14,13 +14,13 @@ from requester.features.explanations import job_waits
 from requester.store import workers
 from requester.store.tables import Job, Task, Worker
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import prove
 from tests.kit.behaviour import NOISE, filled, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_proven import prove
 from tests.requester.test_verdicts_replayed import found, shown
 
 NewFloor = Callable[..., MarketFixture]

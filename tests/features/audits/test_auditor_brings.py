@@ -17,13 +17,13 @@ from gradmarket.market.wire.audit_messages import AuditWork
 from graphdoc.encoding import Bytes
 from requester.store import identities
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import agree_once, open_job
 from tests.kit.behaviour import scaled
 from tests.lanes import leave_to_full
 from tests.patience import wait_for
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.test_proven import agree_once, open_job
 from tests.requester.upload_door import served
 
 NewFloor = Callable[..., MarketFixture]

@@ -10,12 +10,12 @@ from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from requester.features.audits import audited_classes, auditor_claims
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import open_job, prove
 from tests.kit.behaviour import NOISE
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
-from tests.requester.test_proven import open_job, prove
 
 NewFloor = Callable[..., MarketFixture]
 OTHER_JOB = "00000000000000bb"

@@ -14,10 +14,10 @@ from requester.features.explanations.lease_reasons import LeaseReason
 from requester.store.strikes import StrikeChange, change_strikes
 from requester.store.tables import Account, Job, Replica, Reputation, Trouble, Worker
 from tests.features.private.test_private_jobs import holder, listed
+from tests.features.proven.test_proven import open_job, prove
 from tests.kit.behaviour import IDLE
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
-from tests.requester.test_proven import open_job, prove
 
 NewFloor = Callable[..., MarketFixture]
 State = Callable[[NewFloor], SimWorker]

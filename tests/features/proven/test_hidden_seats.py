@@ -10,12 +10,12 @@ from requester.features.audits import audit_rows
 from requester.features.audits.audit_tables import Audit
 from requester.store.tables import Job, Replica, Task
 from tests.features.audits.test_audits import clean_parameters
+from tests.features.proven.test_proven import evidence, failed, open_job, prove
 from tests.kit.behaviour import scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
-from tests.requester.test_proven import evidence, failed, open_job, prove
 from tests.requester.test_verdicts_replayed import found, shown
 from tests.requester.test_without_auditor import wait_for_an_auditor
 

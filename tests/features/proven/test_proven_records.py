@@ -12,8 +12,8 @@ from requester.features.proven import proven_records
 from requester.features.reputation import reputations
 from requester.store import workers
 from requester.store.tables import Job, Reputation, Worker
+from tests.features.proven.test_proven import open_job
 from tests.requester.market_fixture import CLASS, MarketFixture
-from tests.requester.test_proven import open_job
 
 NewFloor = Callable[..., MarketFixture]
 DAY: float = 86_400.0

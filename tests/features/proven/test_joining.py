@@ -15,13 +15,13 @@ from requester.features.proven import seats
 from requester.features.reputation import reputations
 from requester.store import newcomers, workers
 from requester.store.tables import Account, Job, Replica, Worker
+from tests.features.proven.test_proven import open_job, prove
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
-from tests.requester.test_proven import open_job, prove
 
 NewFloor = Callable[..., MarketFixture]
 
