@@ -140,7 +140,9 @@ class CandidatePool:
         """
         able = {c.party.worker: c for c in self.candidates.values() if assignment.why_not(c, opening) is None}
         if not rules.may_fill_places(self._known, opening, places):
-            return list(able.values())
+            apart = rules.list_other_owners([one.party for one in able.values()], opening.diverged)
+            others = apart if rules.may_fill_places(apart, opening, places) else [one.party for one in able.values()]
+            return [able[party.worker] for party in others]
         order = [able[worker] for worker in assignment.draw_order(seed, able)]
         newcomers = [] if opening.diverged else [candidate for candidate in order if not candidate.known]
         new = self._choose_new(seed, newcomers)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from gradmarket.market.digests import domain_hash
@@ -16,7 +17,7 @@ from requester.store import ballots, jobs, newcomers, progress, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.locks import locked_workers
 from requester.store.tables import Job, Replica, Task, Worker
-from requester.store.tasks import replicas_of, were_others_asked
+from requester.store.tasks import list_diverged_replicas, replicas_of
 from requester.store.work import RowReader, Work
 
 TASKS_AT_ONCE = 64
@@ -81,8 +82,8 @@ def _deal_tasks(
         if not free:
             break
         opening = progress.opening_for(job, task, tried[task.id], pool.mixable, busy[task.round])
-        if task.attempt and were_others_asked(reader, task):
-            opening = replace(opening, diverged=True)
+        if task.attempt and (diverged := list_diverged_replicas(reader, job.id, task.round)).get(task.index):
+            opening = replace(opening, diverged=tuple(map(workers.build_party, chain(*diverged.values()))))
         if not any(assignment.why_not(candidate, opening) is None for candidate in pool.candidates.values()):
             opening = progress.admit_returners(reader, job, opening, tried[task.id], now, busy[task.round])
         result = _draw_for_task(context, opening, task, tried[task.id], pool, free + others, now)

@@ -1,9 +1,11 @@
 """Resumes a paused job, and retries tasks whose gradient diverged."""
 
+from itertools import chain
+
 from gradmarket.market.errors import Conflict
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
-from gradmarket.market.rules.newcomers import may_fill_places
-from gradmarket.market.terms import JobState, TaskState
+from gradmarket.market.rules.newcomers import does_model_diverge, may_fill_places
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
 from requester.moves import task_attempts
 from requester.store import in_hand, jobs, progress, tasks, workers
@@ -68,14 +70,20 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
 
 
 def _is_divergence_confirmed(work: Work, hand: TaskInHand) -> bool:
-    """Returns whether others diverged in the task before; where a review clears operators, one of them must be cleared.
+    """Returns whether the model diverged: one of several that diverged in a task is cleared by a review.
 
-    Otherwise two free identities could pause a job whose verifier scores. MAX_ATTEMPTS bounds the attempts.
+    Where nobody is, many owners have to diverge. Else free identities pause a job. Who diverged is asked nothing more
+    in the round, so this ends.
     """
-    before = tasks.list_diverged_operators(work, hand.task)
-    clearance = review_of(work).find_clearance(work, hand.job) if before else None
-    diverged = before.union(replica.operator for replica in hand.replicas)
-    return bool(before) and (clearance is None or not diverged.isdisjoint(clearance.operators))
+    job, task = hand.job, hand.task
+    before = tasks.list_diverged_replicas(work, job.id, task.round)
+    clearance = review_of(work).find_clearance(work, job)
+    if clearance is not None and clearance.operators:
+        operators = {replica.operator for replica in (*before[task.index], *hand.replicas)}
+        return bool(before[task.index]) and not operators.isdisjoint(clearance.operators)
+    diverged = [*chain(*before.values()), *hand.in_state(ReplicaState.DIVERGED)]
+    others = tasks.list_other_replicas(work, job.id, task.round)
+    return does_model_diverge(*([workers.build_party(row) for row in rows] for rows in (diverged, others)))
 
 
 def after_a_lie(context: Context, work: Work, job: Job) -> None:

@@ -7,7 +7,7 @@ from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
-from requester.store import jobs
+from requester.store import jobs, tasks
 from requester.store.in_hand import TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Job, Round, Task
@@ -54,8 +54,9 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
     Unanswered attempts do not count, nor do referred ones without a right answer: silent workers and liars pause no
-    job. Attempts of a private job do not count either: it refuses each holder once. A task of an earlier round begins
-    anew from the parameters of the round that merges it; if that round is not open yet, it opens with the task.
+    job. Attempts that diverged do not count either, which `moves.resume` counts, nor those of a private job: it refuses
+    each holder once. A task of an earlier round begins anew from the parameters of the round that merges it; if that
+    round is not open yet, it opens with the task.
     """
     job, failed = hand.job, hand.task
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.is_task_wanted(work, job, failed):
@@ -67,7 +68,8 @@ def reissue_task(context: Context, work: Work, hand: TaskInHand, now: float) -> 
     if row.number != failed.round:
         attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
     alone = not jobs.load_spec(job).repeatable  # a refused holder is drawn no more, so such attempts end
-    blameless = alone or hand.in_state(*lifecycle.SILENT) or review_of(work).was_referred(work, failed)
+    diverged = failed.reason.startswith(tasks.ASKED)
+    blameless = alone or diverged or hand.in_state(*lifecycle.SILENT) or review_of(work).was_referred(work, failed)
     failures = failed.failures + (not blameless)
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")

@@ -1,11 +1,13 @@
 """Queries about tasks and their replicas."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select, update
 
 from gradmarket.market.job_fields import STALEST
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, ReplicaState, TaskState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import held_tasks, in_order, locked_tasks
@@ -130,17 +132,20 @@ _SET_ASIDE: Final = (
 )
 
 
-def were_others_asked(reader: RowReader, task: Task) -> bool:
-    """Returns whether an earlier attempt at the task diverged, too."""
-    same = (Task.job_id == task.job_id, Task.round == task.round, Task.index == task.index)
-    return reader.session.scalar(select(Task.id).where(*same, *_OTHERS_ASKED).limit(1)) is not None
+def list_diverged_replicas(reader: RowReader, job_id: str, number: int) -> dict[int, list[Replica]]:
+    """Returns by task the replicas of the round that diverged in earlier attempts, after which others were asked."""
+    found = select(Task.index, Replica).join(Task, Task.id == Replica.task_id).where(*_OTHERS_ASKED)
+    theirs = found.where(Task.job_id == job_id, Task.round == number, Replica.state == ReplicaState.DIVERGED)
+    by_task = defaultdict[int, list[Replica]](list)
+    for index, replica in reader.session.execute(theirs):
+        by_task[index].append(replica)
+    return by_task
 
 
-def list_diverged_operators(reader: RowReader, task: Task) -> frozenset[str]:
-    """Returns the operators that diverged in earlier attempts at the task, after which others were asked."""
-    same = (Task.job_id == task.job_id, Task.round == task.round, Task.index == task.index)
-    found = select(Replica.operator).join(Task, Task.id == Replica.task_id).where(*same, *_OTHERS_ASKED)
-    return frozenset(reader.session.scalars(found.where(Replica.state == ReplicaState.DIVERGED)))
+def list_other_replicas(reader: RowReader, job_id: str, number: int) -> Sequence[Replica]:
+    """Returns the replicas of the round's tasks whose answers are under way or were accepted."""
+    theirs = select(Replica).join(Task, Task.id == Replica.task_id).where(Task.job_id == job_id, Task.round == number)
+    return reader.session.scalars(theirs.where(Replica.state.in_((*IN_FLIGHT, ReplicaState.PAYABLE)))).all()
 
 
 def forget_set_aside(work: Work, job_id: str) -> None:

@@ -10,11 +10,14 @@ from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Opening, Party
 from gradmarket.market.rules.newcomers import (
+    MANY,
     Tried,
     at_once,
     choose_topped_up,
     count_lacking_places,
+    does_model_diverge,
     in_turn,
+    list_other_owners,
     may_fill_places,
     rest_s,
 )
@@ -134,3 +137,26 @@ def test_a_place_that_was_left_pauses_its_owners_alone() -> None:
     assert seat_rules.find_pausing_place(party("fresh", "network 0"), left) == left[50], "the newest"
     exempt = [seat_rules.LeftPlace(0.0, "another", None)]
     assert seat_rules.find_pausing_place(party("fresh", None), exempt) is None
+
+
+def of_networks(*names: str | None) -> list[Party]:
+    return [party(number + 1, network=name) for number, name in enumerate(names)]
+
+
+def test_a_model_diverges_where_many_owners_say_so_and_fewer_do_not() -> None:
+    many, few = of_networks(*map(str, range(MANY))), of_networks(*map(str, range(MANY - 1)))
+    assert does_model_diverge(many, few)
+    assert not does_model_diverge(few, [])
+    assert not does_model_diverge(many, many)
+    assert does_model_diverge(of_networks(*[None] * MANY), []), "on one machine payouts are all that tells owners apart"
+
+
+def test_any_number_of_wallets_of_one_network_or_payout_are_one_owner() -> None:
+    one_network = of_networks(*["10.0.0"] * 100)
+    one_payout = [replace(each, payout=Address("0xp")) for each in of_networks(*map(str, range(100)))]
+    assert not does_model_diverge(one_network, [])
+    assert not does_model_diverge(one_payout, [])
+    assert (
+        list_other_owners(of_networks("10.0.0", "10.0.1", None), [party(99, network="10.0.0")])
+        == (of_networks("10.0.0", "10.0.1", None)[1:])
+    )

@@ -110,8 +110,8 @@ class Opening:
     mixable: Mixable = frozenset()
     again: frozenset[Address] = frozenset()
     """The workers that tried and may try once more (rules.faults)."""
-    diverged: bool = False
-    """Whether an earlier attempt at the task diverged: no newcomer is asked where the known workers suffice."""
+    diverged: tuple[Party, ...] = ()
+    """Whose answers diverged in earlier attempts: no newcomer is asked where the known suffice, else other owners."""
 
 
 def may_mix_classes(one: str, other: str, mixable: Mixable) -> bool:

@@ -6,7 +6,7 @@ few newcomers hold a place.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,8 @@ from gradmarket.market.terms import Units
 
 SHARE: Final = 4
 """A quarter of the deposit; and a quarter of a round's places, where workers that delivered before suffice."""
+MANY: Final = 8
+"""Owners whose answers diverge before it may be the model's fault."""
 ESTABLISHED: Final = 4
 """Gradients earned in a job until a worker's reservation no longer counts on its staying."""
 FIRST_REST_S: Final = 30.0
@@ -73,6 +75,27 @@ def at_once(tried: Tried) -> int:
     doubled = min(max(0, tried.stalled - tried.delivered), 32)
     pause = min(LONGEST_REST_S, PAUSE * tried.stall_s * 2.0**doubled)
     return int(tried.since_stall_s >= pause)
+
+
+def does_model_diverge(diverged: Collection[Party], others: Collection[Party]) -> bool:
+    """Returns whether answers of a round that diverged say so of the model, not of who answered.
+
+    A model that diverges does so for everybody. `others`: whose answers of the round are finite, or still to come.
+    Those that diverged have to be MANY owners, and more than the others. Wallets are free, so that any number of them
+    of one network, or of one payout address, are one owner.
+    """
+    return _count_owners(diverged) >= max(MANY, _count_owners(others) + 1)
+
+
+def list_other_owners(parties: Iterable[Party], diverged: Collection[Party]) -> list[Party]:
+    """Returns the parties that share neither payout address nor network with those that diverged."""
+    payouts, networks = {party.payout for party in diverged}, {party.network for party in diverged} - {None}
+    return [party for party in parties if party.payout not in payouts and party.network not in networks]
+
+
+def _count_owners(parties: Collection[Party]) -> int:
+    networks = {party.network or party.payout for party in parties}
+    return min(len(networks), len({party.payout for party in parties}))
 
 
 def choose_filling_parties(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:

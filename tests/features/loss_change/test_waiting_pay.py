@@ -7,12 +7,13 @@ import pytest
 
 from gradmarket.market.features.audits.class_checks import UNHEARD_S
 from gradmarket.market.features.loss_change import RUNS
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from requester.store.tables import Account, Earned, Task
+from requester.store.tables import Account, Earned, Replica, Task, Worker
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
 from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
@@ -229,6 +230,34 @@ def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_flo
     assert [market.replicas(liar)[0].state for liar in liars] == [ReplicaState.DIVERGED] * 2
     assert [promised(market, liar) for liar in liars] == [0, 0]
     assert promised(market, honest) == PRICE
+    check_books(market)
+
+
+@pytest.mark.parametrize("networks", leave_to_full([1, 9]))
+@pytest.mark.parametrize("spec", leave_to_full([{}, scored()]), ids=["fixed", "loss_change"])
+def test_identities_of_one_network_pause_no_job_before_anybody_is_cleared(
+    new_floor: NewFloor, spec: dict[str, object], networks: int
+) -> None:
+    """Nine answer infinitely, one after the other or three at once; the twin: nine of as many networks pause it."""
+    market = new_floor(rounds=1, tasks_per_round=1, **spec)
+    liars, honest = [market.worker(INFINITE) for _ in range(9)], [market.worker() for _ in range(3)]
+    with market.context.begin() as work:
+        for number, liar in enumerate(liars):
+            work.get_one(Worker, liar.address).network = f"10.0.{number % networks}"
+    for worker in honest:
+        worker.capacity = 0
+        worker.ask()
+    for liar in liars:
+        liar.turn()
+    market.until(lambda: market.state() != JobState.RUNNING or all(map(market.replicas, liars)), *liars, *honest)
+    market.until(lambda: not market.all(Replica, Replica.state.in_(IN_FLIGHT)), *liars, *honest)
+    assert market.state() == (JobState.PAUSED if networks > 1 else JobState.RUNNING)
+    for worker in honest:
+        worker.capacity = 1
+    if networks == 1:
+        market.play(*honest)
+        Scorer(market, passing=1.0).play()
+        assert market.state() == JobState.FINISHED
     check_books(market)
 
 
