@@ -30,7 +30,7 @@ def measure() -> Iterator[Figure]:
         for attack in (PATIENT, LATE):
             run.accuracy(attack)
             lost = [baseline - reached for reached in run.accuracies[attack]]
-            name = PREFIX + f"{attack}.{defence}".replace(" %", "").replace(" ", "_")
+            name = PREFIX + f"{attack}.{defence}".replace(" %", "").replace(",", "").replace(" ", "_")
             note = f"worst of {len(lost)} runs {max(lost):.1f}; of {baseline:.1f}"
             yield Figure(f"{name}.mean", mean(lost), "points lost", target=f"<= {MOST}", note=note)
             within = 100 * mean(points <= MOST for points in lost)

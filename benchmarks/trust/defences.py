@@ -8,6 +8,7 @@ from typing import Any, Final
 from gradmarket.market.gradient.aggregators import AggregatorRule, load_aggregator
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
+from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.task_plan import Plan
@@ -23,6 +24,8 @@ class Defence:
     plan: Plan | None = None
     replays: bool = False
     """Whether a failed audit takes back what was merged (trust.replay)."""
+    final_after: int = ROUNDS_BEHIND
+    """The rounds that it may still take back."""
 
     def rule(self) -> tuple[AggregatorRule, Any]:
         rule = load_aggregator(self.aggregator)
@@ -50,6 +53,8 @@ TRUSTED: Final = JobSpec.model_validate(_JOB | TRUST)
 PROVEN: Final = JobSpec.model_validate(_JOB).plan(BEST)
 """The default's plan in a job of as many rounds; everybody is proven at the start, the colluders too."""
 AUDITED: Final = "audits of 50 %"
+OPEN: Final = 10
+"""Rounds that a job may have open which is to bear patient colluders."""
 _AUDITED: Final = TRUSTED.plan()
 _SELDOM: Final = replace(_AUDITED, audit=0.1)
 VOTES: Final = replace(_AUDITED, audit=0.0)
@@ -70,7 +75,9 @@ DEFENCES: Final[Mapping[str, Defence]] = {
 
 BESIDE: Final[Mapping[str, Defence]] = {
     AUDITED: DEFENCES[AUDITED],
+    f"{AUDITED}, {OPEN} rounds": Defence("mean", plan=_AUDITED, replays=True, final_after=OPEN),
     "proven": Defence("mean", plan=PROVEN, replays=True),
+    f"proven, {OPEN} rounds": Defence("mean", plan=PROVEN, replays=True, final_after=OPEN),
 }
 """What patient and late colluders are played against."""
 

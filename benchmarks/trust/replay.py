@@ -6,11 +6,12 @@ all that is not final and has one of them behind it is audited, as is the same a
 the first wrong round opens again with its other answers, and what came after it is done anew.
 tests/requester/test_trust_replay.py holds the two side by side.
 
-The auditor is as late as the service bears: a round's audits are over only when the round two after it is to open, and
-then the round is final. All tasks of a round are out at once. An answer that diverges pauses the job, and nothing is
-given out before its audit is over: that one is run at once, and where it fails the task is done again. Where it passes,
-lies that were merged have made the honest gradients too long. The auditor then runs whatever is due, and the requester
-resumes the job if that takes rounds back; if not, the job stays paused, and its model is what it was then.
+The auditor is as late as the service bears: a round's audits are over only when the round two after it is to open. It
+is final then, or some rounds later (`audit.final_after`). All tasks of a round are out at once. An answer that diverges
+pauses the job, and nothing is given out before its audit is over: that one is run at once, and where it fails the task
+is done again. Where it passes, lies that were merged have made the honest gradients too long. The auditor then runs
+whatever is due, and the requester resumes the job if that takes rounds back; if not, the job stays paused, and its
+model is what it was then.
 """
 
 from collections.abc import Sequence
@@ -83,6 +84,7 @@ class Replayed(Run):
         self.accuracies: dict[str, list[float]] = {}
         self._seed = 0
         self._plan = defence.plan or VOTES
+        self._final_after = defence.final_after
         super().__init__(trained, defence, setting)
 
     def accuracy(self, attack: str | None) -> float:
@@ -110,7 +112,7 @@ class Replayed(Run):
                 self._course.left = shared.at_large()
                 return
             else:
-                self._finish(closed - ROUNDS_BEHIND)
+                self._finish(closed - self._final_after)
                 self._play(shared, attack)
 
     def _play(self, shared: Crew, attack: str | None) -> None:

@@ -15,6 +15,7 @@ from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import AuditPanel, OnFailure, PrivateData, SecureAggregation
 from gradmarket.market.rules import growth, private_jobs, replication, secrets, verifiers
 from gradmarket.market.rules.growth import RoundSizes
+from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
 from gradmarket.market.rules.row_privacy import RowSpending
@@ -326,6 +327,11 @@ class JobSpec(JobFields):
     @property
     def on_failure(self) -> OnFailure:
         return "replay" if self.audit is None else self.audit.on_failure
+
+    @property
+    def final_after(self) -> int:
+        """The newest rounds that a review may still take back; those of an overlap come on top."""
+        return (ROUNDS_BEHIND if self.audit is None else self.audit.final_after) + self.overlap
 
     @property
     def audited(self) -> bool:

@@ -17,6 +17,7 @@ from gradmarket.market.data.manifest import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.metric_names import MetricName
+from gradmarket.market.rules.overlap import MOST_OPEN, ROUNDS_BEHIND
 from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.rules.stopping import StopAtDate, StopAtMetric, StopAtPatience, StopAtSpent, read_stop_rule
 from gradmarket.market.signing import NamedAddress
@@ -223,9 +224,8 @@ class AuditSpec(Part):
 
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
-    `planted`: the share of tasks that an idle auditor computes before anybody answers (features.planted).
-    `claims`: how many auditors from outside can prove that they computed a round (features.claims).
-    `auditors`: how many compute each audited task, and have to agree (features.auditors); one where it is not given.
+    `planted`, `claims` and `auditors` belong to features of these names. With a larger `final_after` fewer lies of
+    patient colluders stay, and more payloads and parameters are kept.
     """
 
     probability: float = Field(gt=0.0, le=1.0, strict=True)
@@ -233,6 +233,13 @@ class AuditSpec(Part):
     planted: float = Field(default=0.0, ge=0.0, le=1.0, strict=True, exclude_if=lambda value: value == 0.0)
     claims: int = Field(default=0, ge=0, le=MOST_CLAIMS, strict=True, exclude_if=lambda value: value == 0)
     auditors: AuditPanel | None = Field(default=None, exclude_if=lambda value: value is None)
+    final_after: int = Field(
+        default=ROUNDS_BEHIND,
+        ge=ROUNDS_BEHIND,
+        le=MOST_OPEN,
+        strict=True,
+        exclude_if=lambda value: value == ROUNDS_BEHIND,
+    )
 
 
 class Verifier(Part):

@@ -35,9 +35,9 @@ def spend_nothing(_work: Work) -> None:
 def kept_newest(spec: JobSpec) -> int:
     """Returns how many newest rounds keep their parameters: a late answer, and its review, start from its own round's.
 
-    With an overlap, a review may take back earlier rounds, whose tasks start from still earlier parameters.
+    A review may take back earlier rounds, whose tasks start with an overlap from still earlier parameters.
     """
-    return KEPT_NEWEST + spec.staleness + 2 * spec.overlap
+    return max(KEPT_NEWEST, spec.final_after - spec.overlap + 1) + spec.staleness + 2 * spec.overlap
 
 
 def lock_and_restore_blobs(context: Context, work: Work, blobs: Mapping[Digest, Callable[[], object]]) -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.context import Context
 from requester.feature import features_of
@@ -145,6 +144,5 @@ def find_first_revocable_round(reader: RowReader, job: Job) -> int:
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
     over = latest.number + 1  # a late answer may be for a round that never opened
-    behind = overlap.ROUNDS_BEHIND + jobs.load_spec(job).overlap
-    through = over if job.ended_at is not None else latest.number - behind
+    through = over if job.ended_at is not None else latest.number - jobs.load_spec(job).final_after
     return through + 1 if first is None else min(through + 1, first)

@@ -78,7 +78,8 @@ class Told(Replayed):
 
     def __init__(self, market: MarketFixture, liars: set[str]) -> None:
         self.setting = Setting(workers=TASKS, hostile=0)
-        self._plan = JobSpec.model_validate(market.the_job().spec).plan()
+        spec = JobSpec.model_validate(market.the_job().spec)
+        self._plan, self._final_after = spec.plan(), spec.final_after
         self._seed = 0
         self.models = [None]  # type: ignore[list-item]
         self.made: dict[str, Task] = {}
@@ -123,13 +124,14 @@ USABLE, DIVERGING, BOTH = scaled(3.0), scaled(HUGE), Behaviour(_ever_longer)
 @FULL
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
-    ("lie", "probability"), [(DIVERGING, 0.3), (USABLE, 0.3), (USABLE, 0.9), (BOTH, 0.02), (BOTH, 0.9)]
+    ("lie", "probability", "final_after"),
+    [(DIVERGING, 0.3, 2), (USABLE, 0.3, 2), (USABLE, 0.3, 4), (USABLE, 0.9, 2), (BOTH, 0.02, 2), (BOTH, 0.9, 2)],
 )
 def test_the_same_rounds_are_taken_back_and_the_same_tasks_audited(
-    new_floor: NewFloor, probability: float, lie: Behaviour
+    new_floor: NewFloor, probability: float, lie: Behaviour, final_after: int
 ) -> None:
     """Each run of this test draws anew: the draws depend on the contract's address."""
-    audit = {"probability": probability, "on_failure": "replay"}
+    audit = {"probability": probability, "on_failure": "replay", "final_after": final_after}
     market = new_floor(rounds=ROUNDS, tasks_per_round=TASKS, audit=audit)
     honest = {market.worker().address for _ in range(3)}
     liars = {market.worker(lie).address for _ in range(3)}

@@ -19,8 +19,9 @@ ROUNDS_BEHIND: Final = 2
 """A round opens once the audits of all rounds up to this many before it are over: the state before a round that they
 may undo is still stored.
 
-An overlap adds its own length.
+An overlap adds its own length. A job may have more rounds stored (`audit.final_after`), up to MOST_OPEN.
 """
+MOST_OPEN: Final = 64
 
 
 def starts_after(number: int, overlap: int) -> int:

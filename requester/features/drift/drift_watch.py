@@ -12,7 +12,6 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.features import drift
 from gradmarket.market.features.drift import Contribution
 from gradmarket.market.gradient.payload import decode_shards
-from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Hash, ReplicaState
 from requester.context import Context
 from requester.feature import MergeWatch
@@ -71,7 +70,7 @@ def record_leans(work: Work, job: Job, row: Round, answers: Sequence[Contributio
     before = lean_rows.list_sums_before(rows, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
-    needed_from = row.number - overlap.ROUNDS_BEHIND - jobs.load_spec(job).overlap
+    needed_from = row.number - jobs.load_spec(job).final_after
     lean_rows.store_leans(work, job.id, row.number, rows, changed, needed_from)
     over = drift.list_leaning_operators(after)
     row.drift = {"operators": len(after), "leaning": over} if after else None

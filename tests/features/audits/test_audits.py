@@ -187,6 +187,24 @@ def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloo
     check_books(market)
 
 
+@pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
+def test_a_conviction_takes_back_lies_as_old_as_the_job_says(new_floor: NewFloor, final_after: int) -> None:
+    """The liars' first lies pass unaudited; one in the sixth round is found, with those that are not final."""
+    spec: dict[str, Any] = {"rounds": 7, "optimizer": {"name": "adamw", "lr": 0.125}}
+    market = new_floor(audit={"probability": 1e-9, "final_after": final_after}, **spec)
+    betrayed(market)
+    market.until(lambda: len(market.rounds()) == 7)
+    market.worker(), market.worker()
+    with market.context.begin() as work:
+        sixth = work.get_one(Task, market.tasks()[5].id)
+        audit_draws.create_audit(work, sixth, 1.0, audit_draws.DRAWN, market.clock())
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert [event["round"] for event in market.events("rewound")] == [0 if final_after == 7 else 5]
+    assert (market.final_parameters() == clean_parameters(new_floor, **spec)) == (final_after == 7)
+    check_books(market)
+
+
 @FULL
 def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("go_on"))
