@@ -83,7 +83,7 @@ class Callers:
         return self._proven.peek(_hash_token(token)) is not None
 
     async def identify(self, context: Context, token: str) -> Identity | None:
-        """Returns the token's identity from the cache or the database; None if there is none."""
+        """Returns the token's identity from the cache or the database; None for an unknown token."""
         return self.known(token, context.clock()) or await run_in_threadpool(self.find, context, token)
 
     def find(self, context: Context, token: str) -> Identity | None:
@@ -107,7 +107,7 @@ def _hash_token(token: str) -> str:
 
 
 async def _not_too_often(request: Request, context: Context, subject: str) -> None:
-    """Raises 429 if the wallet sends too many requests; it has one bucket, however many tokens it has."""
+    """Raises 429 if the wallet sends too many requests; all its tokens share one bucket."""
     wallets: Buckets = request.app.state.wallets
     wait = wallets.take(subject)
     if wait > 0:
@@ -137,7 +137,7 @@ def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
 
 
 async def worker_of(request: Request) -> Address:
-    """Returns the worker whose token the request has, as the dependency `Worker` does, for routes without any."""
+    """Returns the worker whose token the request has, like the dependency `Worker`, for routes without dependencies."""
     token, context = parse_bearer_token(request.scope), request.app.state.context
     callers: Callers = request.app.state.callers
     identity = None if token is None else await callers.identify(context, token)
@@ -154,7 +154,7 @@ async def _require_worker(identity: Annotated[Identity, Depends(_require_identit
 
 
 async def _require_same_worker(worker: Annotated[Address, Depends(_require_worker)], request: Request) -> Address:
-    """Raises OtherRelease, before anything is heard, if the worker is of another release than this service."""
+    """Raises OtherRelease, before the request is read, if the worker is of another release than this service."""
     check_release(request.headers.get(HEADER), "this worker", "the market")
     return worker
 
@@ -169,8 +169,9 @@ async def _require_auditor(
 ANYONE: Final = describe_problems(401)
 ROLE: Final = describe_problems(401, 403)
 SAME_RELEASE: Final = describe_problems(401, 403, 409)
-"""Further responses of a route for anyone with a token (ANYONE), for one role (ROLE), or for workers or auditors, which
-must be of this release (SAME_RELEASE)."""
+"""Further responses of a route for any token (ANYONE), for one role (ROLE), or for workers or auditors, which must be
+of this release (SAME_RELEASE).
+"""
 
 Anyone = Annotated[Identity, Depends(_require_identity)]
 AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
@@ -179,4 +180,4 @@ Auditor = Annotated[Identity, Depends(_require_auditor)]
 Admin = Annotated[Identity, Depends(_with_role(Role.ADMIN))]
 Worker = Annotated[Address, Depends(_require_same_worker)]
 Earner = Annotated[Address, Depends(_require_worker)]
-"""A worker of any release, which reads what it is owed."""
+"""A worker of any release, which may read its own earnings."""

@@ -23,11 +23,13 @@ MOST: Final = 64
 """Requests in one transaction, at most."""
 GATHER_S: Final = 0.003
 LONGEST_GATHER_S: Final = 0.02
-"""A transaction waits for further requests until none came for so many seconds, and this long at most: several cost
-hardly more than one, and those whose leases were drawn together come together."""
+"""A transaction waits for further requests until none came for GATHER_S, at most LONGEST_GATHER_S: several cost hardly
+more than one, and requests of leases that were drawn together come together.
+"""
 NEWEST: Final = 8
-"""It waits no longer once as many wait as the largest of so many transactions had: with few workers, all are there.
-One in so many waits all the same, or it would never learn that more of them come now."""
+"""Newest transactions whose largest size ends the wait: with few workers, all are in it. One transaction in NEWEST
+waits all the same, or the size could never grow.
+"""
 
 
 class Batcher(Generic[Question, Result]):
@@ -45,14 +47,14 @@ class Batcher(Generic[Question, Result]):
         self._gathering = False
         self._begun = 0
         self._sizes = deque[int](maxlen=NEWEST)
-        """Of the newest transactions."""
+        """Sizes of the newest transactions."""
         self._enough, self._all_here = most, asyncio.Event()
-        """How many are waited for, and whether so many wait."""
+        """The number of requests waited for, and whether as many wait."""
         self._waiting: list[tuple[Question, asyncio.Future[Result]]] = []
         self._lanes = set[asyncio.Task[None]]()
 
     async def ask(self, asked: Question) -> Result:
-        """Returns the result of `act` for this request, or raises what `act` raised for it."""
+        """Returns the result of `act` for this request, or raises the error that `act` raised for it."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, answer))
         if len(self._waiting) >= self._enough:

@@ -80,8 +80,9 @@ def pieces(context: Here, who: AnyoneOrNobody, digest: DigestPath) -> Response:
 
 
 def _check_read_access(context: Context, who: Identity | None, digest: Digest) -> None:
-    """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers and what
-    is unserved."""
+    """Raises 401, 403 or NotFound unless the caller may read it; API tokens may read all but holders' answers and
+    unserved blobs.
+    """
     with context.reading() as reader:
         access = visibility.load_access(reader, digest, Address(who.subject) if who else visibility.NOBODY)
     if who is None:
@@ -99,10 +100,10 @@ class Served(FileResponse):
 
 
 def build_blob_response(context: Context, request: Request, digest: Digest, name: str | None) -> Response:
-    """Returns the blob as a response, or a redirect to where it is served. Raises NotFound.
+    """Returns the blob as a response, or a redirect to its own address. Raises NotFound.
 
-    With a `name` the client is told to save it as a file of that name. The caller has checked who may read it: what
-    comes through a trusted proxy is only named, for the proxy to send.
+    With a `name` the client saves it as a file of that name. The caller has checked the right to read it. A request
+    through a trusted proxy gets the file's path alone, and the proxy sends the file.
     """
     place, tag = context.blobs.where(digest), {"ETag": f'"{digest}"'}
     if isinstance(place, str):
@@ -142,7 +143,7 @@ async def put(
 
 
 def _spend_upload_bytes(most: int, who: Identity, length: int, work: Work) -> None:
-    """Raises 413 where a submit token uploads more in all than it may."""
+    """Raises 413 where a submit token exceeds its quota of uploads."""
     try:
         if who.role == Role.SUBMIT:
             tokens.spend_upload_quota(work, who.subject, length, most)
@@ -151,8 +152,9 @@ def _spend_upload_bytes(most: int, who: Identity, length: int, work: Work) -> No
 
 
 def _store_upload(context: Context, incoming: Incoming, digest: Digest, only: str | None, spend: Spend) -> None:
-    """`only`: the token whose jobs alone may measure on it. Raises Conflict where the bytes have another digest, before
-    anything is written down."""
+    """Stores an upload; `only`: the token whose jobs alone may measure on it. Raises Conflict where the bytes have
+    another digest, before anything is recorded.
+    """
     if incoming.digest != digest:
         raise Conflict(f"the bytes are {incoming.digest}, not {digest}")
     if only is None:

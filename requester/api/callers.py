@@ -14,8 +14,7 @@ FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"
 def resolve_caller(scope: Scope, trusted: frozenset[Network]) -> str:
     """Returns the caller's address: the last one in X-Forwarded-For that is not a trusted proxy's.
 
-    The header is read from its end, so what the caller itself wrote, which stands before what proxies added, is never
-    used.
+    The header is read from its end: the caller's own part, which stands before the proxies', is never used.
     """
     client = scope.get("client")
     host = unmap_ipv4(client[0]) if client else ""
@@ -27,7 +26,7 @@ def resolve_caller(scope: Scope, trusted: frozenset[Network]) -> str:
 
 @lru_cache(maxsize=4096)
 def unmap_ipv4(host: str) -> str:
-    """Returns the IPv4 address that an IPv6 one maps (a socket of both families has such), or what was given."""
+    """Returns the IPv4 address that an IPv6 one maps (a socket of both families has such), or the host unchanged."""
     try:
         mapped = ipaddress.IPv6Address(host).ipv4_mapped
     except ValueError:
@@ -58,7 +57,7 @@ def parse_bearer_token(scope: Scope) -> str | None:
 
 
 def compute_subnet(host: str) -> str:
-    """Returns what counts as one address: the /64 of an IPv6 address, since a subscriber has 2^64 of them."""
+    """Returns the unit of rate limits: the /64 of an IPv6 address, since a subscriber has 2^64 addresses."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -67,7 +66,7 @@ def compute_subnet(host: str) -> str:
 
 
 SITE: Final = 16
-"""How many /64 of IPv6 may be busy at once in a /48, which a customer gets whole: 65,536 of them."""
+"""Busy /64 networks of IPv6 at once in a /48, which a customer gets whole: 65,536 of them."""
 
 
 @lru_cache(maxsize=4096)

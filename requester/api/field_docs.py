@@ -1,7 +1,7 @@
-"""Says of every field in the OpenAPI document what it is, in which unit, with an example where it has no fields itself.
+"""Describes every field in the OpenAPI document, with its unit, and an example where it has no fields itself.
 
-What fields.json says of "Schema.field" comes first, then the field's own docstring in its model, then what fields.json
-says of the name.
+The text for "Schema.field" in fields.json comes first, then the field's own docstring in its model, then the text for
+the name in fields.json.
 """
 
 import ast
@@ -40,7 +40,7 @@ def describe_fields(schemas: Json) -> None:
 
 
 def _build_field_text(schema: str, field: str, own: dict[str, str]) -> str:
-    """Returns what is said of this field of this schema, else its docstring, else what its name means anywhere."""
+    """Returns the text for this field of this schema, else its docstring, else the text for its name anywhere."""
     special, words = _load_field_words().get(f"{schema}.{field}"), words_of(schema, field)
     return (special[0] if special else "") or own.get(field) or (words.text if words else "")
 
@@ -51,7 +51,7 @@ def _has_one(told: Json) -> bool:
 
 
 def _say_default(told: Json) -> None:
-    """Moves a default that is an object into the words: generators of clients cannot write one down."""
+    """Moves a default that is an object into the description: generators of clients cannot write one down."""
     if isinstance(told.get("default"), dict):
         told["description"] += f" Where it is left out: {json.dumps(told.pop('default'))}"
 
@@ -81,7 +81,7 @@ def parse_docstrings(model: type[BaseModel]) -> dict[str, str]:
 def _under_fields(kind: type[BaseModel]) -> dict[str, str]:
     try:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    except OSError:  # made while the program runs, such as a page of something
+    except OSError:  # made while the program runs, such as a page's model
         return {}
     return dict(_list_field_docstrings(body.body)) if isinstance(body, ast.ClassDef) else {}
 

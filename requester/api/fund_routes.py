@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 class Deposit(BaseModel):
-    """More money for a job, as in "0.5 GRAD" or in the token's smallest unit; none only asks what is to be signed."""
+    """More money for a job, as in "0.5 GRAD" or in the token's smallest unit; without one, only lists calls to sign."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,7 +37,7 @@ class Deposit(BaseModel):
     "/{job_id}/fund", operation_id="fund_job", responses=STEER, summary="Raise the budget; the difference is deposited"
 )
 def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
-    """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
+    """A repeated request lists the transactions to sign now, without those signed since."""
     with context.reading() as reader:
         row = job_or_404(reader, job_id)
         amount = Amount(0 if deposit.amount is None else amount_of(context, deposit.amount))

@@ -1,4 +1,4 @@
-"""Health and readiness: readiness is found by using the database, the blob store and the chain."""
+"""Health and readiness: readiness is tested by using the database, the blob store and the chain."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ FRESH_S = 1.0
 
 
 class Probe:
-    """Probes at most once in FRESH_S seconds for all callers, since a probe writes and anybody may ask for it."""
+    """Probes at most once in FRESH_S seconds for all callers, since a probe writes and any caller may request it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -30,7 +30,7 @@ class Probe:
         self._found: Mapping[str, str] = {}
 
     def look(self) -> Mapping[str, str]:
-        """Returns what is wrong with each part; an empty text if nothing is."""
+        """Returns the fault of each part; an empty text without one."""
         with self._trying:
             if time.monotonic() - self._tried >= FRESH_S:
                 self._found = self._probe_parts_now()

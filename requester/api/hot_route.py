@@ -1,8 +1,8 @@
-"""Routes that are called most: FastAPI describes them, and they are called with the request alone.
+"""The most frequent routes: FastAPI describes them, and they are called with the request alone.
 
-FastAPI looks through its routers, solves a route's dependencies and validates what it returns anew for each request,
-which takes longer than these routes themselves. Here a route is found by its path, a worker's token is looked up, a
-body is parsed once by its model, and an answer is written by its own.
+FastAPI looks through its routers, solves a route's dependencies and validates its result anew for each request, which
+takes longer than these routes themselves. Here a route is found by its path, a worker's token is looked up, a body is
+parsed once by its model, and an answer is serialized by its own.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -23,7 +23,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class HotRoute(APIRoute):
-    """Of an endpoint that takes `(request, worker)` and, where its path takes JSON, the poll's request."""
+    """A route whose endpoint takes `(request, worker)` and, where its path takes JSON, the poll's request."""
 
     def get_route_handler(self) -> Handler:
         endpoint, takes_json = self.endpoint, self.body_field is not None
@@ -37,7 +37,7 @@ class HotRoute(APIRoute):
 
 
 class OpenHotRoute(HotRoute):
-    """Of an endpoint that takes nothing, for anybody."""
+    """A route whose endpoint takes nothing, open to all."""
 
     def get_route_handler(self) -> Handler:
         endpoint = self.endpoint

@@ -25,7 +25,7 @@ Key = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """`again` says that this is the answer to an earlier request, and that nothing was done now."""
+    """`again`: this is the answer to an earlier request, and nothing was done now."""
 
     status: int
     body: dict[str, Any]
@@ -45,7 +45,7 @@ def answer_once(
 
 
 def digest_body(body: Any) -> str:
-    """Returns the hex digest of a body as it came, which may have texts and numbers that no job may have."""
+    """Returns the hex digest of a raw body, which may have texts and numbers that no job may have."""
     return blake3(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

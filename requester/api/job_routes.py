@@ -49,7 +49,7 @@ def job_or_404(reader: RowReader, job_id: str) -> Job:
 
 
 def unit_of(reader: RowReader, job_id: str) -> str:
-    """The job's unit, where nothing else of it is needed."""
+    """Returns the job's unit, where nothing else of it is needed."""
     unit = jobs.find_unit(reader, job_id)
     if unit is None:
         raise NotFound(f"no job {job_id[:80]}")
@@ -76,7 +76,7 @@ def _build_job_view(job: Job, newest: Round | None, standing: Standing) -> JobVi
 def load_public_job_views(
     context: Context, reader: RowReader, request: Request, source: str | None, rows: Sequence[Job]
 ) -> list[JobView]:
-    """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
+    """Returns views for strangers: counts over all rows of a job are cached for a while, until its state changes."""
     newest = jobs.newest_closed(reader, [job.id for job in rows])
     pairs = [(job, newest.get(job.id)) for job in rows]
     return [_build_job_view(job, last, standing_of(context, reader, request, source, job, last)) for job, last in pairs]
@@ -85,7 +85,7 @@ def load_public_job_views(
 def standing_of(
     context: Context, reader: RowReader, request: Request, source: str | None, job: Job, newest: Round | None
 ) -> Standing:
-    """Returns what is counted over all rows of the job, cached while it is in one state and round; see `Recent.get`."""
+    """Returns the counts over all rows of the job, cached while it is in one state and round; see `Recent.get`."""
     standings: Recent[Standing] = request.app.state.standings
     mark = f"{job.state} {newest.number if newest else -1}"
     return standings.get(job.id, mark, source, partial(read_standing, reader, job, context.clock()))
@@ -110,7 +110,7 @@ def post_job(
     context: Context, identity: Identity, body: dict[str, Any], key: str | None, asked: dict[str, Any]
 ) -> JSONResponse:
     if (known := find_answer(context, identity.subject, key, asked)) is not None:
-        return known  # what a job leaves to the one that it continues changes with that one
+        return known  # before the body is filled from the continued job, which may have changed since
     spec = parse_posted_job(context, body)
     admitted = admit_job(context, spec, identity.subject)
     whole = complete_spec(spec, randbits(63))
@@ -238,7 +238,7 @@ def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
 
 
 def _check_step(job: Job, new: JobState, wanted: str) -> None:
-    """Raises IllegalTransition, in the words of whoever steers, where the job's state has no such step."""
+    """Raises IllegalTransition, worded for the caller, where the job's state has no such step."""
     if new in lifecycle.JOB[JobState(job.state)]:
         return
     over = lifecycle.is_final_state(JobState(job.state))

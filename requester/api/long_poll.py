@@ -30,14 +30,15 @@ class LongPolls:
         self._context = context
         self._polls = Counter[Address]()
         self._vouched: set[Address] = set()
-        """Said to be there and asking for longer than their polls may last."""
+        """Marked as present and asking for longer than their polls may last."""
         self._gone: Batcher[Address, None] = Batcher(self._say_gone)
 
     @asynccontextmanager
     async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:
-        """For a request whose body was read. Whose client goes away meanwhile asks no more, unless it came again.
+        """Waits in a request whose body was read. A worker whose client leaves meanwhile stops asking, unless it came
+        again.
 
-        Nor does who was vouched for, once its poll is over: it would be given places that it does not know of.
+        A worker that was vouched for stops asking too once its poll is over: else it could get places unknown to it.
         """
         notifier = self._context.notifier
         with (
@@ -75,7 +76,7 @@ class LongPolls:
             with self._context.begin() as work:
                 workers.still_here(work, here, self._context.clock())
             left = [worker for worker in here if worker not in self._polls]
-            if left:  # their polls ended meanwhile, and said so before this did
+            if left:  # their polls ended meanwhile, and marked them as gone before this marked them as present
                 self._say_gone(left)
 
     @retry_on_conflict
@@ -99,7 +100,7 @@ class Wait:
 
     @property
     def ended(self) -> bool:
-        """Whether a job has ended in which the worker has an account, so that it should see to its vouchers."""
+        """Returns whether a job has ended in which the worker has an account, so that it should see to its vouchers."""
         return self._ended.is_set()
 
     async def wait_for_news(self, seconds: float) -> bool:

@@ -18,7 +18,7 @@ UNUSED = ("HTTPValidationError", "ValidationError")
 
 
 def install_openapi(app: FastAPI) -> None:
-    """In place of FastAPI's own route, which writes the document down anew for everybody who asks."""
+    """Replaces FastAPI's own route, which serializes the document anew for every request."""
     app.openapi = _correct_openapi(app, app.openapi)  # type: ignore[method-assign]
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != app.openapi_url]
     written = cache(lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode())

@@ -45,7 +45,7 @@ def load_list_page(
     cursor: str | None,
     limit: int,
 ) -> Page[View]:
-    """The next `limit` rows in the order of `keys`, which together are unique among them."""
+    """Returns the next `limit` rows in the order of `keys`, which together are unique among them."""
     shown, more = load_page_rows(reader, rows, keys, cursor, limit)
     return Page(items=[view(row) for row in shown], next=more)
 

@@ -1,4 +1,4 @@
-"""Receives the payloads that follow a poll's request, each checked against what is wanted before a byte is read."""
+"""Receives the payloads that follow a poll's request, each checked for being wanted before a byte is read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,13 +27,14 @@ from requester.exchange.poll import build_refused_item
 from requester.exchange.upload_grant import UploadClaim, UploadGrant
 
 MOST_HEAD: Final = 1 << 16
-"""Bytes of the JSON before payloads: it costs as much as any request that is counted once. Sketches go by a poll."""
+"""Bytes of the JSON before payloads, so that it costs no more than any request counted once. Sketches go by a poll."""
 LARGE: Final = framing.PIECE
 """Bytes of a payload that may take long to come, so that its answer is taken before, in a transaction of its own."""
 SLOW_S: Final = 1.0
 SLOW_PART: Final = 8
-"""Where a payload is paid for whenever it comes in its lease, its answer is taken before it once it has been coming for
-so many seconds, or so small a part of the time that it may take: a lease ends sooner than a promise."""
+"""Where a payload is paid for whenever it comes within its lease, its answer is taken first once the upload has lasted
+this many seconds, or this fraction of its time: a lease ends sooner than a promise.
+"""
 
 
 class FramedBody:
@@ -65,7 +66,7 @@ class FramedBody:
 
 @dataclass(frozen=True)
 class PayloadReceiver:
-    """Receives what comes with one request; `files` keeps the payloads until they are paid for."""
+    """Receives the parts of one request; `files` keeps the payloads until they are paid for."""
 
     context: Context
     crowd: WorkerBatchers
@@ -73,7 +74,7 @@ class PayloadReceiver:
     files: ExitStack
 
     async def received(self, worker: Address, said: PollRequest, body: FramedBody | None) -> Poll:
-        """Returns the poll with its payloads. Where one of them is not wanted, none is read.
+        """Returns the poll with its payloads. If any of them is not wanted, none is read.
 
         Raises 422 where one is named twice: it would be on the disk twice.
         """
@@ -107,7 +108,7 @@ class PayloadReceiver:
     async def _submit_answers_first(
         self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
     ) -> list[RefusedItem]:
-        """Takes the answers before these payloads: what ends a lease meanwhile does not cost the worker its upload."""
+        """Takes the answers before these payloads, so that a lease that ends meanwhile costs no worker its upload."""
         if not wants:
             return []
         own = said.model_dump(include={"determinism_class", "jobs", "min_price", "min_prices"})
@@ -119,7 +120,7 @@ class PayloadReceiver:
     async def _answered_if_slow(
         self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
     ) -> AsyncIterator[None]:
-        """Takes the answers beside the block, if that takes long. One that is refused then is so at the end too."""
+        """Takes the answers beside the block, if that takes long. One refused then is refused at the end too."""
 
         async def late() -> None:
             await asyncio.sleep(min(SLOW_S, *(want.upload_s / SLOW_PART for want in wants)))

@@ -1,4 +1,4 @@
-"""Payloads that come in pieces: an upload that broke off goes on where it ended."""
+"""Payloads that come in pieces: an interrupted upload continues where it ended."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ TRIES: Final = 20
 AGAIN_S: Final = 0.05
 """Seconds between looks whether an earlier request has ended."""
 TIDY_S: Final = 60.0
-"""Seconds between looks for uploads that nobody continues any more."""
+"""Seconds between looks for stale uploads."""
 
 
 @router.get(
@@ -46,7 +46,7 @@ TIDY_S: Final = 60.0
 def received(
     context: Here, worker: Worker, replica: ReplicaField, fence: Annotated[int, Path(ge=0, lt=2**63)]
 ) -> ReceivedBytes:
-    """The caller's address is in the name under which bytes are kept, so nobody learns of another's."""
+    """Bytes are kept under the caller's address, so no worker learns of another's."""
     there = context.blobs.unfinished.received(worker, _build_upload_name(replica, fence))
     return ReceivedBytes(received=framing.whole_pieces(there))
 
@@ -60,20 +60,21 @@ def received(
 def missing_parts(
     context: Here, worker: Worker, replica: ReplicaField, fence: Annotated[int, Path(ge=0, lt=2**63)]
 ) -> MissingParts:
-    """Only for who is asked for that payload: the first call begins an upload in the store."""
+    """Only for the worker that is asked for that payload: the first call begins an upload in the store."""
     return MissingParts(parts=tuple(direct_upload.missing_parts(context, UploadClaim(worker, replica, fence))))
 
 
 class PieceReaders:
     """The payloads, vectors and states that this process reads: a later request for one ends an earlier one, which may
-    be dead."""
+    be dead.
+    """
 
     def __init__(self) -> None:
         self._reading: dict[str, asyncio.Timeout] = {}
 
     @asynccontextmanager
     async def reading(self, name: str) -> AsyncIterator[None]:
-        """Raises 409 in the block of an earlier request of this name: a replica, or whose state it is."""
+        """Raises 409 in the block of an earlier request of this name: a replica's, or a state's."""
         if (earlier := self._reading.pop(name, None)) is not None:
             earlier.reschedule(asyncio.get_running_loop().time())
         try:
@@ -91,9 +92,9 @@ class PieceReaders:
 async def receive_payload_rest(
     context: Context, readers: PieceReaders, want: UploadGrant, part: PayloadPart, parts: Parts, files: ExitStack
 ) -> Delivery:
-    """Takes the rest of a payload from byte `part.start` on. Raises Conflict where that is not the committed payload.
+    """Takes the rest of a payload from byte `part.start` on. Raises Conflict where it is not the committed payload.
 
-    Raises 409 where it cannot go on from that byte, 410 where it is asked for no longer, and 400 for a piece of other
+    Raises 409 where it cannot go on from that byte, 410 where it is no longer wanted, and 400 for a piece of other
     bytes, or where the body breaks off; the pieces before are kept.
     """
     start, name = part.start or 0, _build_upload_name(part.replica, part.fence)
@@ -131,11 +132,11 @@ async def _open_upload(context: Context, files: ExitStack, owner: Address, name:
 
 
 async def run_upload_cleanup(context: Context) -> None:
-    """Deletes from time to time what nobody continues."""
+    """Deletes stale uploads from time to time."""
     while not context.notifier.closing:
         try:
             await run_in_threadpool(context.blobs.unfinished.delete_stale_uploads)
-        except OSError as error:  # the disk's: tried again with the next turn
+        except OSError as error:  # the disk failed: the next turn tries again
             log.error("unfinished uploads were not tidied", exc_info=error)
         await asyncio.sleep(TIDY_S)
 

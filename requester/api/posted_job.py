@@ -1,4 +1,4 @@
-"""A job as it is posted: amounts as people write them are made the token's smallest unit before all else."""
+"""A job as it is posted: amounts with a unit are converted to the token's smallest unit first."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from requester.feature import beginning_of
 
 JOB: Final = {"$ref": "#/components/schemas/JobSpec"}
 SCHEMA: Final = {"content": {"application/json": {"schema": JOB}}, "required": True}
-"""What `/openapi.json` says of the body."""
+"""The body in `/openapi.json`."""
 
 
 def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
@@ -29,7 +29,7 @@ def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
 
 
 def amount_of(context: Here, written: str, field: str = "amount") -> int:
-    """Returns an amount in the smallest unit. Raises JobRefused for what is none of this service's token."""
+    """Returns an amount in the smallest unit. Raises JobRefused for one that this service's token does not have."""
     try:
         return TokenUnit.of(context.chain_facts).parse(written)
     except Refused as error:

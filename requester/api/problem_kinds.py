@@ -1,4 +1,4 @@
-"""The kinds of problems that the API answers with, and what to do about each: /errors and docs/errors.md list them."""
+"""The kinds of problems in the API's answers, each with a remedy: /errors and docs/errors.md list them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ PAGE: Final = "/errors"
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """`code` is the fragment of its `type`; `status` the answer's; `meaning` is a sentence, `remedy` one
-    without a full stop."""
+    """`code` is the fragment of its `type`; `status` the answer's; `meaning` is a sentence, `remedy` one without a full
+    stop.
+    """
 
     code: str
     status: HTTPStatus
@@ -107,7 +108,7 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
     (Refused, _build_kind(422, "refused", "It breaks a rule; nothing was changed.", "change what `detail` names")),
     (MarketError, NOT_NOW),
 )
-"""The first that an error is of."""
+"""The kinds of errors by class: the first that matches counts."""
 OF_STATUSES: Final = {
     kind.status: kind
     for kind in (
@@ -132,7 +133,7 @@ OF_STATUSES: Final = {
         NOT_NOW,
     )
 }
-"""Of what the service refuses before it comes to the market's rules."""
+"""The kinds of refusals that precede the market's rules."""
 
 
 def of_error(error: MarketError) -> ProblemKind:
@@ -140,7 +141,7 @@ def of_error(error: MarketError) -> ProblemKind:
 
 
 def of_status(status: int) -> ProblemKind:
-    """Returns the kind of this status; of one that has none, that of its hundred."""
+    """Returns the kind of this status; without one, that of 400 or 500."""
     return OF_STATUSES.get(HTTPStatus(status)) or OF_STATUSES[HTTPStatus(500 if status >= 500 else 400)]
 
 

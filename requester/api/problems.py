@@ -1,4 +1,4 @@
-"""Turns errors into RFC 9457 problem details that say what to do."""
+"""Turns errors into RFC 9457 problem details with a remedy."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ async def _answer_market_error(_request: Request, raised: Exception) -> JSONResp
 
 
 NO_OBJECT: Final = ("dict_type", "model_attributes_type", "model_type")
-"""What pydantic calls a body that is none; one that did not come as JSON is a text to it."""
+"""pydantic's types of errors for a body that is no object; a body that did not come as JSON is a text to it."""
 JSON: Final = "send it with Content-Type: application/json"
 
 
@@ -103,7 +103,7 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
 
 
 def _describe_json_flaw(entry: Mapping[str, Any]) -> str:
-    """Returns where a body stops being JSON: FastAPI says it in `ctx`, and pydantic in `msg`."""
+    """Returns where a body stops being JSON: FastAPI reports it in `ctx`, and pydantic in `msg`."""
     if "ctx" in entry:
         return f"{entry['ctx']['error']} at character {entry['loc'][-1]}"
     return str(entry["msg"]).removeprefix("Invalid JSON: ")

@@ -17,7 +17,7 @@ from requester.store.remembered import Remembered
 Value = TypeVar("Value")
 
 SHARE: Final = 20.0
-"""For each second that an answer took, strangers get the cached one for so many seconds."""
+"""Seconds for which strangers get the cached answer, for each second that it took."""
 AT_ONCE_S: Final = 1.0
 """Seconds of computing for strangers that may be used at once, after a pause."""
 PATIENCE_S: Final = 2.0
@@ -43,10 +43,10 @@ class Share:
         self.clock = clock
         self.pause = pause
         self.turn = threading.Lock()
-        """Held during a computation for a stranger in a thread, so that there is one at a time."""
+        """Held during a computation for a stranger in a thread, so that only one runs at a time."""
         self._lock = threading.Lock()
         self._paid_at = clock()
-        """When the share will have made up for all computations so far."""
+        """The time when the share will have made up for all computations so far."""
 
     def wait(self) -> float:
         """Returns the seconds until a computation may begin; zero or less if it may now."""
@@ -58,7 +58,7 @@ class Share:
 
 
 class CachedAnswers(Generic[Value]):
-    """The newest answer of each name. One is computed at a time, for all who asked before it was begun."""
+    """The newest answer of each name. One is computed at a time, for all callers that asked before it began."""
 
     def __init__(self, share: Share) -> None:
         self._share = share
@@ -83,7 +83,7 @@ class CachedAnswers(Generic[Value]):
 class Recent(Generic[Value]):
     """The same for a part of an answer; it may be used from any thread.
 
-    One is computed at a time for strangers, and those that ask for it meanwhile take what it gives.
+    For strangers one is computed at a time, and those that ask for it meanwhile get its result.
     """
 
     def __init__(self, share: Share) -> None:
@@ -91,7 +91,7 @@ class Recent(Generic[Value]):
         self._made = _Newest[Value](share)
 
     def get(self, name: str, mark: str, source: str | None, make: Callable[[], Value]) -> Value:
-        """Returns the value, cached or new; what was made under another mark is given only where there is no time.
+        """Returns the value, cached or new; one made under another mark is returned only where no time is left.
 
         Raises 503 for a stranger if nothing is cached and the strangers' share of the time is used up.
         """
@@ -117,7 +117,7 @@ class Recent(Generic[Value]):
 
 
 class _Newest(Generic[Value]):
-    """The newest value of each name; beyond 4,096 names the one that was used longest ago is dropped."""
+    """The newest value of each name; beyond 4,096 names the least recently used is dropped."""
 
     def __init__(self, share: Share) -> None:
         self._share = share
@@ -127,7 +127,7 @@ class _Newest(Generic[Value]):
         return self._made.peek(name)
 
     def for_strangers(self, name: str, mark: str) -> _Made[Value] | None:
-        """Returns what a stranger gets without a computation; None if there may be one. Raises 503 if there is none."""
+        """Returns a stranger's value without a computation; None if one may begin. Raises 503 if nothing is cached."""
         kept, wait = self._made.peek(name), self._share.wait()
         if kept is not None and kept.mark == mark and self._share.clock() < kept.until:
             return kept

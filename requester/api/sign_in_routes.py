@@ -61,7 +61,7 @@ class Nonces:
 
 
 def named_in(message: str) -> str | None:
-    """Returns the nonce in an EIP-4361 message, without parsing the rest; None if there is none."""
+    """Returns the nonce in an EIP-4361 message, without parsing the rest; None without one."""
     match = _NAMED.search(message)
     return match[1] if match else None
 
@@ -89,7 +89,7 @@ async def nonce(context: Here, request: Request) -> SignInNonce:
 @router.post("/session", operation_id="sign_in", status_code=201, summary="Sign in with a wallet (EIP-4361)")
 @retry_on_conflict
 def sign_in(context: Here, request: Request, said: SignIn) -> Session:
-    """Nothing is parsed, recovered or asked of the database for a nonce that is not ours and young."""
+    """Nothing is parsed, recovered or queried for a nonce that this service did not make or that has expired."""
     now = context.clock()
     value = named_in(said.message)
     until = None if value is None else _get_nonces(request).until(value, now)

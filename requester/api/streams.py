@@ -11,7 +11,7 @@ from gradmarket.market.wire.framing import DIGEST
 from graphdoc.encoding import Bytes
 
 BLOCK: Final = 1 << 20
-"""Bytes of a block; hashing and writing so many costs far more than switching to a thread."""
+"""Bytes of a block; hashing and writing one costs far more than switching to a thread."""
 AT_ONCE: Final = 2
 """Blocks that are given to a thread at once."""
 
@@ -48,7 +48,7 @@ class Parts:
             raise HTTPException(413, "the body is longer than the payloads that the request names")
 
     async def _has_more(self) -> bool:
-        """Returns whether there is a byte more."""
+        """Returns whether the body has another byte."""
         while not self._left:
             try:
                 self._left = memoryview(await anext(self._chunks))
@@ -58,9 +58,9 @@ class Parts:
 
 
 async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, Bytes], None]) -> None:
-    """Gives each piece and the digest before it to `take`, in a thread while the next one comes.
+    """Passes each piece and the digest before it to `take`, in a thread while the next one comes.
 
-    What came whole before the body broke off is taken. Raises 400 where it ends early, and what `take` raises.
+    Complete pieces before an interruption are taken. Raises 400 where the body ends early, and the errors of `take`.
     """
     taking: asyncio.Task[None] | None = None
     try:
@@ -75,7 +75,7 @@ async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, B
 
 
 async def consume_stream(chunks: AsyncIterator[Bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
-    """Gives the body to `take` piece by piece, in order; returns its length.
+    """Passes the body to `take` piece by piece, in order; returns its length.
 
     Raises 413 with `refusal` for a body of more than `most` bytes.
     """

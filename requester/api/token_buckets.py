@@ -31,7 +31,7 @@ class Buckets:
     def take(self, name: str | bytes, price: float = 1.0) -> float:
         """Takes `price` requests out of the bucket, at most a full one.
 
-        Returns zero, or, if too few are left, the seconds until there are enough; nothing is taken then.
+        Returns zero or, if too few are left, the seconds until enough are; nothing is taken then.
         """
         price = min(price, self._rate.burst)
         now = self._clock()

@@ -25,9 +25,9 @@ from requester.notifier import worker_topic
 router = APIRouter(prefix="/v1/work", tags=["work"], route_class=HotRoute)
 
 LOOK_OUT: Final = 5
-"""Sweeps between two queries for news: a lost notification delays a waiting poll so long at most."""
+"""Sweeps between two queries for news: the longest delay of a waiting poll by a lost notification."""
 REASON_S: Final = 0.5
-"""Seconds that a poll waits at least to be told why it has no lease: to find the reason costs more than the poll."""
+"""Least seconds of a poll's wait for it to get the reason of a missing lease: finding one costs more than the poll."""
 NEXT_S: Final = 0.5
 """Seconds that a verdict waits at most for the payment that it promises, and for the next lease."""
 log = structlog.get_logger("gradmarket.work")
@@ -82,8 +82,8 @@ async def _complete_answer(
 ) -> PollAnswer:
     """Waits a moment for the payment that follows a promise, and for the lease that follows a payment.
 
-    So a worker sends no request only to hear of them. A worker that revealed asks for its next lease once everything
-    it has heard of is over: it does so by the same request again, which changes nothing else.
+    So a worker sends no request only to hear of them. A worker that revealed asks for its next lease once everything it
+    has heard of is over: it does so by the same request again, which changes nothing else.
     """
     asks, refusals, end = not polled.said.reveals, answer.refusals, context.clock() + NEXT_S
     while polled.said.capacity and outbox.only_verdicts(answer) and not (wait.gone or context.notifier.closing):
@@ -99,7 +99,7 @@ async def _complete_answer(
 async def _wait_for_news(
     context: Context, crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
-    """Waits for news, as long as the worker would; then says why there is no lease."""
+    """Waits for news, as long as the worker would; then adds the reason why it has no lease."""
     end = context.clock() + polled.said.wait_s
     while not (outbox.any_in(answer) or context.notifier.closing):
         left = end - context.clock()

@@ -1,8 +1,8 @@
-"""Stores of blobs by their digest. Each store is one file, whose name is its name in the settings.
+"""Stores of blobs by their digest. Each store is one file, and the settings name it by the file's name.
 
 Some stores can be reached by clients directly. Then readers are redirected to an address that serves a blob for a
-while, and the uploader of a payload gets an address that takes exactly so many bytes. Such an upload counts only once
-the service has read it.
+while, and the uploader of a payload gets an address that takes exactly the payload's length. Such an upload counts only
+once the service has read it.
 """
 
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ from requester.settings import RequesterSettings
 
 
 class Blobs(Protocol):
-    """Blobs never change. Every method that takes a digest raises NotFound where there is no such blob."""
+    """Blobs never change. Every method that takes a digest raises NotFound for an unknown blob."""
 
     reached_past_us: bool
     """Whether clients reach the store directly: then `door` returns addresses."""
@@ -29,7 +29,7 @@ class Blobs(Protocol):
     def has(self, digest: Digest) -> bool: ...
 
     def length(self, digest: Digest) -> int:
-        """In bytes."""
+        """Returns the blob's length in bytes."""
 
     def read(self, digest: Digest) -> bytes: ...
 
@@ -48,16 +48,17 @@ class Blobs(Protocol):
         """Opens a new blob to write to; unless `keep` is called within the block, it is deleted."""
 
     def continued(self, owner: str, name: str, start: int) -> AbstractContextManager[Incoming]:
-        """Opens the owner's upload from byte `start` on; where the block raises, what came is kept to be continued.
+        """Opens the owner's upload from byte `start` on; where the block raises, the bytes so far are kept to be
+        continued.
 
-        Raises Conflict where fewer bytes are there, or while another request brings it.
+        Raises Conflict where fewer bytes are stored, or while another request brings it.
         """
 
     def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
 
     def drop(self, digest: Digest) -> None:
-        """Deletes the blob, if it is there."""
+        """Deletes the blob, if it exists."""
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
         """Returns an address that takes a PUT of `length` bytes for `seconds`.
@@ -66,19 +67,19 @@ class Blobs(Protocol):
         """
 
     def missing_parts(self, name: str, length: int) -> list[PartAddress]:
-        """Returns the addresses of the parts that have not come of a longer upload `name`; begins it at the first call.
+        """Returns the addresses of the missing parts of a longer upload `name`; begins it at the first call.
 
         Raises NotFound where uploads come through the service.
         """
 
     def left(self, name: str, length: int) -> AbstractContextManager[Incoming]:
-        """Gives what was uploaded to the address `name`, to be checked and kept; it is deleted there after the block.
+        """Yields the upload at the address `name`, to be checked and kept; the store deletes it after the block.
 
-        Raises NotFound where nothing was uploaded, Conflict where it does not have `length` bytes.
+        Raises NotFound without an upload, Conflict if its length is not `length` bytes.
         """
 
 
 def open_blob_store(settings: RequesterSettings) -> Blobs:
-    """Returns the store that the settings choose; raises Refused where there is none of that name."""
+    """Returns the store that the settings choose; raises Refused for an unknown name."""
     store: Blobs = plugins.load_plugin(__name__, settings.blobs).open_store(settings)
     return store

@@ -15,14 +15,14 @@ from blake3 import blake3
 from gradmarket.market.errors import Conflict
 
 KEPT_S: Final = 3600.0
-"""Seconds for which an upload that nobody continues is kept: several times the longest that most jobs wait for one."""
+"""Seconds for which an idle upload is kept: several times the longest that most jobs wait for one."""
 BUSY: Final = "another request is bringing it: wait for the answer to that one"
 
 
 class UnfinishedUploads:
     """One file for each upload, named by hashes of its owner and of its name, and locked while it is written.
 
-    `limit`: bytes kept of all, but at most half of what the disk had free without them; beyond that the owner with the
+    `limit`: bytes kept in all, but at most half of the disk's free space without them; beyond that the owner with the
     most of them loses its oldest first. Several processes may share the folder.
     """
 
@@ -31,7 +31,7 @@ class UnfinishedUploads:
         folder.mkdir(parents=True, exist_ok=True)
 
     def received(self, owner: str, name: str) -> int:
-        """Returns the bytes that are there of the owner's upload; 0 where there is none."""
+        """Returns the stored bytes of the owner's upload; 0 if it is unknown."""
         try:
             return self._build_upload_path(owner, name).stat().st_size
         except FileNotFoundError:
@@ -39,9 +39,9 @@ class UnfinishedUploads:
 
     @contextmanager
     def opened(self, owner: str, name: str, start: int) -> Iterator[BinaryIO]:
-        """Opens the upload to write from byte `start` on; what was there behind it is cut off.
+        """Opens the upload to write from byte `start` on; later bytes are cut off.
 
-        After the block it is deleted; it is kept where the block raises. Raises Conflict where fewer bytes are there,
+        After the block it is deleted; it is kept where the block raises. Raises Conflict where fewer bytes are stored,
         or while another request writes it.
         """
         path = self._build_upload_path(owner, name)
@@ -60,7 +60,7 @@ class UnfinishedUploads:
             path.unlink(missing_ok=True)
 
     def delete_stale_uploads(self) -> None:
-        """Deletes what nobody continues any more, and what is beyond the limit."""
+        """Deletes uploads that have gone stale, and those beyond the limit."""
         found = [(path, stat) for path in self._folder.iterdir() if (stat := _find_stat(path)) is not None]
         of_owner = defaultdict[str, list[tuple[float, int, Path]]](list)
         for path, stat in found:

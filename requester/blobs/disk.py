@@ -23,9 +23,9 @@ from requester.blobs._unfinished import UnfinishedUploads, lies_at
 from requester.settings import RequesterSettings
 
 STRIDE: Final = 1 << 20
-"""Bytes after which the kernel is told to begin writing them to the disk."""
+"""Bytes after which the kernel is asked to begin writing them to the disk."""
 BESIDE: Final = 4 << 20
-"""Chunks of so many bytes are hashed by a second thread; with smaller ones, waking it takes much of what it saves."""
+"""Least bytes of a chunk that a second thread hashes; with smaller ones, waking it takes much of its saving."""
 SYNC_FILE_RANGE_WRITE: Final = 2
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 """Linux's sync_file_range; int (int descriptor, int64 offset, int64 length, unsigned flags)."""
@@ -34,8 +34,8 @@ _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 class Incoming:
     """A blob that is being received: `write` chunks, then `keep`; it is deleted if it is not kept.
 
-    `to_stay`: it is likely to be kept on this disk, so writing it out begins while the rest still arrives. `start`: so
-    many bytes are there already; they are hashed with the rest at its end, once for however often it was continued.
+    `to_stay`: it is likely to be kept on this disk, so writing it out begins while the rest still arrives. `start`: the
+    bytes stored already; they are hashed with the rest at its end, once however often it was continued.
     """
 
     def __init__(self, file: BinaryIO, to_stay: bool, beside: Executor, start: int = 0) -> None:
@@ -48,7 +48,7 @@ class Incoming:
         self._listed = bytearray()
         self.length = start
         self.lies: object = None
-        """Where the store already has the bytes, in the store's own terms; None where it does not."""
+        """The place of the bytes where the store already has them, in the store's own terms; else None."""
 
     def write(self, chunk: Bytes, digest: bytes = b"") -> None:
         """Writes the chunk; a second thread hashes a large one meanwhile.
@@ -71,7 +71,7 @@ class Incoming:
             self._begun = self.length
 
     def flush(self) -> None:
-        """Hands what was written to the kernel: another process sees it."""
+        """Passes the written bytes to the kernel: another process sees them."""
         self._file.flush()
 
     @property
@@ -84,7 +84,7 @@ class Incoming:
 
     @property
     def pieces(self) -> bytes:
-        """The list of its piece digests; empty where it has one piece."""
+        """Returns the list of its piece digests; empty where it has one piece."""
         if self.length > framing.PIECE and len(self._listed) == framing.count_digest_bytes(self.length):
             return bytes(self._listed)
         with self.mapped() as data:
@@ -92,14 +92,14 @@ class Incoming:
 
     @contextmanager
     def mapped(self) -> Iterator[Bytes]:
-        """Gives what was written so far, without a copy in memory."""
+        """Yields the bytes written so far, without a copy in memory."""
         self._file.flush()
         with map_file(Path(self._file.name)) as data:
             yield data
 
     @contextmanager
     def reopen_file(self) -> Iterator[BinaryIO]:
-        """Opens what was written so far, from its beginning."""
+        """Opens the bytes written so far, from their beginning."""
         self._file.flush()
         with Path(self._file.name).open("rb") as file:
             yield file
@@ -113,10 +113,11 @@ class Incoming:
 
 
 class DiskBlobs:
-    """Several processes may share `root`: each locks the files it receives; at the start, unlocked ones are deleted.
+    """A folder of blobs, which several processes may share: each locks the files it receives; unlocked ones are deleted
+    at the start.
 
-    `to_stay` false: bytes only pass through here, and need not reach the disk. `unfinished`: bytes kept of uploads that
-    broke off.
+    `to_stay` false: bytes only pass through here, and need not reach the disk. `unfinished`: bytes kept of interrupted
+    uploads.
     """
 
     reached_past_us = False
@@ -135,7 +136,7 @@ class DiskBlobs:
                     leftover.unlink()
 
     def where(self, digest: Digest) -> Path:
-        """Returns the blob's path; raises NotFound where there is none."""
+        """Returns the blob's path; raises NotFound for an unknown blob."""
         path = self._build_blob_path(digest)
         if not path.is_file():
             raise NotFound(f"no blob {digest}")
@@ -173,7 +174,7 @@ class DiskBlobs:
                 path.unlink(missing_ok=True)
 
     def _create_locked(self) -> tuple[BinaryIO, Path]:
-        """Returns a new file that is locked; a process that starts may delete one before its lock: then another."""
+        """Returns a new locked file; a process that starts may delete one before its lock: then another."""
         while True:
             path = self._incoming / secrets.token_hex(16)
             file = path.open("xb")
@@ -239,7 +240,7 @@ def map_file(path: Path) -> Iterator[Bytes]:
     """Maps a file's bytes from the page cache, until the block ends or the last view of them is gone.
 
     A view may outlive the block in the frames of an error that something else keeps, such as a compiler at its first
-    call: that is no reason to refuse what was read.
+    call: that is no reason to refuse the bytes read.
     """
     if path.stat().st_size == 0:
         yield b""
@@ -258,6 +259,6 @@ def open_store(settings: RequesterSettings) -> DiskBlobs:
 
 
 def _begin_writeback(descriptor: int, start: int, length: int) -> None:
-    """Tells the kernel to write these pages out, without waiting; a later fsync waits for less, and reports errors."""
+    """Asks the kernel to write these pages out, without waiting; a later fsync waits for less, and reports errors."""
     if _sync_file_range is not None:
         _sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)

@@ -1,10 +1,10 @@
 """Blobs in a bucket of an S3-compatible store, which readers and uploaders reach directly.
 
 A blob is the object `blobs/<hex of its digest>`, the list of its piece digests `pieces/<the same>`. A direct upload
-lies at `doors/<hash of its name>` until it is read; an expiry of a day on that prefix deletes what was never read.
-Bytes are checked against their digest at every read: nobody who can write to the bucket can make the service take other
-bytes. Credentials come from boto3's own chain: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
-AWS_SHARED_CREDENTIALS_FILE, or the machine's role.
+lies at `doors/<hash of its name>` until it is read; an expiry of a day on that prefix deletes unread ones. Bytes are
+checked against their digest at every read: a writer to the bucket cannot make the service take other bytes. Credentials
+come from boto3's own chain: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_SHARED_CREDENTIALS_FILE, or the machine's
+role.
 """
 
 import errno
@@ -32,7 +32,7 @@ PART: Final = 5 << 20
 
 
 class PartUploads:
-    """Raises what boto3 raises."""
+    """Uploads in parts, by boto3's client; its errors pass through."""
 
     def __init__(self, store: Any, bucket: str) -> None:
         self._store, self._bucket = store, bucket
@@ -47,19 +47,21 @@ class PartUploads:
         return str(self._store.create_multipart_upload(Bucket=self._bucket, Key=key)["UploadId"])
 
     def list_received_parts(self, key: str, upload: str) -> dict[int, tuple[int, str]]:
-        """Returns length and version of the parts that have come, by number from 1 on."""
+        """Returns length and version of the received parts, by number from 1 on."""
         pages = self._store.get_paginator("list_parts").paginate(Bucket=self._bucket, Key=key, UploadId=upload)
         parts = (part for page in pages for part in page.get("Parts", ()))
         return {part["PartNumber"]: (part["Size"], part["ETag"]) for part in parts}
 
     def missing(self, key: str, length: int) -> tuple[str, dict[int, tuple[int, int]]]:
-        """Returns the id of the upload, begun where there is none, and what has not come of it: as `spans`."""
+        """Returns the id of the upload, begun if necessary, and its missing parts, as `compute_part_spans`."""
         upload = self.begun(key) or self.begin(key)
         there = self.list_received_parts(key, upload)
         return upload, {n: span for n, span in compute_part_spans(length).items() if there.get(n, (0,))[0] != span[1]}
 
     def complete_upload(self, key: str, length: int) -> None:
-        """Makes an object of an upload in parts, whose addresses take nothing then; raises NotFound where one lacks."""
+        """Makes an object of an upload in parts, whose addresses then take nothing; raises NotFound for
+        a missing part.
+        """
         upload = self.begun(key) if length > PART else None
         if upload is None:
             return
@@ -142,7 +144,7 @@ class S3Blobs:
                 yield data
 
     def where(self, digest: Digest) -> str:
-        """Raises NotFound where there is no such blob: at the address, the store would say so in a form of its own."""
+        """Returns an address that serves the blob; raises NotFound, which the store would report in its own form."""
         self.length(digest)
         return self._presign_url("get_object", LINK_S, Key=_build_blob_key(digest))
 
@@ -184,13 +186,13 @@ class S3Blobs:
                 self._store.delete_object(Bucket=self._bucket, Key=key)
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
-        """Signs the length with the address: the store refuses any other length."""
+        """Returns an address that signs the length: the store refuses any other."""
         if length > PART:
             return None
         return self._presign_url("put_object", max(1, int(seconds)), Key=_build_upload_key(name), ContentLength=length)
 
     def missing_parts(self, name: str, length: int) -> list[PartAddress]:
-        """Signs each part's length with its address."""
+        """Returns the addresses of the missing parts, each of which signs its part's length."""
         key = _build_upload_key(name)
         with _translate_errors():
             upload, missing = self._parts.missing(key, length)
@@ -229,7 +231,8 @@ class S3Blobs:
     def _copy_upload(self, door: Door, digest: Digest) -> None:
         """Copies the version that was read, not a later one. Some stores ignore the condition: the copy is checked.
 
-        A version of several parts, `...-2`, is another in the copy. No address leads there any more: it stays as it is.
+        A version of several parts, `...-2`, becomes another in the copy; it is not checked, since no address leads
+        there any more.
         """
         if self.has(digest):
             return
@@ -250,7 +253,7 @@ class S3Blobs:
 
 @contextmanager
 def _translate_errors(otherwise: str = "no such object") -> Iterator[None]:
-    """Raises NotFound(otherwise), Conflict or StoreDown in place of what boto3 raises."""
+    """Raises NotFound(otherwise), Conflict or StoreDown in place of boto3's errors."""
     try:
         yield
     except ClientError as error:
@@ -295,7 +298,7 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
 
 
 def _build_client(endpoint: str | None, region: str) -> Any:
-    """Returns a client whose proxy and trust are the environment's, as those of every client are."""
+    """Returns a client with the environment's proxy and trust, like every client of the service."""
     place = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
     proxy = proxy_of(place.scheme, place.hostname or "", place.port)
     config = Config(

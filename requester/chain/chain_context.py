@@ -1,4 +1,4 @@
-"""What the chain work needs. No network call is made inside a writing transaction of the database."""
+"""The context of the chain work. No network call is made inside a writing transaction of the database."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,7 +24,7 @@ Reading = Callable[[], AbstractContextManager[RowReader]]
 
 
 class TransactionState(StrEnum):
-    """LOST: its nonce was used by a transaction that is not ours, so it can never be mined."""
+    """LOST: another's transaction used its nonce, so it can never be mined."""
 
     PREPARED = "prepared"
     SENT = "sent"
@@ -34,7 +34,7 @@ class TransactionState(StrEnum):
 
 
 class TransactionKind(StrEnum):
-    """The purpose of a transaction. Whatever its outcome, what to do next is decided anew from the chain's state."""
+    """The purpose of a transaction. After any outcome, the next action follows from the chain's state alone."""
 
     APPROVE = "approve"
     OPEN = "open"
@@ -63,13 +63,13 @@ class ChainPolicy:
     reserve_ahead: int = 20
     claim_window_s: int = 7 * 86_400
     lifetime_s: int = 30 * 86_400
-    """How long a job without a deadline of its own may reserve and deposit."""
+    """Seconds for which a job without a deadline of its own may reserve and deposit."""
     resend_after_s: float = 15.0
     replace_after_s: float = 90.0
     max_fee: int | None = None
-    """Wei per gas that are paid at most; None: whatever it costs."""
+    """The highest price of gas, in wei; None: any price."""
     lost_after_s: float = 120.0
-    """How long a used nonce without a receipt may be the fault of a lagging node; then the transaction is lost."""
+    """Seconds for which a used nonce without a receipt may be due to a lagging node; then the transaction is lost."""
     duty_s: float = 30.0
 
 
@@ -85,20 +85,22 @@ class ToSign:
 
 @dataclass(frozen=True, slots=True)
 class OwnerCall:
-    """The job as opened on-chain, or a text that says what is missing or wrong."""
+    """The job as opened on-chain, or a text that states the missing or wrong part."""
 
     job: JobOpened | None
     missing: str
 
 
 class OwnerElsewhere(Protocol):
-    """What the owner of a service's money must sign, where that key is kept elsewhere; each raises ChainUnreachable."""
+    """Prepares the calls that the owner of a service's money signs, where that key is kept elsewhere; each method
+    raises ChainUnreachable.
+    """
 
     def find_opening(self, chain: "ChainContext", job: Job) -> OwnerCall:
         """Looks on-chain for the job, opened by its owner."""
 
     def list_calls(self, chain: "ChainContext", job: Job, terms: OpenJob, added: Units) -> list[ToSign]:
-        """Returns what the owner must sign now, in this order, if the budget grows by `added` units."""
+        """Returns the calls that the owner must sign now, in this order, if the budget grows by `added` units."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,13 @@ class ChainContext:
     owner: Address | None = None
     """Owns the jobs on-chain with a key kept elsewhere; where None, the sender owns them."""
     elsewhere: OwnerElsewhere | None = None
-    """Prepares what that owner signs, and finds what it has signed."""
+    """Prepares the calls that this owner signs, and finds those it has signed."""
     grant: Callable[[Amount], None] | None = None
-    """On a local chain: ensures that the sender has gas money and at least so many tokens."""
+    """On a local chain: ensures that the sender has gas money and at least this amount of tokens."""
     revive: Callable[[], bool] = bool
-    """Restarts the service's own chain if it has ended; returns whether it did. False where there is none."""
+    """Restarts the service's own chain if it has ended; returns whether it did. False without such a chain."""
     steps: tuple[Callable[["ChainContext"], bool], ...] = ()
-    """What features do on the chain in every step; each returns whether it moved (requester.feature)."""
+    """The features' chain work in every step; each returns whether it moved (requester.feature)."""
     extend_log: Callable[["ChainContext", str], LogHead | None] = lambda _chain, _job: None
     """Brings a job's log up to now and returns its head, which the next batch carries (requester.feature)."""
     holder: str = field(default_factory=own_name)

@@ -26,7 +26,7 @@ def list_running_chain_jobs(reader: RowReader) -> Sequence[Job]:
 
 
 def with_money(reader: RowReader) -> Sequence[Job]:
-    """Returns jobs with work left: the contract holds money of theirs, or a gradient is not settled."""
+    """Returns jobs with work left: the contract holds their money, or a gradient is not settled."""
     return reader.session.scalars(_WITH_MONEY).all()
 
 
@@ -49,7 +49,7 @@ def opened_in(reader: RowReader, job_id: str) -> int | None:
 
 
 def compute_kept_back(chain: ChainContext, job: Job) -> Units:
-    """Returns how much of the job's free money stays in the escrow: what open audits can award, or audits awarded."""
+    """Returns the free money of the job that stays in the escrow, for pay that audits awarded or may award."""
     uncovered = select(func.coalesce(func.sum(Account.earned - Account.reserved), 0))
     with chain.reading() as reader:
         kept = review_of(reader).sum_awardable_units(reader, job.id)

@@ -30,9 +30,10 @@ LOOK_S: Final = 5.0
 
 
 class ChainWorker:
-    """`trouble` says why no chain work is done; empty where it is done. A foreign chain stops the work for good.
+    """Runs the chain work. `trouble` is the reason why none is done, else empty. A foreign chain stops the work for
+    good.
 
-    `notified` is set by whoever has work for it. Without it, every moment may have work.
+    `notified` is set when new work arrives. Without it, every moment may have work.
     """
 
     def __init__(self, chain: ChainContext, notified: threading.Event | None = None) -> None:
@@ -55,7 +56,7 @@ class ChainWorker:
             return True  # the step reports it
 
     def _has_due_work(self) -> bool:
-        """Whether the database has a pending transaction, a job to open or to fund, or gradients to settle.
+        """Returns whether the database has a pending transaction, a job to open or to fund, or gradients to settle.
 
         Where an owner opens and funds jobs, a new block shows that instead.
         """
@@ -75,7 +76,7 @@ class ChainWorker:
             return bool(reader.session.scalar(select(or_(*cases))))
 
     def step(self) -> bool:
-        """Does everything that can be done now; returns whether anything moved, so that another step may find more."""
+        """Does all work that can be done now; returns whether anything moved, so that another step may find more."""
         if self._notified is not None:
             self._notified.clear()
         moved = self._advance_as_leader()
@@ -107,7 +108,7 @@ class ChainWorker:
         return False
 
     def retire(self) -> None:
-        """Starts no chain again from now on: one that ends was stopped along with the service."""
+        """Prevents restarts of the chain from now on: one that ends was stopped along with the service."""
         self._retired = True
 
     def _revive_chain(self) -> bool:
@@ -121,7 +122,7 @@ class ChainWorker:
             return False
 
     def _store_trouble(self) -> None:
-        """Stores `trouble` where it changed, so that every process can report it; only the lease holder gets here."""
+        """Stores `trouble` when it changed, so that every process can report it; only the lease holder gets here."""
         if self.trouble:
             part_troubles.note_trouble(part_troubles.CHAIN, self.trouble)
         else:
@@ -136,11 +137,11 @@ class ChainWorker:
 
     @property
     def sender(self) -> Address:
-        """Whose gas the transactions take."""
+        """Returns the address whose gas the transactions take."""
         return self._chain.sender
 
     def to_sign(self, job: Job, added: Units = NOTHING) -> list[ToSign]:
-        """Returns what the money's owner must sign now for the job, if its budget grows by `added` units."""
+        """Returns the calls that the money's owner must sign now for the job, if its budget grows by `added` units."""
         chain = self._chain
         if chain.elsewhere is None:
             return []
@@ -179,7 +180,7 @@ class ChainWorker:
             try:
                 moved |= part(chain)
             except GasTooDear as error:
-                dear = error  # what is sent already goes on
+                dear = error  # transactions sent already go on
         moved = self._record_outcomes() or self._copy_worker_changes() or moved
         if dear is not None:
             raise dear
@@ -192,7 +193,7 @@ class ChainWorker:
         return bool(touched)
 
     def _copy_worker_changes(self) -> bool:
-        """Copies what workers did on-chain since the last look; returns whether anything was copied."""
+        """Copies the changes that workers made on-chain since the last look; returns whether anything was copied."""
         last = self._chain.ledger.block().number
         first, self._looked = (last if self._looked is None else self._looked) + 1, last
         return first <= last and mirror.copy_changed_accounts(self._chain, first, last)
@@ -222,7 +223,7 @@ def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
 
 
 # A lease on sending: of all processes that share the database, one at a time does the chain work. Safety does not
-# depend on it, since the tables' unique keys let a nonce and a batch number be used once: it spares work in vain.
+# depend on it, since the tables' unique keys allow each nonce and batch number only once: it spares work in vain.
 
 
 def renew_leader_lease(chain: ChainContext) -> bool:

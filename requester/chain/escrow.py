@@ -24,7 +24,7 @@ MAX_ALLOWANCE: Final = Amount(2**256 - 1)
 
 
 def build_approval_call(token: Address, market: Address) -> Call:
-    """Returns the call that lets the contract pull the deposits of this job and of all later ones."""
+    """Returns the call by which the contract may pull the deposits of this job and of all later ones."""
     return calls.approve(token, market, MAX_ALLOWANCE)
 
 
@@ -56,7 +56,7 @@ def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.Open
 
 
 def with_vesting(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
-    """Adds what of the pay vests, in a job whose pay does."""
+    """Adds the vesting terms, in a job whose pay vests."""
     spec = jobs.load_spec(job)
     if (vesting := spec.vesting) is None:
         return opening
@@ -102,7 +102,7 @@ def head_of_batch(batch: Batch, chain_job: int) -> LogHead | None:
 
 
 def that_fit(rows: Sequence[Earned]) -> Sequence[Earned]:
-    """Returns as many of the first rows as fit into one transaction."""
+    """Returns the first rows, up to those that fit into one transaction."""
     size, gas = 0, 0
     pairs: set[tuple[str, int]] = set()
     for taken, row in enumerate(rows):

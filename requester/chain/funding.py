@@ -1,4 +1,4 @@
-"""Opens a job's escrow when its publication is ready, and takes back what nobody earned when the job is over."""
+"""Opens a job's escrow when its publication is ready, and takes back unearned money when the job is over."""
 
 from sqlalchemy import select
 
@@ -32,7 +32,7 @@ def open_jobs(chain: ChainContext) -> bool:
 
 
 def top_up_jobs(chain: ChainContext) -> bool:
-    """Deposits what was added to jobs' budgets; returns whether anything was posted. An owner does this itself."""
+    """Deposits the money added to jobs' budgets; returns whether anything was posted. An owner does this itself."""
     if chain.owner is not None:
         return False
     with chain.reading() as reader:
@@ -46,7 +46,7 @@ def top_up_jobs(chain: ChainContext) -> bool:
 
 
 def close_jobs(chain: ChainContext) -> bool:
-    """Withdraws what is reserved for nobody in jobs that are over, and after claimUntil refunds all that nobody earned.
+    """Withdraws the unreserved money of jobs that are over, and after claimUntil refunds all unearned money.
 
     Returns whether anything was posted. An owner does this itself. Money that open audits may still award is kept.
     """
@@ -85,7 +85,7 @@ def _open_escrow(chain: ChainContext, job: Job) -> bool:
 
 
 def _await_owner(chain: ChainContext, elsewhere: OwnerElsewhere, job: Job) -> bool:
-    """Checks whether the owner has opened the job under the given terms and lets the sender act for it."""
+    """Checks whether the owner has opened the job under the given terms and authorized the sender to act for it."""
     opening = elsewhere.find_opening(chain, job)
     if opening.job is None:
         return _store_wait_reason(
@@ -107,14 +107,14 @@ def _top_up(chain: ChainContext, job: Job) -> bool:
 
 
 def has_money(chain: ChainContext, deposit: Amount) -> bool:
-    """Whether the sender has this deposit; on a local chain it is first given what it lacks."""
+    """Returns whether the sender has this deposit; on a local chain it first gets the missing amount."""
     if chain.grant is not None:
         chain.grant(deposit)
     return chain.ledger.balance(chain.sender) >= deposit
 
 
 def find_token_fault(chain: ChainContext, holder: Address) -> str:
-    """Returns why nothing is deposited in this token; empty for one that moves what it is told, as far as is seen."""
+    """Returns why this token takes no deposits; empty for one that moves the asked amounts, as far as is seen."""
     ledger = chain.ledger
     move = token_move(ledger.web3, ledger.deployment.token, holder, chain.market)
     fault = move.fault if move is not None else ""
@@ -131,7 +131,7 @@ def compute_job_terms(chain: ChainContext, job: Job) -> calls.OpenJob:
 
 
 def post_approval(chain: ChainContext) -> bool:
-    """Lets the contract pull the sender's tokens, unless an approval is pending; returns whether one was posted."""
+    """Approves the sender's tokens for the contract, unless an approval is pending; returns whether one was posted."""
     with chain.reading() as reader:
         if sender.under_way(reader, TransactionKind.APPROVE):
             return False

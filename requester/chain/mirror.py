@@ -23,7 +23,7 @@ from requester.store.work import Work, listeners_of
 
 @dataclass(frozen=True, slots=True)
 class ChainFigures:
-    """A worker's money in a job on-chain, and how much of its stake the job can slash."""
+    """A worker's money in a job on-chain, and the part of its stake that the job can slash."""
 
     account: AccountOnChain
     at_risk: Units
@@ -47,7 +47,7 @@ def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
         job = lock_row(work, Job, job_id)
         before = min(job.deposited, job.budget)
         _copy_job(job, now, refunded)
-        if (added := min(job.deposited, job.budget) - before) > 0:  # what others give beyond the budget dates nothing
+        if (added := min(job.deposited, job.budget) - before) > 0:  # deposits of others beyond the budget date nothing
             for listener in listeners_of(work):
                 listener.topped_up(work, job, Units(added), chain.clock())
         _copy_accounts(work, job_id, accounts)
@@ -81,7 +81,7 @@ def _fetch_chain_figures(chain: ChainContext, of: Job, worker: Address) -> Chain
 def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
     """Copies the accounts and jobs that the contract's events name in these blocks; returns whether any was ours.
 
-    These events are what workers, and owners elsewhere, did by themselves.
+    These events are acts of workers, and of owners elsewhere.
     """
     funded = _copy_funded_jobs(chain, first, last)
     touched = events.accounts_touched(chain.ledger, first, last)
@@ -97,7 +97,7 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
 
 
 def _copy_funded_jobs(chain: ChainContext, first: int, last: int) -> bool:
-    """Copies the jobs that anybody deposited to, or that were refunded; returns whether there were any."""
+    """Copies the jobs that were refunded or got a deposit from any sender; returns whether any was ours."""
     chain_jobs = events.jobs_touched(chain.ledger, first, last)
     with chain.reading() as reader:
         ids = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
@@ -111,7 +111,7 @@ def _select_account_workers(job_id: str) -> Select[str]:
 
 
 def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:
-    """Sets `deposited` to all that ever came in: the contract's figure is what refunds left of it."""
+    """Sets `deposited` to the sum of all deposits: the contract's figure is the rest after refunds."""
     row.deposited, row.refunded = now.deposited + refunded, refunded
 
 

@@ -1,4 +1,4 @@
-"""Records the outcome of a transaction, and what follows from it, in the caller's database transaction."""
+"""Records the outcome of a transaction, and its consequences, in the caller's database transaction."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -61,7 +61,7 @@ def record_outcome(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, ha
 def undo_outcome(work: Work, row: Transaction) -> None:
     """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled.
 
-    `gas` stays: it tells that the transaction was mined once, and others may have relied on it.
+    `gas` stays: it shows that the transaction was mined once, and others may have relied on it.
     """
     row.state, row.block, row.sent_at = TransactionState.PREPARED, None, None
     for batch in _list_transaction_batches(work, row.id):

@@ -1,8 +1,8 @@
 """Compares the database with the chain and corrects it: at the start, and whenever an outcome cannot be true.
 
-The chain is right about what happened. The database is right about who earned what. A batch that only the chain has is
-read from its events, and its gradients are looked up among the EARNED rows. If one is not found there, the job's
-settlement stops: to continue would pay for gradients that nobody knows.
+The chain is right about its events. The database is right about the workers' earnings. A batch that only the chain has
+is read from its events, and its gradients are looked up among the EARNED rows. If one is not found there, the job's
+settlement stops: to continue would pay for unknown gradients.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ def correct_all_jobs(chain: ChainContext) -> None:
 
 
 def mark_forgotten_transactions(chain: ChainContext) -> bool:
-    """Marks the transactions that the chain forgot to be sent again, byte by byte; returns whether there were any.
+    """Marks the transactions that the chain forgot to be sent again, byte by byte; returns whether any was.
 
     A chain forgets transactions in a re-org, or when it is restored from an earlier state.
     """
@@ -55,7 +55,7 @@ def mark_forgotten_transactions(chain: ChainContext) -> bool:
 
 
 def put_right(chain: ChainContext, job_id: str) -> bool:
-    """Runs `batches`. A job with unexplained batches gets an event and settles no more; the others continue."""
+    """Runs `correct_batches`. A job with unexplained batches gets an event and settles no more; the others continue."""
     try:
         return correct_batches(chain, job_id)
     except BooksDiffer as error:
@@ -66,13 +66,13 @@ def put_right(chain: ChainContext, job_id: str) -> bool:
 def correct_batches(chain: ChainContext, job_id: str) -> bool:
     """Marks batches that the chain has as settled, and resets those it has not; returns whether anything was changed.
 
-    Raises BooksDiffer where the chain has a batch of gradients that nobody earned here.
+    Raises BooksDiffer where the chain has a batch of gradients that no worker earned here.
     """
     with chain.reading() as reader:
         chain_job = reader.get_one(Job, job_id).chain_job or 0
     onchain, first = chain.ledger.job(chain_job).batches, _first_open(chain, job_id)
     if onchain > first:
-        chain.extend_log(chain, job_id)  # before a batch is adopted, the log admits what a restore lost of its head
+        chain.extend_log(chain, job_id)  # before adopting a batch, the log admits the part of its head that was lost
     changed = [_batch_on_chain(chain, job_id, chain_job, number) for number in range(first, onchain)]
     return any([*changed, _put_back_from(chain, job_id, onchain)])
 
@@ -108,7 +108,7 @@ def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: in
 
 
 def _find_carried_head(groups: Sequence[PackedGroup]) -> tuple[int | None, Hash | None]:
-    """Returns size and root of the head that the batch carries; None of both where it carries none."""
+    """Returns size and root of the head that the batch carries; None for both where it carries none."""
     head = next(filter(None, (log_heads.parse_head(0, group) for group in groups)), None)
     return (None, None) if head is None else (head.size, head.root)
 
@@ -166,7 +166,7 @@ def _earned_by(reader: RowReader, job_id: str, groups: list[PackedGroup]) -> lis
 
 
 def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
-    """Resets batches that are stored as settled and that the chain does not have; returns whether there were any."""
+    """Resets batches that are stored as settled and that the chain does not have; returns whether any was."""
     with chain.begin() as work:
         forgotten = [
             b for b in _list_job_batches(work, job_id) if b.number >= onchain and b.state == BatchState.SETTLED

@@ -1,4 +1,4 @@
-"""Reserves money for single workers ahead of the work: who needs how much more, and the transaction for it."""
+"""Reserves money for single workers ahead of the work: the amount each needs, and the transaction for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ OVER: Final = tuple(state for state in JobState if lifecycle.is_final_state(stat
 ANY_NUMBER: Final = 2**31
 NOTHING: Final = AccountStanding(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
-"""An event says that money runs low once less than a fifth of the deposit is free."""
+"""An event reports that money runs low once less than a fifth of the deposit is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """`most`: the most gradients ahead that the job may still ask of the worker. `waited_for`: an open task is its."""
+    """`most`: the most gradients that the job may still ask of the worker. `waited_for`: an open task waits for it."""
 
     worker: Address
     standing: AccountStanding
@@ -40,9 +40,9 @@ class Need:
     waited_for: bool = False
 
     def compute_top_up(self, price: Units, ahead: int) -> Units:
-        """Returns what to reserve: nothing for work that the worker cannot be given any more.
+        """Returns the amount to reserve: nothing for work that the worker can no longer be given.
 
-        What an audit awarded beyond its reservation is no such work: it is earned.
+        An audit's award beyond its reservation is no such work: it is earned.
         """
         money = self.standing
         left = max(0, self.most * price + money.earned + money.in_flight - money.reserved)
@@ -61,11 +61,11 @@ class ReservationCase:
     unit: int
     """The token's smallest units in one of the job's."""
     ahead: int = 0
-    """The most gradients to reserve ahead for each worker; 1 once workers that are gone hold what they may."""
+    """The most gradients to reserve ahead for each worker; 1 once workers that are gone hold their allowance."""
 
 
 def compute_headroom(free: Units, price: Units, count: int, most: int) -> int:
-    """Returns how many gradients to reserve ahead for each of `count` workers: `most`, or fewer as the escrow runs out.
+    """Returns the gradients to reserve ahead for each of `count` workers: `most`, or fewer as the escrow runs out.
 
     One round of top-ups takes at most a quarter of the free money, so that near a job's end no money is reserved for
     workers that get no task.
@@ -74,7 +74,8 @@ def compute_headroom(free: Units, price: Units, count: int, most: int) -> int:
 
 
 def plan_reservations(needs: Sequence[Need], free: Units, price: Units, most: int) -> list[tuple[Address, Units]]:
-    """Returns what to reserve for whom, at most `free` together; where that is too little, one gradient each in turn.
+    """Returns the workers and amounts to reserve, at most `free` together; where that is too little, one gradient each
+    in turn.
 
     Workers that could not take a single task now come first; among them those that an open task waits for, and then
     those that have earned before.
@@ -115,11 +116,11 @@ def post_reservations(chain: ChainContext) -> bool:
 
 
 def drop_late(chain: ChainContext) -> bool:
-    """Empties reservations that were not sent before their job was over, but those that cover what an audit awarded.
+    """Empties reservations that were not sent before their job was over, except those that cover an audit's award.
 
-    Workers release what is left to them once a job is over: what is reserved after that comes back only when the time
-    for claims is over. One that was mined and that the chain forgot is sent again: work was done for its money.
-    Returns whether there was one.
+    Workers release the rest of their reservations once a job is over: a later reservation comes back only when the time
+    for claims is over. One that was mined and that the chain forgot is sent again: work was done for its money. Returns
+    whether any was emptied.
     """
     with chain.reading() as reader:
         rows = reader.session.scalars(_LATE).all()
@@ -218,7 +219,7 @@ def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:
 
 
 def _reserve_earned(chain: ChainContext, case: ReservationCase) -> bool:
-    """Reserves just what was earned, for the first workers that the free money covers."""
+    """Reserves exactly the earned amounts, for the first workers that the free money covers."""
     free, rows = chain.ledger.free(case.chain_job), list[tuple[Address, Units]]()
     for need in case.needs[:MOST_ROWS]:
         units = Units(min(free, need.standing.earned - need.standing.reserved))

@@ -1,6 +1,6 @@
 """Sends transactions of one sender: nonces come from the database, and a transaction is stored before it is sent.
 
-    quote   asks the node what the call costs, and whether the contract would refuse it      no row yet
+    quote   asks the node for the call's cost, and whether the contract would refuse it      no row yet
     post    stores the row: nonce, signed bytes                                              in the caller's transaction
     push    sends rows to the node, again when they stay unmined, with higher fees when they are stuck
     follow  asks the node for their outcomes
@@ -41,7 +41,7 @@ FILL_GAS = 21_000
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What the node must answer before a transaction is stored; `nonce` is the lowest that is free."""
+    """The node's answers needed before a transaction is stored; `nonce` is the lowest free one."""
 
     call: Call
     gas: int
@@ -91,7 +91,7 @@ _OF_KIND_AND_JOB: Final = _OF_KIND.where(Transaction.job_id == bindparam("job"))
 
 
 def replace_by_empty_payment(chain: ChainContext, row_id: int) -> None:
-    """Makes of a transaction that was not sent yet an empty payment to ourselves: its nonce has to be used."""
+    """Turns a transaction that was not sent yet into an empty payment to itself: its nonce has to be used."""
     filled = Call(chain.sender, b"")
     price = fetch_fees(chain.ledger.web3, chain.policy.max_fee)
     with chain.begin() as work:
@@ -109,7 +109,7 @@ def find_refusal(chain: ChainContext) -> str:
 
 
 def send_pending_transactions(chain: ChainContext) -> bool:
-    """Sends what was not sent, or was sent long ago and is not mined; returns whether anything was sent."""
+    """Sends transactions that are unsent, or were sent long ago and are not mined; returns whether any was sent."""
     now = chain.clock()
     consumed = chain.ledger.nonce(chain.sender)
     waiting = [row for row in _open_rows(chain) if row.nonce >= consumed]
@@ -166,7 +166,7 @@ _OPEN_ROWS: Final = (
 
 
 def _fill_nonce_gap(chain: ChainContext, nonce: int) -> Transaction:
-    """Stores an empty payment to ourselves under a nonce that no pending row has; without it no later one is mined."""
+    """Stores an empty payment to itself under a nonce that no pending row has; without it no later one is mined."""
     quoted = Quote(Call(chain.sender, b""), FILL_GAS, fetch_fees(chain.ledger.web3, chain.policy.max_fee), nonce)
     with chain.begin() as work:
         same = (Transaction.sender == chain.sender, Transaction.nonce == nonce)
@@ -212,7 +212,7 @@ def _store_replacement(chain: ChainContext, row: Transaction, now: float, price:
 
 
 def _encode_gas_offer(gas: int, price: Fees) -> dict[str, Any]:
-    """Wei as texts: JSON's numbers of some databases and readers end at 2^53."""
+    """Encodes wei as texts: JSON's numbers end at 2^53 in some databases and readers."""
     return {"gas": gas, "most": str(price.most), "tip": str(price.tip), "legacy": price.legacy}
 
 
@@ -252,7 +252,7 @@ def _find_outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
 
 
 def _given_up(chain: ChainContext, row: Transaction) -> bool:
-    """Whether there is no receipt at all, not even an unconfirmed one, long after the transaction was created."""
+    """Returns whether the node has no receipt, not even an unconfirmed one, long after the transaction was created."""
     known = any(
         not isinstance(fetch_outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _list_attempt_hashes(chain, row)
     )
@@ -262,7 +262,7 @@ def _given_up(chain: ChainContext, row: Transaction) -> bool:
 def _list_attempt_hashes(chain: ChainContext, row: Transaction) -> list[str]:
     """Returns the hashes of all attempts at the row's nonce, the newest first: `hash` becomes that of the mined one.
 
-    Releases before `offer` stored no attempt but the newest: each doubled both fees of the last, the first tip was odd.
+    Releases before `offer` stored only the newest attempt: each doubled both fees of the last, the first tip was odd.
     """
     if row.raw is None:
         return [row.hash or ""]

@@ -1,12 +1,10 @@
 """Puts EARNED rows into batches and settles them on-chain (settlePacked), each exactly once.
 
-A batch has the contract's next number, and the contract accepts each number once. So a batch counts once, whatever
-happens to its transaction. Its rows, its number and its signed transaction are committed together before anything is
-sent.
+A batch has the contract's next number, and the contract accepts each number once. So a batch counts once, even if its
+transaction is repeated. Its rows, its number and its signed transaction are committed together before anything is sent.
 
-A batch publishes the roots of its gradients, so a row waits until its answer may be published
-(market.rules.lifecycle). Its worker has a voucher for it meanwhile. With them goes the head of the
-job's log.
+A batch publishes the roots of its gradients, so a row waits until its answer may be published (market.rules.lifecycle).
+Its worker has a voucher for it meanwhile. The batch carries the head of the job's log too.
 """
 
 from collections.abc import Sequence
@@ -50,7 +48,7 @@ class BatchDraft:
 def settle_due_batches(chain: ChainContext) -> bool:
     """Stores a batch for each job where one is due, or a new transaction for a batch that lost its own.
 
-    None once claims are over by the chain's time, which alone decides that.
+    Stores none once claims are over by the chain's time, which alone decides that.
     """
     with chain.reading() as reader:
         now = chain.clock()
@@ -63,7 +61,7 @@ def settle_due_batches(chain: ChainContext) -> bool:
 
 
 def is_batch_due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float, ended: bool) -> bool:
-    """Whether `waiting` EARNED rows of `units` together, the oldest of them from `oldest`, are worth a batch now."""
+    """Returns whether `waiting` EARNED rows of `units` together, the oldest from `oldest`, are worth a batch now."""
     if waiting == 0:
         return False
     worth_it = policy.settle_units is not None and units >= policy.settle_units

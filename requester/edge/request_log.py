@@ -59,7 +59,7 @@ class RequestLog:
         log.info("request", method=method, path=scope["path"], status=seen.status, seconds=round(seconds, 4))
 
     def _get_counters(self, method: str, route: str, status: int) -> "_Children":
-        """Returns what counts such requests; prometheus_client looks each one up anew under a lock."""
+        """Returns the counters of such requests, cached: prometheus_client looks each one up anew under a lock."""
         counters = self._counted.get((method, route, status))
         if counters is None:
             meters = self._meters
@@ -70,7 +70,7 @@ class RequestLog:
 
 
 class _Seen:
-    """Records the answer while it is sent; the status stays 0 if there is none because the client disconnected."""
+    """Records the answer while it is sent; the status stays 0 if the client disconnected before one."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -84,7 +84,7 @@ def build_server_config(app: FastAPI, settings: RequesterSettings, features: Ite
 
 
 class OwnPath:
-    """`path` has no slash at its end. Requests without it come from a proxy that takes it off, or from beside us."""
+    """`path` has no slash at its end. Requests without it come from a proxy that strips it, or from this machine."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app

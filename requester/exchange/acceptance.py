@@ -25,7 +25,7 @@ DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
 NEARLY: Final = 16
 """If fewer tasks than this are missing, the merge is notified: others may be accepting the last ones right now.
 
-Where nobody else writes meanwhile, who accepts the last one does.
+On SQLite, where writers take turns, the transaction that accepts the last one notifies.
 """
 
 
@@ -62,7 +62,7 @@ def record_deliveries(
     accounts: Accounts,
     deliveries: Sequence[Delivery],
 ) -> dict[str, MarketError]:
-    """Accepts or rejects the payloads. Returns an error for each that is not asked, or not the one that was revealed.
+    """Accepts or rejects the payloads. Returns an error for each that is not requested, or not the revealed one.
 
     A malformed payload is rejected for its whole quorum.
     """
@@ -86,7 +86,7 @@ def record_deliveries(
 
 
 def list_unused_payloads(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
-    """Returns the stored payloads that nothing refers to: they came too late, or were not asked for."""
+    """Returns the stored payloads that nothing refers to: they came too late, or were not requested."""
     tasks = {replica: known.hand.task for replica, known in own.items()}
     stored = [d for d in deliveries if d.stored]
     return [d.digest for d in stored if not _is_used(tasks.get(d.want.replica), d.digest)]
@@ -186,7 +186,7 @@ def _reject_quorum(context: Context, work: Work, hand: TaskInHand, reason: str, 
 
 
 def _reject_one(context: Context, work: Work, hand: TaskInHand, liar: Replica, reason: str, now: float) -> None:
-    """Rejects the uploader, whose ballot was not made from its payload, and asks the next agreeing replica.
+    """Rejects the uploader, whose ballot does not match its payload, and asks the next agreeing replica.
 
     The others' ballots are their own. The verdict names the uploader's own root, so that a worker that is rejected
     wrongly holds a signed promise and its breach.

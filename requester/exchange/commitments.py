@@ -18,18 +18,18 @@ from requester.store.work import Work
 
 
 class TooLate(Refused):
-    """The time for it is over."""
+    """The time for the item is over."""
 
 
 class TooEarly(Refused):
-    """The time for it has not come."""
+    """The time for the item has not come."""
 
 
 Own = TypeVar("Own", ReplicaInHand, OwnReplica)
 
 
 def check_own_replica(own: Own | None, worker: Address, replica_id: str, fence: int) -> Own:
-    """Returns what belongs to the worker's replica; raises NotFound for another's, TooLate for another fence."""
+    """Returns the worker's replica with its rows; raises NotFound for another's, TooLate for another fence."""
     if own is None or own.replica.worker != worker:
         raise NotFound(f"this worker holds no replica {replica_id[:80]}")
     if own.replica.fence != fence:
@@ -42,7 +42,7 @@ def record_answer(
 ) -> bool:
     """Commits, closes the wave over this commitment alone, and reveals; the task may be judged now.
 
-    Returns False if the same was said before. Raises Refused where other workers vote on the task.
+    Returns False for a repeated answer. Raises Refused where other workers vote on the task.
     """
     if not jobs.load_spec(own.hand.job).decided_alone:
         raise Refused("several workers vote on this task: commit, and reveal once its wave is closed")
@@ -151,7 +151,7 @@ def _check_sketch(context: Context, own: ReplicaInHand, said: Reveal) -> dict[st
 def give_up(context: Context, work: Work, own: ReplicaInHand, said: LeaseReturn) -> bool:
     """Moves the replica from LEASED to ABANDONED or ERROR, and opens its place again; False if it is not leased.
 
-    It costs a strike: otherwise workers could choose with whom they share a task by returning leases.
+    It costs a strike: otherwise workers could choose their partners in a task by returning leases.
     """
     replica, task = own.replica, own.hand.task
     if replica.state != ReplicaState.LEASED:

@@ -15,7 +15,7 @@ from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
 ADDRESSES: Final = 4
-"""Addresses of parts that are given out at a time: whoever sends slowly asks again before its deadline is over."""
+"""Addresses of parts that are given out at a time: a slow sender asks again before its deadline is over."""
 
 
 def find_upload_url(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:
@@ -33,7 +33,7 @@ def in_parts(context: Context) -> bool:
 
 
 def missing_parts(context: Context, claim: UploadClaim) -> list[PartAddress]:
-    """Returns the addresses of parts that have not come, and puts off the deadline where they come steadily.
+    """Returns the addresses of parts that have not come, and puts off the deadline where parts come steadily.
 
     Raises NotFound, TooLate or Conflict where the payload is not wanted, or where uploads come through the service.
     """
@@ -46,9 +46,9 @@ def missing_parts(context: Context, claim: UploadClaim) -> list[PartAddress]:
 
 
 def fetch_direct_upload(context: Context, want: UploadGrant, fence: int, files: ExitStack) -> Delivery | None:
-    """Takes what was uploaded to the replica's URL; None if it was paid before.
+    """Takes the upload at the replica's URL; None if it was paid before.
 
-    Raises NotFound or Conflict if that is not the payload.
+    Raises NotFound or Conflict if it is not the payload.
     """
     if want.paid:
         return None

@@ -12,9 +12,9 @@ from requester.blobs.disk import Incoming
 
 
 class IncomingUpload:
-    """An upload that is written to `incoming`. One that is continued is inspected at its end, once in all.
+    """An upload that is written to `incoming`. A continued one is inspected at its end, once in all.
 
-    What the last bytes complete is left to `found`: where they are few, the thread of all requests takes them.
+    Shards that the last bytes complete are inspected by `found`: if the bytes are few, they arrive on the event loop.
     """
 
     def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, norm_bound: float) -> None:
@@ -26,7 +26,7 @@ class IncomingUpload:
         self._refused: str | None = None
 
     def take(self, block: Bytes, digest: bytes = b"") -> None:
-        """Writes the next block, which hashes it, and inspects what it completes; `digest` as for Incoming.write."""
+        """Writes the next block, which hashes it, and inspects the completed shards; `digest` as for Incoming.write."""
         self.incoming.write(block, digest)
         if not self.incoming.continued and self.incoming.length < self._length:
             self._inspect_written_shards()
@@ -34,7 +34,7 @@ class IncomingUpload:
     def take_piece(self, digest: bytes, piece: Bytes) -> None:
         """Takes the next piece, which a crash of this process does not lose.
 
-        Raises Refused, and writes nothing, where it is not that of the digest.
+        Raises Refused, and writes nothing, where the piece does not have the digest.
         """
         framing.check_piece(digest, piece, self.incoming.length)
         self.take(piece, digest)
@@ -77,7 +77,7 @@ class IncomingUpload:
 
 
 class IncomingReceipt(IncomingUpload):
-    """A receipt that a holder's vector is in its round's sum: the bytes that it must be, or none where it is not."""
+    """A receipt that a holder's vector is in its round's sum: it must equal the expected bytes; others are refused."""
 
     def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, receipt: bytes | None) -> None:
         super().__init__(incoming, layout, codec, seed, 0.0)
@@ -91,4 +91,4 @@ class IncomingReceipt(IncomingUpload):
         return Usable(0.0, 0.0) if mine else PayloadRefused("it is not the receipt of the holder's vector")
 
     def _inspect_written_shards(self) -> None:
-        """Nothing of a receipt is an answer."""
+        """Inspects nothing: no part of a receipt is an answer."""

@@ -1,4 +1,4 @@
-"""Composes poll answers from what a worker does not know yet: leases, opened waves, uploads, verdicts and vouchers."""
+"""Composes poll answers from a worker's news: leases, opened waves, uploads, verdicts and vouchers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ Vouchers = dict[tuple[JobId, Address], SignedVoucher | None]
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A worker and its poll request, with the payloads that came, and those that were refused before."""
+    """A worker and its poll request, with the payloads that arrived, and those refused before."""
 
     worker: Address
     said: PollRequest
@@ -51,7 +51,7 @@ class Poll:
 
 
 def load_poll_answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
-    """Returns what is new to each worker, in the order of the polls."""
+    """Returns each worker's news, in the order of the polls."""
     with context.reading() as reader:
         return build_poll_answers(
             context, reader, polls, unheard.load_held_replicas(reader, {poll.worker for poll in polls}), context.clock()
@@ -138,7 +138,7 @@ def _is_asked(replica: Replica, task: Task) -> bool:
 
 
 def _is_referred(reader: RowReader, poll: Poll, replica: Replica, task: Task) -> bool:
-    """Returns whether the worker is to look for a referee's questions, and does not yet."""
+    """Returns whether the worker should look for a referee's questions, and does not yet."""
     if replica.state != ReplicaState.REVEALED or task.state != TaskState.REFERRED:
         return False
     attends = ReplicaId(replica.id) in poll.said.attending
@@ -156,13 +156,13 @@ def _is_judged(replica: Replica, task: Task) -> bool:
 
 
 def _paid_in(poll: Poll, held: Held) -> list[JobId]:
-    """Returns the jobs whose voucher is sent: those it asks for, and those that it learns now it is paid in."""
+    """Returns the jobs whose voucher is sent: those the poll names, and those in which it learns that it is paid."""
     paid = (task for replica, task in held if _is_new(poll, replica) and replica.state in lifecycle.PAID)
     return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
 def _load_vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
-    """Returns the newest vouchers of these jobs and workers, as far as they earned there, by one query."""
+    """Returns the newest vouchers of these jobs and workers, if they earned there, by one query."""
     rows = unheard.list_voucher_accounts(reader, keys)
     return {(JobId(row.job_id), row.worker): build_signed_voucher(row, number) for row, number in rows}
 
@@ -212,7 +212,7 @@ def _build_opened_wave(replica: Replica, wave: Wave, members: Iterable[tuple[Add
 
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
-"""Outcomes whose verdict names the price, whatever the replica's state is afterwards."""
+"""Outcomes whose verdict names the price, even if the replica's state changes afterwards."""
 
 
 def build_signed_verdict(replica: Replica, task: Task) -> SignedVerdict:
@@ -229,7 +229,7 @@ def build_signed_verdict(replica: Replica, task: Task) -> SignedVerdict:
 
 
 def build_signed_voucher(account: Account | None, chain_job: int | None) -> SignedVoucher | None:
-    """Returns the worker's newest voucher in the job, by the contract's number of it; None if it has earned nothing."""
+    """Returns the worker's newest voucher in the job, under the contract's job number; None if it earned nothing."""
     if account is None or account.voucher_signature is None:
         return None
     return SignedVoucher(

@@ -42,7 +42,7 @@ class Delivery:
 
     @property
     def stored(self) -> bool:
-        """Whether it is a blob now: what is refused is none, and nobody can ask for it."""
+        """Returns whether it is a blob now: a refused payload is none, and no caller can ask for it."""
         return isinstance(self.found, Usable | Diverged)
 
     def leaves(self) -> list[Hash]:
@@ -76,7 +76,7 @@ def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: Inco
 
 
 def _store_payload(context: Context, want: UploadGrant, incoming: Incoming) -> None:
-    """Stores it. A holder's answer is let go before that: if nobody books it, it is served to nobody and dropped."""
+    """Stores the payload. A holder's answer is released first: unless booked, it is never served and then dropped."""
     if not want.spec.repeatable:
         with context.begin() as work:
             unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())

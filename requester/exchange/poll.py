@@ -1,4 +1,4 @@
-"""Handles polls: takes what workers send, and answers what they do not know yet. The route is in api.worker_routes."""
+"""Handles polls: takes the items that workers send, and answers with their news. The route is in api.worker_routes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ SEEN_S: Final = 5.0
 
 
 def handle_polls(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
-    """Handles the polls in one transaction; returns what is new to each worker, in the order of the polls.
+    """Handles the polls in one transaction; returns each worker's news, in the order of the polls.
 
     A refused item does not affect the others: each item is checked completely before any of it is written.
     """
@@ -82,7 +82,7 @@ Item = TypeVar("Item", CommitmentRequest, Reveal, LeaseReturn, Answer)
 
 
 class _Intake:
-    """What all polls bring, and the work left to do for them together: changed tasks by id, and who asks for work."""
+    """The items of all polls, and the work left to do for them together: changed tasks by id, and asking workers."""
 
     def __init__(
         self, context: Context, work: Work, own: Mapping[str, ReplicaInHand], workers: Mapping[Address, Worker]
@@ -141,7 +141,7 @@ def _record_answer(
 
 
 def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
-    """Writes down how many leases the worker asks for. What it says of a replica that is not over keeps its place."""
+    """Records the number of leases that the worker asks for. Its items for a replica that is not over keep a place."""
     worker, said = intake.workers[poll.worker], poll.said
     brought = (intake.own.get(part.replica) for part in said.payloads)
     unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
@@ -151,7 +151,7 @@ def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> Non
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
         intake.asking.append(poll.worker)
-    if worker.capacity or held:  # who waits with work in hand may ask beside that by a poll that does not wait
+    if worker.capacity or held:  # a worker that waits with work in hand may ask besides by a poll that does not wait
         until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         worker.asking_until = max(worker.asking_until, until)
 
@@ -184,7 +184,7 @@ def _mark_known_ends(held: Held, said: PollRequest) -> Held:
 
 
 def _unheard_leases(held: Held, said: PollRequest) -> int:
-    """Counts leases that the worker does not know since an answer was lost: it asks again for what it already has."""
+    """Counts leases that the worker does not know since an answer was lost: it asks again for leases that it has."""
     return sum(
         replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known for replica, _task in held
     )
@@ -193,7 +193,8 @@ def _unheard_leases(held: Held, said: PollRequest) -> int:
 def _request_draw(work: Work, intake: _Intake) -> None:
     """Marks workers that ask for work as not leaving, and has tasks assigned if one of them could be drawn.
 
-    That costs more than a poll, so who has no money reserved and polls again and again waits for the next sweep.
+    That costs more than a poll, so a worker that has no money reserved and polls again and again waits for the next
+    sweep.
     """
     if intake.asking and (accounts.mark_staying(work, intake.asking) or intake.begun):
         work.notify("assign")

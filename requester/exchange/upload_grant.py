@@ -50,9 +50,9 @@ class UploadGrant:
     paid: bool
     """Whether the payload was accepted before, so that the same bytes change nothing."""
     answer: Answer | None = None
-    """What is said together with the payload; its signature is checked."""
+    """The answer sent together with the payload; its signature is checked."""
     receipt: bytes | None = None
-    """What the payload must be, where a round is summed by secure aggregation and the worker's vector is in it."""
+    """The bytes that the payload must have, where secure aggregation sums the round with the worker's vector in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ LOOKS: Final = 4
 
 
 class UploadPace:
-    """Measures one request's upload, and puts its deadline off where that is too short for its rate."""
+    """Measures one request's upload, and puts its deadline off if that is too short for its rate."""
 
     def __init__(self, context: Context, want: UploadGrant, start: int) -> None:
         self._context, self._want = context, want
@@ -142,7 +142,7 @@ class UploadPace:
         self._look_at = self._began + want.upload_s / LOOKS
 
     def count_arrived_bytes(self, length: int) -> None:
-        """So many further bytes are here. Called by the thread that writes them."""
+        """Counts `length` further bytes. Called by the thread that writes them."""
         self._came, self._left = self._came + length, self._left - length
         now = self._context.clock()
         if now >= self._look_at and self._left > 0:
@@ -152,9 +152,10 @@ class UploadPace:
 
 @retry_on_conflict
 def put_off(context: Context, want: UploadGrant, left: int, rate: float | None = None) -> None:
-    """`left` bytes are still to come, at `rate` bytes a second; without it, at that since the payload was asked for.
+    """Puts off the upload's deadline: `left` bytes are still to come, at `rate` bytes a second or, without it, at the
+    rate since the payload was requested.
 
-    Raises TooLate where it is asked for no longer, and was not paid either: the rest would come in vain.
+    Raises TooLate where the payload is neither wanted any more nor paid: the rest would come in vain.
     """
     with context.begin() as work:
         own = in_hand.of_replicas(work, [want.worker], [want.replica]).get(want.replica)

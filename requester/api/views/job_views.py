@@ -28,7 +28,7 @@ from requester.store.work import RowReader
 
 
 def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
-    """Returns what so many merged rounds may tell of one row, where the job bounds it."""
+    """Returns the privacy loss of one row after `rounds` merged rounds, where the job bounds it."""
     if (rows := spec.row_spending) is None:
         return None
     counted = {"spent": rows.spent(rounds), "uses": rows.uses_after(rounds)}
@@ -36,7 +36,7 @@ def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
 
 
 def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
-    """Returns what so many rounds of the least noise may tell of one holder."""
+    """Returns the privacy loss of one holder after `rounds` rounds of the least noise."""
     spent, most = privacy.after(rounds), privacy.rounds
     return PrivacyView(epsilon=privacy.epsilon, delta=privacy.delta, spent=spent, rounds=most)
 
@@ -55,7 +55,7 @@ class Standing:
     parts: Mapping[str, Any]
     noised_rounds: float
     remedy: str = ""
-    """The one command that mends a pause."""
+    """The one command that ends a pause."""
     checks: str = ""
     """As store.answer_kind."""
 
@@ -78,7 +78,7 @@ def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
 
 
 def choose_remedy(reader: RowReader, job: Job) -> str:
-    """Returns the one command that mends the paused job."""
+    """Returns the one command that ends the job's pause."""
     spec, diverged = jobs.load_spec(job), [task.id for task in tasks.list_diverged_tasks(reader, job.id)]
     unit = int(job.unit)
     round_costs = spec.most_expensive // spec.rounds // unit * unit
