@@ -32,7 +32,7 @@ from gradmarket.market.wire.hearing_messages import (
 )
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
-from gradmarket.public_audit.job_proof import JobRecord
+from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
 from graphdoc import tensors
 from graphdoc.encoding import canonical
 from graphdoc.tracing.packed import digest_plain_bytes
@@ -270,15 +270,17 @@ def test_a_hearing_that_names_a_panel_where_the_job_has_none_is_a_fault_of_the_a
     evidence = PublishedEvidence.model_validate(shown.model_dump(mode="json"))
     (heard,) = evidence.hearings or ()
 
-    def prove(hearing: PublishedHearing) -> list[str]:
+    def prove(hearing: PublishedHearing) -> ClauseResult:
         told = {market.task().id: evidence.model_copy(update={"hearings": (hearing,)})}
         opened, domain = SimpleNamespace(signer=market.context.signer_address), market.context.domain
         record = SimpleNamespace(evidence=told, domain=domain, opened=opened, publication=publication)
         (result,) = prove_disputes(cast(JobRecord, record), None)
-        return [each.detail for each in result.faults]
+        return result
 
-    assert prove(heard) == []
-    assert prove(heard.model_copy(update={"run": 0})) == ["it is of a panel's auditors, and the job has no panel"]
+    honest_one, labelled = prove(heard), prove(heard.model_copy(update={"run": 0}))
+    assert (honest_one.faults, honest_one.checked) == ((), 0), "a ruling that is not played again is not proven"
+    assert "the operations of 1 hearing: no task is computed here" in honest_one.unseen
+    assert [each.detail for each in labelled.faults] == ["it is of a panel's auditors, and the job has no panel"]
 
 
 def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(new_floor: NewFloor) -> None:

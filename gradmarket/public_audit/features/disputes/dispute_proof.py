@@ -76,7 +76,8 @@ def prove_disputes(record: JobRecord, trace: Trace | None) -> list[ClauseResult]
             about = f"hearing {number} of task {task}"
             said = [*_find_faults(record, shown, hearing, trace, seen)]
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in said)
-    return [ClauseResult(Clause.DISPUTES, count, "hearings", tuple(seen.faults), tuple(seen.list_unseen()))]
+    played = count - seen.undecided - sum(seen.unplayed.values())
+    return [ClauseResult(Clause.DISPUTES, played, "hearings", tuple(seen.faults), tuple(seen.list_unseen()))]
 
 
 def _find_faults(
