@@ -67,4 +67,4 @@ def lock_worker_folder(folder: Path) -> BinaryIO:
         else:
             return file
     file.close()
-    raise Conflict(f"another worker uses {folder}; give this one a folder of its own (--data)")
+    raise Conflict(f"another worker uses {folder}", "end it first with Ctrl-C, or name another folder with --data")

@@ -34,7 +34,7 @@ from gradmarket.client.client_errors import (
     parse_problem,
 )
 from gradmarket.client.events import ServerSentEvent
-from gradmarket.client.requester_client import LEDGER_PAGE, UPLOAD, Item, _build_job_path, _build_spending_path
+from gradmarket.client.requester_client import LEDGER_PAGE, UPLOAD, Item, _build_job_path, _build_token_path
 from gradmarket.client.transport import (
     ANSWER_S,
     CHUNK,
@@ -210,6 +210,9 @@ class AsyncServiceTransport:
                 options["content"] = stack.enter_context(content())
             response = await stack.enter_async_context(self.stream(method, path, **options))
             body = await read_bounded_body(response)
+            if response.has_redirect_location:
+                place = f"{self.url} leads on to {response.headers['location']}"
+                raise ServiceProblem(response.status_code, place, remedy="give the address there as the service's own")
             if not response.is_success:
                 raise parse_problem(response.status_code, response.reason_phrase, body)
             return (response.status_code, body)
@@ -497,15 +500,17 @@ class AsyncRequesterClient:
         return self._fetch_items(Page[TokenView], "/v1/tokens")
 
     async def revoke_token(self, name: str) -> None:
-        await self._transport.send("DELETE", f"/v1/tokens/{name}")
+        await self._transport.send("DELETE", _build_token_path(name))
 
     async def limit_spending(self, name: str, a_day: str | None) -> SpendingView:
         """Limits what the token of this name may spend in any 24 hours, "10 GRAD" say; None takes the limit away."""
-        return await self._transport.ask(SpendingView, "PUT", _build_spending_path(name), json={"a_day": a_day})
+        return await self._transport.ask(
+            SpendingView, "PUT", f"{_build_token_path(name)}/spending", json={"a_day": a_day}
+        )
 
     async def spending(self, name: str) -> SpendingView:
         """Returns what the token of this name may spend in a day, and what is left."""
-        return await self._fetch_answer(SpendingView, _build_spending_path(name))
+        return await self._fetch_answer(SpendingView, f"{_build_token_path(name)}/spending")
 
     async def prices(self) -> PriceGuide:
         """Returns what other jobs pay a GFLOP, and what workers took."""

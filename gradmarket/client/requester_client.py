@@ -295,15 +295,15 @@ class RequesterClient:
         return self._fetch_items(Page[TokenView], "/v1/tokens")
 
     def revoke_token(self, name: str) -> None:
-        self._transport.send("DELETE", f"/v1/tokens/{name}")
+        self._transport.send("DELETE", _build_token_path(name))
 
     def limit_spending(self, name: str, a_day: str | None) -> SpendingView:
         """Limits what the token of this name may spend in any 24 hours, "10 GRAD" say; None takes the limit away."""
-        return self._transport.ask(SpendingView, "PUT", _build_spending_path(name), json={"a_day": a_day})
+        return self._transport.ask(SpendingView, "PUT", f"{_build_token_path(name)}/spending", json={"a_day": a_day})
 
     def spending(self, name: str) -> SpendingView:
         """Returns what the token of this name may spend in a day, and what is left."""
-        return self._fetch_answer(SpendingView, _build_spending_path(name))
+        return self._fetch_answer(SpendingView, f"{_build_token_path(name)}/spending")
 
     def prices(self) -> PriceGuide:
         """Returns what other jobs pay a GFLOP, and what workers took."""
@@ -345,13 +345,15 @@ class RequesterClient:
         return self._transport.ask(kind, "POST", path, json=body, headers=headers, tries=2)
 
 
-def _build_spending_path(name: object) -> str:
+def _build_token_path(name: object) -> str:
     if not isinstance(name, str):
         raise Refused(f"a token's name is a word, not a {type(name).__name__}", "`gradmarket token list` has them")
-    return f"/v1/tokens/{quote(name, safe='')}/spending"
+    return f"/v1/tokens/{quote(name, safe='')}"
 
 
 def _build_job_path(job_id: object) -> str:
     if not isinstance(job_id, str):
         raise Refused(f"a job's id is a word, not a {type(job_id).__name__}", "give job.id")
+    if not job_id:
+        raise Refused("a job's id is empty", "`gradmarket job list` has them")
     return f"/v1/jobs/{quote(job_id, safe='')}"

@@ -188,6 +188,9 @@ class ServiceTransport:
                 options["content"] = stack.enter_context(content())
             response = stack.enter_context(self.stream(method, path, **options))
             body = read_bounded_body(response)
+            if response.has_redirect_location:
+                place = f"{self.url} leads on to {response.headers['location']}"
+                raise ServiceProblem(response.status_code, place, remedy="give the address there as the service's own")
             if not response.is_success:
                 raise parse_problem(response.status_code, response.reason_phrase, body)
             return response.status_code, body

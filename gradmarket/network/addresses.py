@@ -18,6 +18,9 @@ from gradmarket.network.clocked import HOST_NAMED, ClockedTransport
 from gradmarket.network.environment import PORTS
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_UNICAST: Final = ipaddress.ip_network("2000::/3")
+"""All IPv6 that is routed in public. Outside of it Python calls global what leads inside: `::10.0.0.1`, site-local
+fec0::/10, 64:ff9b:1::/48 (RFC 8215) and whatever is reserved."""
 
 STORES: Final = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
 DATA_SERVERS: Final = "if it is your own server of datasets, name its origin in GRADMARKET_WORKER_DATA_SERVERS"
@@ -190,9 +193,8 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(parsed, ipaddress.IPv6Address):
-        return (
-            parsed.is_global and not parsed.is_multicast and all(map(_is_global_address, _list_embedded_ipv4(parsed)))
-        )
+        routed = parsed.is_global and (parsed in _UNICAST or parsed in _NAT64)
+        return routed and all(map(_is_global_address, _list_embedded_ipv4(parsed)))
     return _is_global_address(parsed)
 
 

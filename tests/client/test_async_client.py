@@ -111,6 +111,22 @@ def test_both_send_the_same_and_come_to_the_same(name: str, url: str, script: Sc
     assert not Path("never.part").exists()
 
 
+def test_a_token_of_another_name_is_not_revoked(url: str, script: Script) -> None:
+    """An address ends at # and ?: unquoted, this one would be that of ci."""
+    for name in ("ci#old", "ci?old", "ci/old"):
+        with RequesterClient(url, "secret") as market, pytest.raises(ServiceProblem):
+            market.revoke_token(name)
+    assert {method for method, _, _ in script.asked} == {"DELETE"}
+    assert [target for _, target, _ in script.asked] == [f"/v1/tokens/ci%{code}old" for code in ("23", "3F", "2F")]
+
+
+def test_an_empty_id_is_refused_before_a_request(url: str, script: Script) -> None:
+    for cut in (lambda market: market.job(""), lambda market: market.steer("", "cancel")):
+        with RequesterClient(url, "secret") as market, pytest.raises(Refused, match="a job's id is empty"):
+            cut(market)
+    assert script.asked == []
+
+
 def test_a_service_that_is_not_there_is_told_in_the_same_words() -> None:
     nowhere = "http://127.0.0.1:9"
     with RequesterClient(nowhere) as market:

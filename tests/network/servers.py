@@ -35,7 +35,7 @@ def serving(answer: Answer, certificate: Path | None = None) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(said)
 
-        do_GET = do_POST = do_CONNECT = _answer  # noqa: N815
+        do_GET = do_POST = do_DELETE = do_CONNECT = _answer  # noqa: N815
 
         def log_message(self, format: str, *args: object) -> None:
             return

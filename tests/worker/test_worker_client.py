@@ -203,8 +203,9 @@ def test_a_problem_tells_its_status_and_detail(serve: Serve) -> None:
 def test_a_redirect_is_not_followed(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(status_code=307, headers={"location": "http://127.0.0.1:1/"}))
-    with pytest.raises(ServiceProblem, match="307"):
+    with pytest.raises(ServiceProblem, match=r"307: http.* leads on to http://127.0.0.1:1/") as found:
         MarketClient(serve(app)).facts()
+    assert "the address there" in found.value.remedy
 
 
 def test_a_busy_market_is_asked_again_with_growing_pauses(serve: Serve) -> None:

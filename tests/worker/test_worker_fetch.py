@@ -307,6 +307,12 @@ def test_what_leads_to_an_address_is_as_public_as_the_address(address: str) -> N
     assert is_public(mapped) <= is_public(address)
 
 
+@pytest.mark.parametrize("inside", ["::10.0.0.1", "::ffff:0:10.0.0.1", "64:ff9b:1::10.0.0.1", "fec0::1", "5f00::1"])
+def test_ipv6_that_no_public_network_routes_is_not_public(inside: str) -> None:
+    assert not is_public(inside)
+    assert is_public("2606:4700:4700::1111")
+
+
 def test_what_is_no_address_is_not_public() -> None:
     assert not is_public("market.example")
 

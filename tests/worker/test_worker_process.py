@@ -170,4 +170,6 @@ def test_two_workers_do_not_share_a_folder(fake_market: FakeMarket, start: Start
     first.until(lambda: len(first.events()) > 1)
     second = start()
     assert second.popen.wait(PATIENCE_S) == 2
-    assert "another worker uses" in second.log.read_text()
+    told = second.log.read_text()
+    assert "another worker uses" in told
+    assert "end it first" in told

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
 from requester.api.views.job_views import read_standing, row_privacy_view
+from requester.features import pages
 from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.page_route import render_template
@@ -36,7 +38,15 @@ from tests.requester.market_fixture import MarketFixture
 
 TOKEN = TokenUnit("GRAD", 18)
 EXAMPLE = job_form.EXAMPLE % TOKEN.symbol
+TEMPLATES = Path(pages.__file__).parent / "templates"
 PRIVACY = {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda path: path.stem)
+def test_a_table_scrolls_by_itself_on_a_narrow_screen(template: Path) -> None:
+    text = template.read_text()
+    within = re.findall(r'<div class="scroll" tabindex="0" role="region" aria-label="[^"]+">\s*<table', text)
+    assert len(within) == text.count("<table")
 
 
 def test_an_event_is_a_sentence_with_its_fields() -> None:
