@@ -1,4 +1,4 @@
-"""Builds the FastAPI application over a context; it does not decide what runs the stages."""
+"""Builds the FastAPI application over a context; the stages may run elsewhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -45,7 +45,7 @@ ROUTERS: Final = tuple(
         *(job_routes, round_routes, payment_routes, fund_routes),
     )
 )
-"""What is asked for most comes first: FastAPI tries one router after the other."""
+"""The routers, the most used first: FastAPI tries one after the other."""
 
 
 def routers_with(features: Iterable[Feature]) -> tuple[APIRouter, ...]:
@@ -104,7 +104,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
 
 
 async def keep_running(name: str, begin: Callable[[], Awaitable[None]], pause_s: float) -> None:
-    """Runs background work until it ends by itself; logs an error that it did not expect, and begins it again."""
+    """Runs background work until it ends by itself; logs an unexpected error, and begins it again."""
     while True:
         try:
             return await begin()
@@ -114,7 +114,7 @@ async def keep_running(name: str, begin: Callable[[], Awaitable[None]], pause_s:
 
 
 def _keep_state(app: FastAPI, context: Context) -> None:
-    """Makes what the routes share: token buckets, caches, long polls and batches."""
+    """Makes the objects that the routes share: token buckets, caches, long polls and batches."""
     settings = context.settings
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))

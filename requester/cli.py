@@ -50,7 +50,7 @@ def serve(
         with open_context(settings, url, open_relay(settings)) as context:
             app = create_app(context, lambda: _run_beside(context, here))
             _print_addresses(settings, url, context)
-            gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
+            gc.freeze()  # the objects made so far stay: scanning them takes 145 ms at each collection
             gc.set_threshold(*COLLECT)
             config = build_server_config(app, settings, features_of(context))
             Server(config, (context.chain_worker.retire, context.notifier.close)).run([socket])
@@ -82,7 +82,9 @@ class Server(uvicorn.Server):
 
 @contextmanager
 def _run_beside(context: Context, here: str) -> Iterator[None]:
-    """Runs the stages, unless Celery does, and what features run beside; `here` is its address on this machine."""
+    """Runs the stages, unless Celery does, and the features' side work; `here` is the service's address on this
+    machine.
+    """
     with ExitStack() as stack:
         for feature in features_of(context):
             stack.enter_context(feature.serve_beside(context, here))
@@ -92,14 +94,14 @@ def _run_beside(context: Context, here: str) -> Iterator[None]:
 
 
 def write_address(path: Path, url: str) -> None:
-    """Writes the file atomically: whoever waits for it never reads half of it."""
+    """Writes the file atomically: a process that waits for it never reads half of it."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(url + "\n")
     beside.replace(path)
 
 
 def _print_addresses(settings: RequesterSettings, url: str, context: Context) -> None:
-    """Prints where everything is, and writes the URL to a file for commands on the same machine."""
+    """Prints the service's addresses, and writes the URL to a file for commands on the same machine."""
     write_address(settings.data / "url", url)
     facts = context.chain_facts
     echo_text(f"gradmarket serves {url} (docs at {url}/docs)")

@@ -1,4 +1,4 @@
-"""What a stage works with. The composition root (wiring) creates it; nothing is looked up elsewhere."""
+"""The context of a stage. The composition root (wiring) creates it; nothing is looked up elsewhere."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -58,7 +58,7 @@ class Context:
     chain_trouble: Callable[[], str]
     """Returns why the chain cannot be used; empty where it can."""
     after_fall: Callable[[Callable[[], object]], None] = lambda _mend: None
-    """Calls what it is given, until it succeeds, where stored times may be ahead of the clock (store.stored_times)."""
+    """Calls the function, until it succeeds, where stored times may be ahead of the clock (store.stored_times)."""
     meters: Meters = field(default_factory=Meters)
     states: LiveStates = field(default_factory=LiveStates)
     turns: MergeTurns = field(default_factory=MergeTurns)

@@ -1,4 +1,4 @@
-"""A job's manifest, as its requester uploaded it, and the checks of it before anybody works."""
+"""A job's manifest, as its requester uploaded it, and its checks before work begins."""
 
 import httpx
 
@@ -24,7 +24,7 @@ OURS = "/v1/blobs/"
 def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
     """Returns the manifest of the job's dataset; `url` is this service's own. Raises JobRefused.
 
-    A link to one of its blobs is a path, however it was spelt: what is stored here is checked here.
+    A link to one of its blobs becomes a path, in any spelling: blobs stored here are checked here.
     """
     if isinstance(spec.data, ReadyData):
         return digits.build_manifest()
@@ -41,7 +41,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
 
 
 def own_path(link: str, url: str) -> str:
-    """Returns the path of a link to a blob of the service at `url`; any other link as it is."""
+    """Returns the path of a link to a blob of the service at `url`; any other link unchanged."""
     if link.startswith(OURS):
         return link
     own = httpx.URL(url.rstrip("/") + "/")
@@ -58,7 +58,7 @@ def _build_origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
-    """Checks that every partition has rows enough for a task, and that the held-out one is there. Raises JobRefused."""
+    """Checks that every partition has enough rows for a task, and that the held-out one exists. Raises JobRefused."""
     partitions = list_training_partitions(manifest, spec)
     if spec.private and manifest.inputs != spec.private.inputs:
         raise JobRefused("data.inputs", "the manifest in data.manifest has other inputs: pack your own rows alike")
@@ -78,7 +78,7 @@ def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
 
 
 def check_dataset(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
-    """Checks that there are rows enough for a task, and that the partitions linked to this service are stored here.
+    """Checks that every partition has enough rows for a task, and that those linked to this service are stored here.
 
     The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
     """
@@ -91,7 +91,7 @@ def check_dataset(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest:
 
 
 def check_inputs(manifest: Manifest, inputs: Expected) -> None:
-    """Checks that the partitions have what the model reads of one row. Raises JobRefused."""
+    """Checks that the partitions have the inputs that the model reads of one row. Raises JobRefused."""
     declared = manifest.batch(1)
     if dict(inputs) != declared:
         names = sorted(name for name in {*inputs, *declared} if inputs.get(name) != declared.get(name))
@@ -106,9 +106,10 @@ def check_inputs(manifest: Manifest, inputs: Expected) -> None:
 def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest, ranges: Ranges) -> None:
     """Checks that every partition stored here has the declared arrays, and no label or index that the model refuses.
 
-    The confined reader reads the partitions one after another, as far as its memory goes. Those that are stored
+    The confined reader reads the partitions one after another, as far as its memory suffices. Those that are stored
     elsewhere, or do not fit, are checked by the workers that read them (market.rules.faults). The ready dataset needs
-    no check, and what the job does not use is not read: it may be unserved, and another's. Raises JobRefused.
+    no check, and partitions that the job does not use stay unread: they may be unserved, and another's. Raises
+    JobRefused.
     """
     if isinstance(spec.data, ReadyData):
         return

@@ -1,6 +1,7 @@
-"""Runs the stages in threads of this process: each wakes by a notification, or by the look-out where none came.
+"""Runs the stages in threads of this process: each wakes by a notification, or by the look-out without one.
 
-A stage with SPARE has so many threads more, so that a long run for one row holds up no other."""
+A stage with SPARE has that number of further threads, so that a long run for one row holds up no other.
+"""
 
 import itertools
 import threading
@@ -34,13 +35,13 @@ class Stage(Protocol):
     """A module of requester/stages."""
 
     TOPIC: str
-    """The notification topic that says that rows may be ready."""
+    """The notification topic that signals ready rows."""
 
     def ready(self, reader: RowReader, now: float, /) -> Sequence[str]:
         """Returns a limited number of ids of rows that `run` can move, the oldest first."""
 
     def run(self, context: Context, row_id: str, /) -> float | None:
-        """Moves one row on if that is still possible; returns in how many seconds to try again, or None."""
+        """Moves one row on if that is still possible; returns the seconds until the next try, or None."""
 
 
 STAGES: Final[dict[str, ModuleType]] = {
@@ -103,7 +104,7 @@ class StageEngine:
                     notified.wait(wait if wait < threading.TIMEOUT_MAX else None)
 
     def _run_spare_loop(self, stage: Stage, woken: threading.Event) -> None:
-        """Runs what a long run of the stage's own thread holds up; only the look-out wakes it."""
+        """Runs the rows that a long run of the stage's own thread holds up; only the look-out wakes it."""
         while not self._stopping.is_set():
             woken.wait()
             woken.clear()
@@ -121,7 +122,7 @@ class StageEngine:
 
 
 def list_waiting_topics(context: Context, stages: Sequence[Stage]) -> list[str]:
-    """Returns topics of stages with something ready; all of them where the query fails, so that each reports it."""
+    """Returns topics of stages with ready rows; all of them where the query fails, so that each reports it."""
     look_after(context)
     try:
         with context.reading() as reader:
@@ -133,7 +134,7 @@ def list_waiting_topics(context: Context, stages: Sequence[Stage]) -> list[str]:
 
 
 def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
-    """Runs what is ready; returns how long it may wait, and whether anything was run that did not ask to wait."""
+    """Runs the ready rows; returns the seconds until the next try, and whether any run asked for none."""
     wait, moved = float("inf"), False
     for row_id in ready_rows(context, stage):
         again = run_once(context, stage, row_id)

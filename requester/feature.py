@@ -1,7 +1,7 @@
-"""What a feature may do beside the kernel. The kernel asks every feature by these names and knows none of them.
+"""The hooks of a feature beside the kernel. The kernel calls every feature by these names and knows none of them.
 
-`requester.features.FEATURES` has them in the order in which they are asked. It is imported by the wiring alone and
-travels with the sessions, so a transaction and a context both lead to it (`features_of`).
+`requester.features.FEATURES` has them in the order of their calls. It is imported by the wiring alone and travels with
+the sessions, so a transaction and a context both lead to it (`features_of`).
 """
 
 from abc import ABC, abstractmethod
@@ -137,7 +137,7 @@ class LogRecords:
 
 
 class MergeWatch:
-    """What a feature does about one merge, beside it."""
+    """A feature's work on one merge, beside it."""
 
     def measure(self, context: Context, inputs: MergeInputs) -> None:
         """Called once the round is merged, within no transaction; may read the answers, and be called again.
@@ -161,15 +161,17 @@ class Merger(ABC):
 
     @abstractmethod
     def merge(self, context: Context, job_id: str, inputs: MergeInputs) -> MergedRound | float | None:
-        """Called within no transaction, by a process that is alone with the job's merges, until the round is merged.
+        """Called within no transaction, by the one process that merges the job's rounds, until the round is merged.
 
-        Returns the merged round; or the seconds until it is to be called again; or None where the calling process is
-        to merge this round itself.
+        Returns the merged round; or the seconds until the next call; or None where the calling process must merge this
+        round itself.
         """
 
 
 class Feature:
-    """By default it does nothing. A hook that says "in a transaction" gets that transaction and opens no other."""
+    """A feature that does nothing. A hook that is called "in a transaction" gets that transaction and
+    opens no other.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
@@ -189,7 +191,8 @@ class Feature:
     """Each is called in every step of the chain's work, while no other process does any; returns whether it moved."""
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
     """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
-    that deletes the blob, which has locked it."""
+    that deletes the blob, which has locked it.
+    """
 
     log_records: ClassVar[Sequence[LogRecords]] = ()
     """Records of the feature's own tables that are leaves of a job's log."""
@@ -202,33 +205,35 @@ class Feature:
     def bound_times(self, work: Work, now: float) -> int:
         """Called once the clock was set back; brings the feature's stored times back (store.stored_times).
 
-        Returns how many rows had a time that is further ahead than its rule gives.
+        Returns how many rows had a time further ahead than its rule allows.
         """
         return 0
 
     def serve_beside(self, context: Context, here: str) -> AbstractContextManager[object]:
-        """Called when the service starts, before its stages do; what it returns is entered until the service ends.
+        """Called when the service starts, before its stages do; the result is entered until the service ends.
 
         `here` is the service's address on its own machine. May change rows, in transactions of its own.
         """
         return nullcontext()
 
     def describe_start(self, settings: RequesterSettings) -> Mapping[str, str]:
-        """Called when the service starts; returns what it prints of the feature, by a word."""
+        """Called when the service starts; returns the lines that it prints for the feature, by a word."""
         return {}
 
     def add_middleware(self, app: FastAPI, context: Context) -> None:
-        """Called when the API starts; what it adds lies behind the limits that the kernel has for all requests."""
+        """Called when the API starts; adds middleware behind the limits that the kernel has for all requests."""
 
     def limit_requests(self, app: FastAPI, context: Context) -> None:
-        """Called after that; what it adds refuses a request before its body is read."""
+        """Called after that; adds middleware that refuses a request before its body is read."""
 
     def guard_connections(self, app: ASGIApp, settings: RequesterSettings) -> tuple[ASGIApp, type[Protocol]] | None:
         """Called when the service starts to listen; returns the application behind a guard, and uvicorn's protocol."""
         return None
 
     def open_relay(self, settings: RequesterSettings) -> Relay | None:
-        """Called where other processes run the stages, before the context is made; returns what notifies them."""
+        """Called where other processes run the stages, before the context is made; returns the relay that notifies
+        them.
+        """
         return None
 
     def open_notifier(self, url: str, relay: Relay | None) -> Notifier | None:
@@ -260,7 +265,7 @@ class Feature:
     def blame_job(self, context: Context, work: Work, hand: TaskInHand, in_vain: bool) -> bool:
         """Called in the transaction in which a lease ended without an answer; returns whether the job is at fault.
 
-        `in_vain`: nobody came who could still be asked. May pause the job and fail the task.
+        `in_vain`: no worker came that could still be asked. May pause the job and fail the task.
         """
         return False
 
@@ -269,7 +274,7 @@ class Feature:
         return None
 
     def choose_pool(self, reader: RowReader, job: Job, now: float) -> type[CandidatePool] | None:
-        """Called before workers are drawn; returns what draws them, where the job's policy draws otherwise."""
+        """Called before workers are drawn; returns the pool that draws them, where the job's policy has its own."""
         return None
 
     def list_next_covered(self, reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address] | None:
@@ -305,19 +310,19 @@ class Feature:
         return None
 
     hearing_party: ClassVar[HearingParty | None] = None
-    """Others than a task's workers that answer it, and whom a referee may hear: a panel of its auditors."""
+    """Other parties than a task's workers that answer it, and that a referee may hear: a panel of its auditors."""
 
     def hear_task(self, work: Work, task: Task, now: float, run: int | None = None) -> None:
-        """Called in the judging transaction of a task whose answers a referee is to hear: of its workers, once it is
-        REFERRED, or of the party that answered in that run of its audit."""
+        """Called in the judging transaction of a task whose answers a referee hears: those of its workers, once it is
+        REFERRED, or of the party that answered in run `run` of its audit.
+        """
 
     def describe_wait(self, reader: RowReader, job: Job) -> str:
-        """Called for a running job none of whose tasks is open; returns what its tasks wait for, or nothing."""
+        """Called for a running job without an open task; names the cause for which its tasks wait, or nothing."""
         return ""
 
     def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
-        """Called while a task whose answers may be shown is read by the API; returns optional fields of its
-        TaskEvidence."""
+        """Called while the API reads a task whose answers may be shown; returns optional fields of its TaskEvidence."""
         return {}
 
     def describe_round(self, row: Round) -> Mapping[str, object]:
@@ -329,7 +334,9 @@ class Feature:
         return {}
 
     def describe_trust(self, reader: RowReader, job: Job) -> Mapping[str, object]:
-        """Called while it is read how well a job's checks find wrong answers; returns optional fields of TrustView."""
+        """Called while the API reads how well a job's checks find wrong answers; returns optional fields
+        of TrustView.
+        """
         return {}
 
     def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
@@ -342,10 +349,10 @@ class Feature:
         """
 
     def topped_up(self, work: Work, job: Job, amount: Units, at: float) -> None:
-        """Called in the transaction that records that so many units more were deposited for the job."""
+        """Called in the transaction that records a further deposit of `amount` units for the job."""
 
     def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
-        """Called in the transaction in which something happened that the owner of this token alone may know.
+        """Called in the transaction of an event that only the owner of this token may know.
 
         `kind` is a market.views.service_views.Happening. Events of a job are public.
         """
@@ -355,7 +362,7 @@ class Feature:
         return ()
 
     def open_caches(self, state: State, context: Context) -> None:
-        """Called when the API starts; sets what the feature's routes find on `request.app.state`.
+        """Called when the API starts; sets the objects that the feature's routes read from `request.app.state`.
 
         `state.strangers_share` is the time that all strangers together have for computations (api.response_cache).
         """
@@ -375,7 +382,7 @@ def lateness_in(reader: RowReader) -> Lateness:
 
 
 def features_of(holder: Context | RowReader) -> tuple[Feature, ...]:
-    """Returns the features of the service, in the order in which they are asked."""
+    """Returns the features of the service, in the order of their calls."""
     return cast(
         tuple[Feature, ...],
         features_in(holder.sessions) if isinstance(holder, Context) else holder.session.info["features"],

@@ -16,7 +16,7 @@ LOCK: Final = "serve.lock"
 
 
 def find_serving_process(folder: Path) -> int | None:
-    """Returns the id of the process that serves the folder; None if none does."""
+    """Returns the id of the process that serves the folder; None without one."""
     try:
         holder = int((folder / LOCK).read_text())
     except (FileNotFoundError, ValueError):
@@ -26,12 +26,10 @@ def find_serving_process(folder: Path) -> int | None:
 
 @contextmanager
 def lock_data_folder(folder: Path, alone: bool, hidden: int = OTHERS) -> Iterator[None]:
-    """Locks the folder for this process, which makes it if needed; it ends with the process, however that ends.
+    """Locks the folder for this process, and makes it if needed; the lock ends with the process, even a killed one.
 
-    What `hidden` names of a file's mode others may not do there.
-
-    Not `alone`, it is shared with others that are not either. Raises Conflict if the folder is taken, Refused if
-    nothing can be written there.
+    `hidden`: the permissions of a file's mode that others lack there. Not `alone`, the folder is shared with others
+    that are not either. Raises Conflict if the folder is taken, Refused if it cannot be written.
     """
     path = folder / LOCK
     try:

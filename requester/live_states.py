@@ -1,4 +1,4 @@
-"""The models and optimizer states that this process has at hand between two merges of a job, never the only copy."""
+"""The models and optimizer states that this process keeps between two merges of a job, never the only copy."""
 
 import mmap
 import os
@@ -25,7 +25,7 @@ BLOCK: Final = 2**23
 class Image:
     """A file of named arrays in memory, whose arrays are views of its bytes; a large one is a mapped, unnamed file.
 
-    The bytes of a mapped one are resident only while they are worked on, if `release` is called after it.
+    The bytes of a mapped one are resident only while they are in use, if `release` is called afterwards.
     """
 
     def __init__(self, length: int, folder: Path | None) -> None:
@@ -42,7 +42,7 @@ class Image:
 
     @classmethod
     def of(cls, data: Bytes, folder: Path | None) -> "Image":
-        """Copies a file's bytes. Raises TensorsRefused where they are no arrays, OSError where the disk is full."""
+        """Copies a file's bytes. Raises TensorsRefused for a malformed file, OSError where the disk is full."""
         with memoryview(data).cast("B") as view:  # a mapped file can be closed after an error only if no view is left
             image = cls(len(view), folder)
             for start in range(0, len(view), BLOCK):
@@ -66,14 +66,14 @@ class Image:
             self.release()
 
     def release(self) -> None:
-        """Lets the kernel take a mapped image's pages; their content stays in its file."""
+        """Releases a mapped image's pages to the kernel; their content stays in its file."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)
 class Version:
-    """Where a job is: its next round, the digest of its parameters, and when the round before was closed."""
+    """The position of a job: its next round, the digest of its parameters, and the time its last round was closed."""
 
     round: int
     parameters: Digest
@@ -89,12 +89,12 @@ class LiveState:
     spare: Image
     memory: Image
     snapshot: int = -1
-    """The newest round of which the optimizer's state is stored; -1: that before the first."""
+    """The newest round whose optimizer state is stored; -1: that before the first."""
     snapshot_at: float = field(default_factory=time.monotonic)
     folder: Path | None = None
-    """Where its images are mapped from; None: they are in memory."""
+    """The folder from which its images are mapped; None: they are in memory."""
     update: Image = field(default_factory=lambda: Image(0, None))
-    """What the last merge published, where the job has a downlink."""
+    """The update that the last merge published, in a job with a downlink."""
 
     @property
     def length(self) -> int:
@@ -117,14 +117,14 @@ class LiveState:
             image.release()
 
     def make_update_room(self, length: int) -> memoryview:
-        """Returns room for an update of so many bytes."""
+        """Returns a buffer for an update of `length` bytes."""
         if self.update.length != length:
             self.update = Image(length, self.folder)
         return self.update.data
 
 
 class LiveStates:
-    """The states used last, by job; a state that is taken belongs to who took it until it is kept again."""
+    """The states used last, by job; a taken state belongs to its taker until it is kept again."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, LiveState] = OrderedDict()
@@ -139,7 +139,7 @@ class LiveStates:
             return list(self._states)
 
     def make_room(self, length: int, limit: int) -> None:
-        """Lets states go, those used longest ago first, until another of `length` bytes fits beside the rest."""
+        """Drops the least recently used states until another of `length` bytes fits beside the rest."""
         with self._lock:
             while self._states and length + sum(one.length for one in self._states.values()) > limit:
                 self._states.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Structured logs in one form, with the ids of what a line is about, and never a token, key or signature."""
+"""Structured logs in one form, with the ids of each line's rows, and never a token, key or signature."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Whose rounds are merged now, where several threads of a process merge: quick jobs always have one of them.
+"""Takes turns among the rounds that several threads of a process merge: quick jobs always have one of the threads.
 
 Without turns slow jobs held all threads, and every other job waited for minutes of evaluation.
 """
@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from typing import Final
 
 SPARE_THREADS: Final = 2
-"""Beside a stage's own thread; as many jobs that are not known to be quick are merged at once."""
+"""Threads beside a stage's own; the same number of jobs not known to be quick are merged at once."""
 QUICK_S: Final = 2.0
 """Seconds that a quick job's merge takes at most, its evaluation included."""
 FORGOTTEN: Final = 0.9
-"""What is left of a duration at each shorter one: not each round is evaluated, and another process may merge one."""
+"""The factor by which each shorter duration lowers the stored one: some rounds are not evaluated, or
+merged elsewhere.
+"""
 REMEMBERED: Final = 10_000
-"""Jobs whose duration is known."""
+"""The most jobs whose duration is known."""
 
 
 class MergeTurns:
@@ -34,7 +36,7 @@ class MergeTurns:
 
     @contextmanager
     def take(self, job: str) -> Iterator[bool]:
-        """Yields whether the job may be merged now; where not, it asks again later."""
+        """Yields whether the job may be merged now; if not, it asks again later."""
         with self._lock:
             may = self._begin(job)
         if not may:

@@ -1,6 +1,6 @@
-"""What one process counts since its start. What must survive a restart is read from the rows (tallies).
+"""The counts of one process since its start. Counts that must survive a restart are read from the rows (tallies).
 
-Beside it, spans of requests, stages, transactions and their parts, by OpenTelemetry, where the process traces.
+Beside them, spans of requests, stages, transactions and their parts, by OpenTelemetry, where the process traces.
 """
 
 import time
@@ -66,7 +66,7 @@ SPAN_FILE: Final = "requester.span_file"
 
 
 def record_span(name: str) -> AbstractContextManager[trace.Span]:
-    """Records what the block takes, as a part of the span around it."""
+    """Records the block's duration, as a part of the span around it."""
     return TRACER.start_as_current_span(name)
 
 

@@ -1,4 +1,4 @@
-"""Work that needs torch is done by the runner, in child processes like the workers'; torch is not imported here."""
+"""Runs the work that needs torch in child processes like the workers'; torch is not imported here."""
 
 import math
 import threading
@@ -31,14 +31,14 @@ from requester.blobs import Blobs
 from requester.merge_turns import SPARE_THREADS
 
 PUBLISHING: Final = "publishing"
-"""Whose child publishes ready architectures, and bounds them."""
+"""Names the child that publishes ready architectures, and bounds them."""
 BOUNDING: Final = "bounding"
-"""Whose child bounds the documents that requesters uploaded, on shapes alone."""
+"""Names the child that bounds the documents that requesters uploaded, on shapes alone."""
 GIB: Final = 2**30
 UNBOUNDED: Final = 2**60
 """Bytes that no pass takes."""
 FASTEST: Final = 10**11
-"""Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
+"""Operations a second that no runner exceeds: an evaluation of more than these in its time cannot end."""
 METRICS_S: Final = 30.0
 """Seconds of wall time that a job's metrics of all held-out rows may take; other jobs wait meanwhile."""
 FIRST_METRICS_S: Final = 10.0
@@ -54,7 +54,7 @@ IN_ORDER: Final = 100_000
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A published model's blobs, and what one task of it costs."""
+    """A published model's blobs, and the cost of one task of it."""
 
     document: Digest
     evaluation: Digest | None
@@ -69,13 +69,13 @@ class PublishedModel:
     flops: int
     peak_bytes: int
     child: str
-    """Whose documents are known: PUBLISHING or BOUNDING."""
+    """The child that knows the documents: PUBLISHING or BOUNDING."""
     step: Step
     """The job's, with a microbatch where none was named and all rows at once do not fit."""
 
 
 class ModelRunner:
-    """Reads and bounds published models in a child that has nobody's arrays; evaluates each job in a child of its own.
+    """Reads and bounds published models in a child without data; evaluates each job in a child of its own.
 
     Calls before a job begins wait for each other, and for no evaluation of a round; of these, AT_ONCE run at once.
     """
@@ -171,7 +171,7 @@ class ModelRunner:
     def _choose_microbatch(self, step: Step, document: Document, room: int) -> Step:
         """Returns the step with the most rows at once, halved as often as needed, whose task fits into `room` bytes.
 
-        The step as it is where all rows do, or not one.
+        The step is unchanged where all rows fit, or not even one.
         """
         rows = step.pass_rows
         while rows:
@@ -195,7 +195,9 @@ class ModelRunner:
         raise JobRefused("step.microbatch", f"{takes}: {f'set it to {rows}' if rows else 'take a smaller model'}")
 
     def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
-        """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""
+        """Checks that `rows` held-out rows can be evaluated here, by their bound. Raises JobRefused,
+        DocumentRefused.
+        """
         self._check_cost(model, blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS)
         if model.metrics is not None:
             self._check_cost(model, blobs.read(model.metrics), rows, rows, FIRST_METRICS_S)
@@ -224,8 +226,8 @@ class ModelRunner:
     ) -> None:
         """Raises JobRefused where the loss or gradient of the first rows of a partition stored here is not finite.
 
-        As many rows as a pass takes, by the job's own child. A forward pass of more than `most` operations, or a step
-        of more memory or time than there is here, is left to the workers.
+        The job's own child computes the rows of one pass. A forward pass of more than `most` operations, or a step that
+        exceeds this machine's memory or time, is left to the workers.
         """
         rows = min(partition.rows, publication.spec.step.pass_rows)
         with self._lock:
@@ -271,7 +273,7 @@ class ModelRunner:
     def outside(self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Ranges) -> Outside | None:
         """Returns the first value outside its range in a partition stored here, or None; a good one is not read again.
 
-        Raises Refused where its arrays are not what the manifest declares.
+        Raises Refused where its arrays differ from the manifest's.
         """
         key = f"{manifest.key(partition)} {sorted(ranges.items())}"
         if key in self._in_order:
@@ -311,7 +313,9 @@ class ModelRunner:
 
     @contextmanager
     def lend(self, kind: type[Kind], threads: int) -> Iterator[Kind]:
-        """Yields a runner of a feature's kind on so many threads, to one caller at a time; the last one stays warm."""
+        """Yields a runner of a feature's kind on `threads` threads, to one caller at a time; the last
+        one stays warm.
+        """
         lock, lent = self._lent
         with lock:
             runner = lent.get((kind, threads))
@@ -342,7 +346,9 @@ class ModelRunner:
 
 
 def _check_finite(state: Arrays, trained: Iterable[str]) -> None:
-    """Raises JobRefused where a trained parameter is no number: its loss would be none, from the first task on."""
+    """Raises JobRefused where a trained parameter is not finite: its loss would not be either, from the
+    first task on.
+    """
     for name in trained:
         if not np.isfinite(state[name]).all():
             raise JobRefused(

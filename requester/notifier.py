@@ -13,7 +13,7 @@ Relay = Callable[[Iterable[str]], None]
 
 
 class Notifier:
-    """Within one process: `notify(topics)` wakes whoever listens to them, threads and coroutines alike."""
+    """Notifies within one process: `notify(topics)` wakes their listeners, threads and coroutines alike."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,10 +29,12 @@ class Notifier:
         self.notify(topics)
 
     def promise(self, connection: Callable[[], Connection], topics: Iterable[str]) -> None:
-        """Called within the transaction that notifies: its commit notifies the other processes. Here there are none."""
+        """Called within the transaction that notifies: its commit notifies the other processes. Here it
+        does nothing.
+        """
 
     def stop(self) -> None:
-        """Releases what listening to other processes needs."""
+        """Releases the resources for listening to other processes."""
 
     def notify(self, topics: Iterable[str]) -> None:
         """Wakes the listeners in this process; called after the commit."""

@@ -1,7 +1,7 @@
-"""What this process knows of its parts: database, disk or store of blobs, broker, chain. One line when one goes or is
-back.
+"""Tracks the failing parts of this process: database, disk or store of blobs, broker, chain. Logs one line when a part
+fails or recovers.
 
-Whatever fails meanwhile is the same trouble: a stopped database fails every stage, every sweep and every request.
+All failures meanwhile are the same trouble: a stopped database fails every stage, every sweep and every request.
 """
 
 import errno
@@ -30,7 +30,7 @@ LONGEST: Final = 300
 
 
 class PartTroubles:
-    """The parts that fail just now, by the time at which they began to."""
+    """The parts that fail now, by the time at which they began to."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class PartTroubles:
             return new
 
     def over(self, part: str) -> float | None:
-        """Notes that the part works; returns for how many seconds it failed, or None if it did not."""
+        """Notes that the part works; returns the seconds for which it failed, or None if it did not."""
         with self._lock:
             since = self._since.pop(part, None)
         return None if since is None else self._clock() - since
@@ -61,7 +61,7 @@ class PartTroubles:
 
 
 TROUBLES: Final = PartTroubles()
-"""Of this process."""
+"""The troubles of this process."""
 log = structlog.get_logger("gradmarket.parts")
 
 
@@ -80,7 +80,7 @@ def _is_outage(error: BaseException | None) -> bool:
 
 
 def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """A structlog processor: of a part that fails the first line alone is written, and without a traceback."""
+    """A structlog processor: writes the first line alone of a part that fails, and without a traceback."""
     error = _find_exception(line.get("exc_info"))
     part = part_of(error) or line.get("part")
     if part is None:
@@ -92,7 +92,7 @@ def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDic
 
 
 LIBRARIES: Final = {"celery.worker.consumer.consumer": BROKER}
-"""Loggers whose warnings and errors are one part's."""
+"""Loggers whose warnings and errors belong to one part."""
 
 
 class ToldOnce(logging.Filter):
@@ -107,20 +107,20 @@ class ToldOnce(logging.Filter):
 
 
 def probe_failed_parts(parts: Mapping[str, Callable[[], str]]) -> None:
-    """Tries the parts that failed, as far as `parts` has them; its functions return what is wrong."""
+    """Tries the parts that failed, if `parts` has them; its functions return the fault."""
     for part in TROUBLES.to_probe():
         if part in parts and not parts[part]():
             note_recovery(part)
 
 
 def note_recovery(part: str) -> None:
-    """Says of a part that was away, and was seen to work, for how long it was."""
+    """Logs that a failed part works again, and for how long it failed."""
     if (seconds := TROUBLES.over(part)) is not None:
         log.warning("it is back", of=part, after_s=round(seconds, 1))
 
 
 def note_trouble(part: str, error: str) -> None:
-    """Says once of a part what keeps it from working."""
+    """Logs once the fault of a part."""
     log.error("it does not work", part=part, error=error)
 
 

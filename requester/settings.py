@@ -1,7 +1,7 @@
-"""What an operator may set, by GRADMARKET_… in the environment; read once, frozen.
+"""Settings of the service, read once from GRADMARKET_… in the environment and frozen.
 
 A setting that the environment does not name, or leaves empty, is read from the file of that name, in small letters, in
-the folder GRADMARKET_SECRETS, if there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
+the folder GRADMARKET_SECRETS, if set: containers mount secrets as files (`/run/secrets/gradmarket_database`).
 """
 
 import os
@@ -36,10 +36,11 @@ class RequesterSettings(BaseSettings):
     database: str | None = None
     """SQLAlchemy address, such as `postgresql://user@host/name`; SQLite in the data folder where none is given."""
     auditor: str = Field(default="auto", pattern="^(none|auto|cpu|cuda(:[0-9]+)?)$")
-    """What computes in the auditor that the service runs on its own machine, one for all that share the database: auto,
-    cpu or cuda; or none, where there is to be no such auditor."""
+    """The device of the service's own auditor, one for all services that share the database: auto, cpu or cuda; or
+    none, for no such auditor.
+    """
     stages: Literal["embedded", "celery"] = "embedded"
-    """Who runs the stages: threads of this service, or Celery (`gradmarket queue`) with PostgreSQL and Redis."""
+    """The runner of the stages: threads of this service, or Celery (`gradmarket queue`) with PostgreSQL and Redis."""
     broker: SecretStr | None = None
     """Redis for Celery, such as `redis://host:6379/0`."""
     blobs: str = "disk"
@@ -67,16 +68,17 @@ class RequesterSettings(BaseSettings):
     passphrase_file: Path | None = None
     """The same, from a file's first line."""
     plain_keys: bool = False
-    """Let the keys lie unencrypted where money is real; on a local chain they may anyway."""
+    """Allows unencrypted keys where money is real; a local chain allows them anyway."""
     settle_every_s: float = Field(default=5.0, gt=0)
-    """A batch of earned gradients goes on-chain when its oldest has waited so long."""
+    """Seconds that the oldest earned gradient waits before its batch goes on-chain."""
     settle_gradients: int = Field(default=500, ge=1, le=4000)
-    """Or when there are so many of them."""
+    """The number of gradients that sends a batch at once."""
     confirmations: int = Field(default=1, ge=1)
-    """Blocks until what happened on-chain is believed."""
+    """Blocks until an event on-chain counts."""
     max_fee: float | None = Field(default=None, gt=0)
-    """Gwei that the service pays for a unit of gas at most, tip included. While gas is dearer it sends nothing, and its
-    jobs say so; it pays whatever gas costs where none is given."""
+    """The highest price of gas that the service pays, in Gwei, tip included; any price where none is given. While gas
+    is dearer it sends nothing, and its jobs report it.
+    """
     reserve_ahead: int = Field(default=20, ge=1, le=10_000)
     """The most gradients reserved ahead for a worker: one for each that it earned in the job."""
     claim_window_s: int = Field(default=7 * 86_400, ge=1)
@@ -88,14 +90,15 @@ class RequesterSettings(BaseSettings):
     max_blob_bytes: int = Field(default=8 << 30, ge=1024)
     """Of an uploaded model or partition."""
     unfinished_bytes: int = Field(default=64 << 30, ge=0)
-    """Of payloads whose upload broke off, kept for an hour to be continued, and at most half of the free disk; beyond
-    that the worker with the most loses its oldest."""
+    """Bytes of interrupted uploads of payloads, kept for an hour to be continued, and at most half of the free disk;
+    beyond that the worker with the most loses its oldest.
+    """
     body_s: float = Field(default=20.0, gt=0)
-    """Within so long the body of a request that is no upload has come."""
+    """Seconds for the body of a request that is no upload."""
     header_s: float = Field(default=10.0, gt=0)
-    """Within so long a connection has sent a request's headers."""
+    """Seconds for the headers of a request."""
     silence_s: float = Field(default=30.0, gt=0)
-    """So long an upload may stand still, and an answer unread."""
+    """Seconds that an upload may pause, or an answer stay unread."""
     address_rate: float = Field(default=500.0, gt=0)
     """Requests a second from one address; 429 above."""
     address_burst: float = Field(default=5000.0, ge=1)
@@ -112,8 +115,9 @@ class RequesterSettings(BaseSettings):
     streams: int = Field(default=1000, ge=1)
     """Streams of events that all follow at a time; 503 above."""
     refused_s: float = Field(default=2.0, ge=0)
-    """So long a 429 is held back, up to five times as long while many of an address wait: who floods waits on each
-    connection."""
+    """Seconds that a 429 is held back, up to five times as many while many of an address wait: a flooder waits on each
+    connection.
+    """
     token_rate: float = Field(default=100.0, gt=0)
     """Requests a second with one token."""
     token_burst: float = Field(default=1000.0, ge=1)
@@ -131,7 +135,7 @@ class RequesterSettings(BaseSettings):
     max_strikes: int = Field(default=5, ge=1)
     """Strikes of one operator in one job before it gets no work there; they halve in two hours (rules.strikes)."""
     max_attempts: int = Field(default=8, ge=1)
-    """Attempts at one task in which nobody stayed silent before its job pauses; anew after a resume."""
+    """Attempts at one task without silent workers before its job pauses; anew after a resume."""
     trusted_proxies: frozenset[IPvAnyNetwork] = frozenset()
     """Addresses or networks whose X-Forwarded-For is believed."""
     proxy_blobs: str | None = Field(default=None, pattern="^/(?:.*/)?$")
@@ -143,7 +147,7 @@ class RequesterSettings(BaseSettings):
     session_s: int = Field(default=86_400, ge=60)
     """How long a worker's sign-in holds."""
     sweep_s: float = Field(default=1.0, gt=0)
-    """How often a stage looks for rows of which no notification came."""
+    """Seconds between two sweeps of a stage for rows whose notification was lost."""
     drain_s: int = Field(default=5, ge=1)
     """How long requests in progress may go on when the service is asked to end."""
     tracing: Path | None = None
@@ -153,10 +157,11 @@ class RequesterSettings(BaseSettings):
     keep_parameters_every: int = Field(default=10, ge=1)
     """Checkpoints that are kept for ever; of the other rounds only the newest few are."""
     snapshot_rounds: int = Field(default=8, ge=1)
-    """The optimizer's state is stored after so many rounds; until then payloads stay, to be merged again after a
-    crash. Where several processes merge (Celery), each replays what others merged: few rounds are better."""
+    """Rounds between two stored states of the optimizer; until then payloads stay, to be merged again after a crash.
+    Where several processes merge (Celery), each replays the others' merges: few rounds are better.
+    """
     snapshot_s: float = Field(default=10.0, ge=0)
-    """Or after the first round that ends so many seconds after the last snapshot."""
+    """Seconds after the last snapshot from which a round's end stores one anyway."""
     step_memory: int = Field(default=128 << 30, ge=2**28)
     """Bytes that a pass of a job's step may take on its workers' devices, by the document's bound: a job that no card
     holds is refused, with the microbatch that fits. Nothing of it is computed here."""
@@ -171,8 +176,9 @@ class RequesterSettings(BaseSettings):
     """Bytes of a model's parameters from which on several processes merge a round, where Celery runs the stages: they
     read and write the optimizer's state at every round, which takes longer than merging a smaller model in memory."""
     merge_part: int = Field(default=32 << 20, ge=4 << 20)
-    """Bytes of parameters in each message of such a merge: what a process that is killed loses. It takes about ten
-    times as much memory; the largest tensor, where that is more and the optimizer needs whole ones."""
+    """Bytes of parameters in each message of such a merge, and the loss when a process is killed. It takes about ten
+    times as much memory; the largest tensor, where that is more and the optimizer needs whole ones.
+    """
 
     @classmethod
     def settings_customise_sources(
@@ -213,7 +219,9 @@ class RequesterSettings(BaseSettings):
 
     @property
     def hidden(self) -> int:
-        """Returns which permissions no file in the data folder has: the group's too, unless a proxy serves from it."""
+        """Returns the permissions that no file in the data folder has: the group's too, unless a proxy
+        serves from it.
+        """
         return GROUP if self.proxy_blobs else OTHERS
 
     @property

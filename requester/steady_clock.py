@@ -1,7 +1,7 @@
-"""The service's clock: the machine's, but not where that steps. Deadlines, suspensions and claims are stored by it.
+"""The service's clock: the machine's, but without its steps. Deadlines, suspensions and claims are stored by it.
 
-A wrong step is mended by itself within minutes, mostly; one that stays for ADOPT_S is followed, and what was stored
-ahead of the time then is brought back (store.stored_times).
+A wrong step is mostly corrected by the machine within minutes; one that stays for ADOPT_S is followed, and times stored
+ahead of it are brought back (store.stored_times).
 """
 
 import threading
@@ -19,7 +19,7 @@ log = structlog.get_logger("gradmarket.clock")
 
 
 def since_boot() -> float:
-    """Returns seconds that no one sets, and that go on while the machine sleeps, where the system counts those."""
+    """Returns seconds that cannot be set, and that go on while the machine sleeps, where the system counts those."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -1,4 +1,4 @@
-"""The composition root: builds what a stage works with from the settings. Only it makes a database, key or chain."""
+"""The composition root: builds the stages' context from the settings. Only it makes a database, key or chain."""
 
 import fcntl
 import time
@@ -44,9 +44,9 @@ from requester.store.session import open_engine as connect_database
 from requester.store.work import begin_work, open_reader
 
 OFFICE = "settle"
-"""The topic that is notified when there may be chain work."""
+"""The topic that is notified of possible chain work."""
 GAS_GIFT_WEI = 10**18
-"""What a new worker gets on a local chain, and on no other: enough gas to redeem for years."""
+"""The gift to a new worker on a local chain, and on no other: enough gas to redeem for years."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def open_chain(settings: RequesterSettings) -> Chain:
 
 
 def open_relay(settings: RequesterSettings) -> Relay | None:
-    """Returns what notifies the processes that run the stages; None where this one does."""
+    """Returns the relay that notifies the processes that run the stages; None where this one does."""
     if settings.stages == "embedded":
         return None
     relays = (feature.open_relay(settings) for feature in FEATURES)
@@ -152,7 +152,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
 
 @contextmanager
 def _first_there(data: Path) -> Iterator[None]:
-    """Lets one process at a time create what is missing in a shared data folder."""
+    """Admits one process at a time to create the missing parts of a shared data folder."""
     with (data / "starting.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -241,7 +241,7 @@ def _gas_giver(chain: Chain) -> Callable[[Address], None]:
 
 
 def _filter_gas_waits(trouble: str) -> str:
-    """Returns the chain's trouble; none where only gas is too dear: what is computed goes on."""
+    """Returns the chain's trouble; none where gas alone is too dear: computation goes on."""
     return "" if trouble.startswith(WAITS) else trouble
 
 

@@ -1,4 +1,4 @@
-"""webhooks end with the token that made them, and what they had still to be told with them"""
+"""webhooks end with the token that made them, and their pending messages with them"""
 
 import sqlalchemy as sa
 from alembic import op

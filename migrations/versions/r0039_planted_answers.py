@@ -1,4 +1,4 @@
-"""tasks that an auditor computed before anybody answered them"""
+"""tasks that an auditor computed before any worker answered them"""
 
 import sqlalchemy as sa
 from alembic import op

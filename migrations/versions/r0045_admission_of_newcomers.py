@@ -1,4 +1,4 @@
-"""who paid for the evidence of records; the test of all newcomers together, where answers are scored"""
+"""payers of the evidence of records; the test of all newcomers together, where answers are scored"""
 
 import sqlalchemy as sa
 from alembic import op

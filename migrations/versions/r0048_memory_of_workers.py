@@ -1,4 +1,4 @@
-"""workers say how much memory a step may take on their devices"""
+"""workers state the memory that a step may take on their devices"""
 
 import sqlalchemy as sa
 from alembic import op

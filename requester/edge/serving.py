@@ -1,6 +1,6 @@
-"""Configures uvicorn: with timeouts for slow clients, and without trusting what clients say about themselves.
+"""Configures uvicorn: with timeouts for slow clients, and without trust in clients' headers about themselves.
 
-OwnPath takes off the path in the service's public address where a proxy passes it on: routes are at the root.
+OwnPath strips the path of the service's public address where a proxy passes it on: routes are at the root.
 """
 
 import socket

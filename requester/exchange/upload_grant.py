@@ -1,6 +1,6 @@
-"""Finds out which payload an upload must be, before a byte of it is read.
+"""Determines the payload that an upload must be, before a byte of it is read.
 
-An upload that comes steadily over a slow link gets more time: market.rules.stragglers has how much.
+An upload that comes steadily over a slow link gets more time, as much as market.rules.stragglers allows.
 """
 
 from collections.abc import Sequence

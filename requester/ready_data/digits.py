@@ -28,7 +28,7 @@ def is_installed() -> bool:
 
 
 def build_manifest() -> Manifest:
-    """Four training partitions and `test`: `x` float32 (rows, 1, 8, 8) in 0..1, `y` int64 (rows,)."""
+    """Returns four training partitions and `test`: `x` float32 (rows, 1, 8, 8) in 0..1, `y` int64 (rows,)."""
     inputs = {"x": Column(dtype="float32", shape=SHAPE), "y": Column(dtype="int64", classes=CLASSES)}
     return Manifest(inputs=inputs, partitions=tuple(partition for partition, _ in _pack_partitions()))
 
@@ -41,7 +41,7 @@ def store_partitions(blobs: Blobs) -> None:
 
 @cache
 def _pack_partitions() -> tuple[tuple[Partition, bytes], ...]:
-    """The partitions and their bytes, 0.5 MB together, read once a process."""
+    """Returns the partitions and their bytes, 0.5 MB together, read once a process."""
     images = load_table()
     x = (images[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
     y = images[:, -1].astype(np.int64)
@@ -55,7 +55,9 @@ def _pack_partitions() -> tuple[tuple[Partition, bytes], ...]:
 
 
 def load_table() -> NDArray[np.float64]:
-    """One image a row: 64 pixels of 0..16, then its digit. Importing scikit-learn for its file would take a second."""
+    """Returns one image a row: 64 pixels of 0..16, then its digit. Importing scikit-learn for its file would take a
+    second.
+    """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise NotFound("scikit-learn is not installed: its digits are the data")

@@ -43,9 +43,9 @@ def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is counted over all rows of a job; `reason` as store.answer_kind.
+    """The counts over all rows of a job; `reason` as store.answer_kind.
 
-    parts: fields of its JobView that features give. noised_rounds: the merged rounds that its privacy counts
+    parts: fields of its JobView from features. noised_rounds: the merged rounds that its privacy counts
     (store.round_sum).
     """
 
