@@ -52,6 +52,9 @@ KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
 )
 """What to do about an error that does not say so itself: the first kind that it is of."""
 DATABASE: Final = "start the database, or set GRADMARKET_DATABASE anew"
+DISK: Final = "free some space on the disk"
+FULL: Final = ("disk is full", "No space left")
+"""What SQLite and PostgreSQL write where they have no room."""
 OURS: Final = ("contracts", "gradmarket", "graphdoc", "migrations", "requester", "worker")
 """What is installed with this program: where a module of it is missing, no extra brings it."""
 EXTRAS: Final = {"worker": "worker", "wallet": "worker", "auditor": "worker", "data": "sdk"}
@@ -66,8 +69,8 @@ NUMBERS: Final = {
     errno.EACCES: "name another place, or get the right to use this one",
     errno.EPERM: "name another place, or get the right to use this one",
     errno.EROFS: "name a place that can be written",
-    errno.ENOSPC: "free some space on the disk",
-    errno.EDQUOT: "free some space on the disk",
+    errno.ENOSPC: DISK,
+    errno.EDQUOT: DISK,
     errno.ENAMETOOLONG: "name it with fewer letters",
     errno.EADDRINUSE: "name another port with --port, or stop what listens there",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -124,7 +127,8 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
-        return Mistake(f"the database: {_one_line(getattr(error, 'orig', None) or error)}", DATABASE, kind)
+        said = _one_line(getattr(error, "orig", None) or error)
+        return Mistake(f"the database: {said}", DISK if any(words in said for words in FULL) else DATABASE, kind)
     if isinstance(error, ModuleNotFoundError) and (error.name or "gradmarket").partition(".")[0] not in OURS:
         extra = EXTRAS.get(_group_of(command), "service")
         said = f"`{command}` needs {error.name}, which is not installed"

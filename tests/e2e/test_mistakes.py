@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import pytest
 import typer
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
@@ -151,3 +153,16 @@ def test_a_missing_module_of_ours_is_our_fault_and_no_extra_brings_it(name: str)
 def test_a_missing_module_of_others_is_brought_by_an_extra() -> None:
     found = mistakes.describe_error(ModuleNotFoundError(name="alembic.config"), "gradmarket serve")
     assert found.fix == "pip install 'gradmarket[service]'"
+
+
+def test_a_database_without_room_asks_for_room_and_not_for_a_start() -> None:
+    with create_engine("sqlite://").connect() as connection:
+        connection.exec_driver_sql("pragma max_page_count = 2")
+        connection.exec_driver_sql("create table rows (bytes blob)")
+        with pytest.raises(OperationalError) as full:
+            connection.exec_driver_sql("insert into rows values (zeroblob(100000))")
+        with pytest.raises(OperationalError) as broken:
+            connection.exec_driver_sql("select * from nowhere")
+    found = mistakes.describe_error(full.value, "gradmarket serve")
+    assert (found.what, found.fix) == ("the database: database or disk is full", "free some space on the disk")
+    assert "GRADMARKET_DATABASE" in mistakes.describe_error(broken.value, "gradmarket serve").fix
