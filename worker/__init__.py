@@ -4,4 +4,4 @@ from gradmarket.market.errors import Refused
 
 
 class Untrusted(Refused):
-    """What the market says about the chain does not hold."""
+    """The market's statements about the chain do not hold."""

@@ -12,7 +12,7 @@ from graphdoc.encoding import Bytes
 
 LOCK: Final = "lock"
 PAUSES_S: Final = (0.01, 0.05, 0.0)
-"""Seconds after each failed try to lock a folder: `in_use` has the lock for a moment, a worker while it runs."""
+"""Seconds after each failed try to lock a folder: `in_use` holds the lock for a moment, a worker while it runs."""
 
 
 def write_file_atomically(path: Path, data: Bytes, synced: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What a feature may do beside the worker's kernel, which asks each of them by these names and knows none of theirs."""
+"""The hooks of a feature beside the worker's kernel, which calls them by these names and knows no feature."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,13 +28,16 @@ class WalletLine:
 
 
 class WorkerFeature:
-    """By default it does nothing. `worker.features.FEATURES` has them; `worker.run` and the commands import it."""
+    """A feature whose hooks do nothing.
+
+    `worker.features.FEATURES` lists them; `worker.run` and the commands import it.
+    """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
     """Names of the features that this one imports."""
     serves: ClassVar[frozenset[str]] = frozenset()
-    """Settings that mean nothing without it."""
+    """Settings that have no effect without it."""
 
     commands: ClassVar[Mapping[str, Callable[..., None]]] = {}
     """Commands of `gradmarket worker`."""
@@ -46,14 +49,15 @@ class WorkerFeature:
         return None
 
     def run_beside(self, shared: Shared) -> AbstractContextManager[object]:
-        """Entered once a session's parts are set up, before it joins a market; left when it redeemed the last voucher.
+        """Entered once a session's parts are set up, before it joins a market; left when it has redeemed the last
+        voucher.
 
         The features are entered in their order.
         """
         return nullcontext()
 
     def market_source(self, shared: Shared) -> MarketSource | None:
-        """Called once a session's parts are set up, before it joins a market; returns where else it finds markets."""
+        """Called once a session's parts are set up, before it joins a market; returns a further source of markets."""
         return None
 
     def find_consent(
@@ -63,34 +67,35 @@ class WorkerFeature:
         return None
 
     def open_entry(self, shared: Shared, context: WorkerContext) -> MarketEntry | None:
-        """Called when a market was signed in to; returns what is to be done there before it gives leases."""
+        """Called after sign-in to a market; returns the steps to take there before it gives leases."""
         return None
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> SessionPart | None:
-        """Called when a market was signed in to; returns what runs beside its loop."""
+        """Called after sign-in to a market; returns a part that runs beside its loop."""
         return None
 
     def open_pause(self, settings: WorkerSettings, cards: Sequence[str]) -> FindPause | None:
-        """Called when a session starts, with the uuids of the cards that compute; returns what keeps it from tasks.
+        """Called when a session starts, with the uuids of the cards that compute; returns a check that may pause its
+        tasks.
 
-        Raises Refused for a rule of the owner's that nothing here can follow.
+        Raises Refused for an owner's rule that this machine cannot follow.
         """
         return None
 
     def describe_fault(self, context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None:
-        """Called for an error of a lease's step, before another is computed; returns what the market hears of it."""
+        """Called for an error of a lease's step, before another is computed; returns the report to the market."""
         return None
 
     def open_computation(self, context: WorkerContext, replica_files: InFlightFolder) -> LeaseComputation | None:
-        """Called when a market was signed in to; returns what computes some jobs' leases in its place."""
+        """Called after sign-in to a market; returns a replacement for the computation of some jobs' leases."""
         return None
 
     def count_accusations(self, settings: WorkerSettings) -> int:
-        """Called at a session's end; returns how many accusations against the wallet are not closed."""
+        """Called at a session's end; returns the number of accusations against the wallet that are not closed."""
         return 0
 
     def list_wallet_lines(
         self, settings: WorkerSettings, me: Address, say: Callable[[str], None]
     ) -> Mapping[str, Sequence[WalletLine]]:
-        """Called by `wallet show`; returns lines by their name in JSON. `say` gets what is not known, and why."""
+        """Called by `wallet show`; returns lines by their name in JSON. `say` gets unknown facts, with the reason."""
         return {}

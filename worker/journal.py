@@ -29,7 +29,7 @@ class Journal:
         self._last.clear()
 
     def once(self, event: str, text: str, **facts: Any) -> None:
-        """Logs the entry, unless the last of its event was the same and nothing was logged by `say` since then."""
+        """Logs the entry, unless the last of its event was the same and no other was logged since then."""
         line = self._format_entry(event, text, facts)
         if line == self._last.get(event):
             return
@@ -43,8 +43,8 @@ class Journal:
         return f'{line[:-1]}, "at": {time.time():.3f}}}' if self._as_json else f"{time.strftime('%H:%M:%S')} {line}"
 
     def _format_entry(self, event: str, text: str, facts: dict[str, Any]) -> str:
-        """Returns one line. Replaces unprintable characters, and those that the stream's encoding has not: a stranger's
-        text must neither control the terminal nor end the worker.
+        """Returns one line. Replaces unprintable characters, and those that the stream's encoding lacks: untrusted text
+        must neither control the terminal nor end the worker.
 
         JSON escapes them.
         """

@@ -1,4 +1,4 @@
-"""Shared by the worker's commands: options, the settings made from them, and how an encrypted wallet is opened."""
+"""Shared by the worker's commands: options, the settings made from them, and the opening of an encrypted wallet."""
 
 from pathlib import Path
 from typing import Annotated, Any

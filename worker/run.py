@@ -1,4 +1,4 @@
-"""One session of a worker: sets up its parts, works until it is told to leave, and redeems what it earned."""
+"""One session of a worker: sets up its parts, works until a signal to leave, and redeems its earnings."""
 
 import threading
 import time
@@ -32,9 +32,9 @@ NEED_A_FEATURE: Final = {
     "consents": "consents of payout keys: leave --consent out",
     **dict.fromkeys(("hours", "idle", "max_watts", "max_celsius"), "rules of when it works: leave them out"),
 }
-"""Settings that a feature serves -> what a worker without it says."""
+"""Settings that a feature serves -> the text of a worker without it."""
 MOST_LEASES: Final = 64
-"""Of all cards together: a poll asks for no more."""
+"""The most leases of all cards together: a poll requests no more."""
 _CHOOSE: Final = "Change it with --device and --threads; take --threads 1 where several workers share a machine."
 
 
@@ -46,8 +46,8 @@ def run_worker(
 ) -> Summary:
     """Works for the markets of `settings` until the first signal; returns the session's summary.
 
-    Raises Untrusted if the only market is not what it says, after redeeming its vouchers; Conflict if another worker
-    uses the folder; Refused if markets are to be discovered and no node is set.
+    Raises Untrusted if the only market's statements do not hold, after redeeming its vouchers; Conflict if another
+    worker uses the folder; Refused if markets are to be discovered and no node is set.
     """
     machine.keep_freed()
     journal = journal or Journal()

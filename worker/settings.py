@@ -59,7 +59,7 @@ def _check_hours(text: str) -> str:
 
 
 PayText = Annotated[str, BeforeValidator(str), AfterValidator(_check_amount_text)]
-"""An amount as people write it; what it is in a token is known once a market says which (market.money)."""
+"""An amount as people write it; its value in a token is known once a market names the token (market.money)."""
 
 
 ServerOrigin = Annotated[str, AfterValidator(server_origin)]
@@ -130,8 +130,8 @@ class WorkerSettings(BaseSettings):
     step_s: float = Field(default=3600.0, gt=0)
     """Seconds that a step may take."""
     device: Annotated[str, AfterValidator(list_device_names)] = AUTO
-    """What computes: cpu, or cuda:0 and the like; auto: a card that no other worker has, else the CPU. Several cards,
-    as cuda:0,cuda:1 or all: each computes tasks of its own."""
+    """The computing device: cpu, or cuda:0 and the like; auto: a card that no other worker has, else the CPU. Several
+    cards, as cuda:0,cuda:1 or all: each computes tasks of its own."""
     threads: int | None = Field(default=None, ge=1, le=256)
     """Threads of a step; part of the determinism class. Where none is given: OMP_NUM_THREADS where that is set, else
     the greatest power of two that this process has cores for, 16 at most; on a card 1."""
@@ -148,7 +148,7 @@ class WorkerSettings(BaseSettings):
     leases: int = Field(default=1, ge=1, le=16)
     """Replicas in flight at once, for each card."""
     unpaid: int = Field(default=1, ge=1, le=64)
-    """Gradients for each card that one requester may owe at once, promises that it broke included: what a dishonest
+    """Gradients for each card that one requester may owe at once, its broken promises included: the most a dishonest
     one can take."""
     stake_contest_s: float = Field(default=3600.0, ge=0)
     """No stake in a job that leaves less time, in seconds, to contest an accusation."""
@@ -169,16 +169,16 @@ class WorkerSettings(BaseSettings):
     redeem_at: PayText | None = None
     """Redeem a job's vouchers at this value; where none is given, when the job ends, in trouble, or at leaving."""
     redeem_before_s: float = Field(default=3600.0, gt=0)
-    """Redeem at the latest so many seconds before the job's claims end."""
+    """Seconds before the end of a job's claims at which it redeems at the latest."""
     max_fee: float | None = Field(default=None, gt=0)
     """Gwei that the worker pays for a unit of gas at most, tip included, until claims end in REDEEM_BEFORE_S seconds;
     while gas is dearer it keeps its vouchers. Where none is given it pays whatever gas costs."""
     leave_s: float = Field(default=120.0, ge=0)
-    """How long the first signal waits for the verdicts of what is in flight."""
+    """How long the first signal waits for the verdicts of work in flight."""
     leave_market_s: float = Field(default=10.0, ge=0)
     """How long a market that does not answer is asked again when leaving."""
     upkeep_s: float = Field(default=10.0, gt=0)
-    """Seconds between looks at the jobs' ends and at what is to be redeemed."""
+    """Seconds between looks at the jobs' ends and at redeemable vouchers."""
     page: int | None = Field(default=None, ge=0, le=65535)
     """Port of this machine on which a page shows what the worker earns and does (0: a free one); none without."""
     wait_s: float = Field(default=MAX_WAIT_S, ge=0, le=MAX_WAIT_S)
@@ -200,7 +200,7 @@ class WorkerSettings(BaseSettings):
 
     @property
     def alone(self) -> bool:
-        """Whether there is a single market, and there will be no other."""
+        """Whether it serves a single market, and will never serve another."""
         return len(self.origins) == 1 and not self.discover
 
     @property

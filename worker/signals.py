@@ -32,11 +32,11 @@ class Signals:
         return self._asked.is_set()
 
     def leave(self) -> None:
-        """Acts as the first signal does."""
+        """Acts like the first signal."""
         self._asked.set()
 
     def pause(self, seconds: float) -> None:
-        """Sleeps; wakes early when the worker is told to leave."""
+        """Sleeps; wakes early at the first signal."""
         if not self.leaving:
             self._asked.wait(seconds)
         else:
@@ -44,7 +44,7 @@ class Signals:
 
     @contextmanager
     def allow_interruption(self) -> Iterator[None]:
-        """Within the block, the first signal raises LeaveSoon."""
+        """Makes the first signal raise LeaveSoon within the block."""
         self._waiting = True
         try:
             if self.leaving:

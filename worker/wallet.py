@@ -17,7 +17,7 @@ from worker import durable
 PLAIN: Final = "wallet.key"
 ENCRYPTED: Final = "wallet.json"
 BACKED_UP: Final = "wallet.backed-up"
-"""Has the digest of the key's file that was backed up last."""
+"""The digest of the key's file that was backed up last."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Wallet:
         return self.path.name == ENCRYPTED
 
     def describe_key_file(self) -> str:
-        """Returns where the key is, and how to back it up unless it is, in words."""
+        """Returns a text on the key's place, and on its backup unless it has one."""
         how = "encrypted with your passphrase, which is needed too" if self.encrypted else "NOT encrypted"
         place = f"The key of {self.address} is in {self.path} ({how})."
         if is_backed_up(self.path.parent):
@@ -51,7 +51,7 @@ def find_key_file(folder: Path) -> Path | None:
 
 
 def load_wallet(folder: Path, passphrase: str | None) -> Wallet:
-    """Loads the key. Raises NotFound if there is none, Refused if the file or the passphrase is wrong."""
+    """Loads the key. Raises NotFound if the folder has none, Refused if the file or the passphrase is wrong."""
     path = find_key_file(folder)
     if path is None:
         remedy = "name the worker's folder with --data, or make a key with `gradmarket wallet new`"
@@ -78,10 +78,11 @@ def create_wallet(folder: Path, passphrase: str | None) -> Wallet:
 
 
 def back_up(folder: Path, to: Path) -> Path:
-    """Copies the key's file to `to`, a folder or a new file; from then on nobody is reminded. Returns the copy's path.
+    """Copies the key's file to `to`, a folder or a new file; from then on no start reminds of it. Returns the copy's
+    path.
 
-    Raises NotFound if there is no key, Refused if `to` is in the worker's own folder or in none, Conflict if another
-    file is there.
+    Raises NotFound without a key, Refused if `to` is in the worker's own folder or in none, Conflict if it has another
+    file.
     """
     path = find_key_file(folder)
     if path is None:
@@ -100,7 +101,7 @@ def back_up(folder: Path, to: Path) -> Path:
 
 
 def is_backed_up(folder: Path) -> bool:
-    """Returns whether the key's file was backed up as it is now."""
+    """Returns whether the present file of the key was backed up."""
     path, note = find_key_file(folder), folder / BACKED_UP
     return path is not None and note.is_file() and note.read_bytes() == _compute_digest_line(path.read_bytes())
 
@@ -112,7 +113,7 @@ def _compute_digest_line(data: bytes) -> bytes:
 def encrypt_wallet(folder: Path, passphrase: str) -> Wallet:
     """Encrypts a plain key. Deletes the plain file once the keystore is on disk and can be opened.
 
-    Raises NotFound if there is no key, Conflict if it is already encrypted.
+    Raises NotFound without a key, Conflict if it is already encrypted.
     """
     path = find_key_file(folder)
     if path is not None and path.name == ENCRYPTED:
@@ -133,7 +134,8 @@ def _write_wallet(folder: Path, key: PrivateKey, passphrase: str | None) -> Wall
 
 
 def load_or_create(folder: Path, passphrase: str | None, plain: bool = True) -> Wallet:
-    """Raises Refused if the key is, or would be, unencrypted and `plain` does not allow that."""
+    """Returns the wallet, made if the folder has none. Raises Refused if its key is, or would be, plain against
+    `plain`."""
     existing = find_key_file(folder)
     if not plain and (existing.name == PLAIN if existing else passphrase is None):
         fix = "encrypt it with `gradmarket wallet encrypt`" if existing else "give a passphrase (--passphrase-file)"

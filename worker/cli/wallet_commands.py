@@ -1,4 +1,4 @@
-"""`gradmarket wallet …`: a worker's key, what it has earned, and whether its requesters told the truth."""
+"""`gradmarket wallet …`: a worker's key, its earnings, and the honesty of its requesters."""
 
 import json
 from collections.abc import Sequence

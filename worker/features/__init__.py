@@ -38,4 +38,4 @@ FEATURES: Final[tuple[WorkerFeature, ...]] = (
     HeldRowsFeature(),
     MaskedAnswersFeature(),
 )
-"""In the order in which they are asked (worker.feature). Imported by worker.run and the commands alone."""
+"""In the order of their calls (worker.feature). Imported by worker.run and the commands alone."""

@@ -28,11 +28,11 @@ KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (
     (DocumentRefused, FaultKind.STEP_FAILED),
 )
 NODE: Final = re.compile(r"^(node \d+ \([^)]{1,80}\)|backward): (.*)$", re.DOTALL)
-"""The interpreter's format for where a step failed."""
+"""The interpreter's format for the place of a failed step."""
 
 
 def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None:
-    """Returns the fault for an error of `context.compute`; None where it might tell of this machine's own rows.
+    """Returns the fault for an error of `context.compute`; None where it might reveal this machine's own rows.
 
     For a failed step it also checks whether the data are the cause.
     """
@@ -51,7 +51,7 @@ def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFaul
 
 
 def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:
-    """Adds the partition, and the input and row that the step does not accept, if there are any."""
+    """Adds the partition, and the input and row that the step does not accept, where the step fails by the data."""
     publication = context.view(lease.job).publication
     if publication is None:
         return fault

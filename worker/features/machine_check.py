@@ -1,4 +1,4 @@
-"""`gradmarket worker check`: what this machine would compute on, how fast, and what a market's jobs would pay it."""
+"""`gradmarket worker check`: the devices and speed of this machine, and its possible pay from a market's jobs."""
 
 import time
 from contextlib import ExitStack
@@ -38,13 +38,13 @@ from worker.settings import WorkerSettings
 ROWS: Final = 256
 WIDTH: Final = 1024
 CLASSES: Final = 10
-"""Of the model whose speed is shown: rows of a step, elements of a row and of both hidden layers, and classes."""
+"""The model whose speed is shown: rows of a step, elements of a row and of both hidden layers, and classes."""
 RUNS: Final = 3
 
 
 @dataclass(frozen=True)
 class CheckedJob:
-    """What one job would bring here: the most an hour, in the token's smallest unit, or why it is not for this
+    """A job's possible pay here: the most an hour in the token's smallest unit, or why it does not suit this
     machine."""
 
     job: JobId
@@ -54,7 +54,7 @@ class CheckedJob:
     effort: Effort | None = None
     hourly: Amount = NOTHING
     expected: Amount | None = None
-    """What the market measured that one more worker earns in an hour, where it tells that."""
+    """The market's measurement of one more worker's hourly earnings, where it has one."""
 
 
 def check(

@@ -30,7 +30,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class JobStanding:
-    """Amounts are decimal strings in the smallest unit; what only the chain knows is None if it does not answer."""
+    """Amounts: decimal strings in the smallest unit; None where only the chain knows them and does not answer."""
 
     job: str
     market: str | None

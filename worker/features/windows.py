@@ -1,6 +1,5 @@
-"""Audits by windows: the worker brings the states that audits of its answers ask for. It
-does so beside its other work (features.windows).
-"""
+"""Audits by windows: the worker brings the states that audits of its answers request, beside its other work
+(features.windows)."""
 
 import threading
 import time
@@ -21,17 +20,17 @@ from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlightFolder
 
 LOOK_S: Final = 1.0
-"""Seconds between two looks whether it is time to ask."""
+"""Seconds between two checks whether a request is due."""
 LEAST_S: Final = 3.0
 STOP_S: Final = 10.0
 MOST_TRIES: Final = 6
-"""States that a market may ask for of one replica: two, three times each. Each may have to be computed anew, unpaid."""
+"""The most states that a market may request of one replica: two, three times each; each may need unpaid computation."""
 ASKED_FOR_S: Final = 2 * 86_400.0
-"""For how long after its last answer in windows a worker asks: the longest lease and the longest upload of a job."""
+"""Seconds after its last answer in windows for which a worker asks: a job's longest lease and upload."""
 
 
 class WindowStates:
-    """Asks one market in a thread of its own, for as long as an answer of this worker may be audited by windows."""
+    """Asks one market in a thread of its own, as long as an answer of this worker may be audited by windows."""
 
     def __init__(self, context: WorkerContext, replica_files: InFlightFolder) -> None:
         self._context, self._replica_files = context, replica_files
@@ -43,13 +42,13 @@ class WindowStates:
         self._thread.start()
 
     def stop(self, wait_s: float = STOP_S) -> None:
-        """Ends the thread; waits so long for what it is bringing, since it needs the market's client."""
+        """Ends the thread; waits `wait_s` for a state under way, since it needs the market's client."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(wait_s)
 
     def turn(self) -> int:
-        """Brings what is asked for; returns how many states that were. Raises MarketError."""
+        """Brings the requested states; returns their number. Raises MarketError."""
         brought = 0
         for request in ask_states(self._context.market).states:
             if self._over.is_set():
@@ -73,14 +72,14 @@ class WindowStates:
                 self._context.journal.once("window_state", f"Could not ask what audits want: {error}")
 
     def _is_time(self, now: float) -> bool:
-        """An audit waits for the time of a lease and an upload: the worker asks four times in it, and again where the
-        clock was set back since it asked."""
+        """Returns whether to ask now. An audit waits for the time of a lease and an upload: the worker asks four times
+        in it, and again where the clock was set back since its last request."""
         last = self._context.lanes.windowed
         every = max(LEAST_S, last.waits_s / 4)
         return now < last.at + ASKED_FOR_S and abs(now - self._asked_at) >= every
 
     def _bring_state(self, request: StateRequest) -> None:
-        """Brings a state of a task that this worker has computed: it computes nothing that it was not leased."""
+        """Brings a state of a task that this worker has computed: it computes only tasks that it was leased."""
         self._tries[request.replica] += 1
         if self._tries[request.replica] > MOST_TRIES:
             raise Refused(f"the market has asked {MOST_TRIES} times for it")
@@ -108,7 +107,7 @@ class WindowStatesFeature(WorkerFeature):
 
 
 def ask_states(market: MarketClient) -> StatesAsked:
-    """Returns the states that audits ask of this worker."""
+    """Returns the states that audits request of this worker."""
     return market.signed_in(StatesAsked, "GET", "/v1/work/states")
 
 

@@ -1,6 +1,6 @@
-"""When a worker takes tasks: by the time of day, what else the machine does, and its cards' watts and heat.
+"""The times at which a worker takes tasks: by the time of day, other use of the machine, and its cards' watts and heat.
 
-What is in hand is finished all the same. Watts, heat and use of cards are NVIDIA's management library's.
+Work in hand is always finished. Watts, heat and use of cards come from NVIDIA's management library.
 """
 
 import time
@@ -22,9 +22,9 @@ BUSY_PROCESSOR: Final = 0.25
 BUSY_CARD: Final = 0.1
 """Share of the processor's or a card's time beyond which others use it."""
 LOOK_S: Final = 60.0
-"""Seconds between two looks at what others use."""
+"""Seconds between two measurements of other programs' use."""
 MEASURED_S: Final = 1.0
-"""Seconds for which it is measured: no step is computed meanwhile."""
+"""Seconds that a measurement takes: no step is computed meanwhile."""
 STATISTICS: Final = Path("/proc/stat")
 
 
@@ -34,7 +34,7 @@ def is_within(spans: Sequence[Span], minute: int) -> bool:
 
 
 def read_processor_times(path: Path = STATISTICS) -> tuple[int, int]:
-    """Returns what all processors of the machine were busy for, and the whole time, in ticks; zeros if unknown."""
+    """Returns the busy time of all processors of the machine, and the whole time, in ticks; zeros if unknown."""
     try:
         ticks = [int(number) for number in path.read_text().splitlines()[0].split()[1:9]]
     except (OSError, ValueError, IndexError):
@@ -54,7 +54,7 @@ class WorkRules:
 
 @dataclass
 class WorkSchedule:
-    """Tells why no task is taken now. `cards`: the uuids of those that compute."""
+    """Finds why no task is taken now. `cards`: the uuids of the computing ones."""
 
     rules: WorkRules = WorkRules()
     cards: Sequence[str] = ()
@@ -67,7 +67,7 @@ class WorkSchedule:
     _used: str = ""
 
     def check_rules(self) -> None:
-        """Raises Refused for a rule that nothing here can follow."""
+        """Raises Refused for a rule that this machine cannot follow."""
         capped = {"--max-watts": self.rules.max_watts, "--max-celsius": self.rules.max_celsius}
         for name, cap in capped.items():
             if cap is None:
@@ -84,7 +84,7 @@ class WorkSchedule:
     def find_pause(self, works: bool, pause: Callable[[float], object]) -> str:
         """Returns why no task is taken now, empty where one may be. `works`: a step is computed meanwhile.
 
-        Whether others use the machine is measured once in LOOK_S seconds, between two steps, while `pause` waits.
+        Other programs' use is measured once in LOOK_S seconds, between two steps, while `pause` waits.
         """
         rules = self.rules
         if rules.hours:

@@ -1,4 +1,4 @@
-"""What the loop does not wait for: one lease that is computed, and one poll that waits for news, each in a thread."""
+"""Work beside the loop: one lease under computation, and one poll that waits for news, each in a thread."""
 
 import threading
 from collections.abc import Callable
@@ -17,22 +17,22 @@ Computed = tuple[Bytes, float]
 
 
 class LeaseComputation(Protocol):
-    """Computes the leases of some jobs otherwise than a gradient from the job's own rows."""
+    """Computes the leases of some jobs in another way than as a gradient from the job's own rows."""
 
     def takes(self, spec: JobSpec) -> bool: ...
 
     def compute(self, lease: Lease) -> Computed:
-        """Called in the thread in which leases are computed; may wait for others. Raises as WorkerContext.compute."""
+        """Called in the thread that computes leases; may wait for others. Raises like WorkerContext.compute."""
 
 
 def in_thread(name: str, function: Callable[[], Result]) -> "Future[Result]":
-    """Calls the function in a new thread; the future has what it returns or raises."""
+    """Calls the function in a new thread; the future has its result or exception."""
     future: Future[Result] = Future()
 
     def work() -> None:
         try:
             result = function()
-        except BaseException as error:  # noqa: BLE001  # who waits for the future sees it
+        except BaseException as error:  # noqa: BLE001  # the future's reader sees it
             future.set_exception(error)
         else:
             future.set_result(result)
@@ -43,7 +43,7 @@ def in_thread(name: str, function: Callable[[], Result]) -> "Future[Result]":
 
 @dataclass(frozen=True)
 class UnderWay(Generic[Result]):
-    """`of` is what the future's result will be of."""
+    """`of` is the subject of the future's result."""
 
     future: "Future[Result]"
 
@@ -58,12 +58,12 @@ class WaitingPoll(UnderWay[PollAnswer]):
     of: PollRequest
 
     def said(self, request: PollRequest) -> bool:
-        """Returns whether this poll has told the market all that the other request would tell."""
+        """Returns whether this poll has given the market all that the other request contains."""
         return list_request_entries(request) <= list_request_entries(self.of) and self.of.leaving >= request.leaving
 
 
 def list_request_entries(request: PollRequest) -> set[tuple[str, str]]:
-    """Returns what the request says that the market has to take."""
+    """Returns the request's items that the market has to accept."""
     commitments = {("commit", made.replica) for made in request.commitments}
     commitments |= {("commit", made.replica) for made in request.answers}
     reveals = {("reveal", made.replica) for made in request.reveals}

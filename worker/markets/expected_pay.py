@@ -9,7 +9,7 @@ from worker.markets.worker_context import WorkerContext
 from worker.protocol.worth import Prospect, compute_hourly_pay, compute_least_price, find_best_prospect
 
 LOOKED_AT: Final = 8
-"""Jobs that are measured at most."""
+"""The most jobs that are measured."""
 
 
 def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
@@ -43,7 +43,7 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
 
 
 def _log_estimate(context: WorkerContext, chosen: Prospect) -> None:
-    """Logs what the job pays here, and what the market measured that one more worker earns, where it says so."""
+    """Logs the job's pay here, and the market's measurement of one more worker's earnings, where it has one."""
     pay = compute_hourly_pay(chosen.price, chosen.effort)
     text = (
         f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "

@@ -20,22 +20,22 @@ from worker.protocol.policy import Guard
 
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
-"""Seconds without asking for work after a lease was declined or failed: the next would probably fail too."""
+"""Seconds without a request for work after a declined or failed lease: the next would probably fail too."""
 OWN_ROWS: Final = "not computed: a holder tells no more, since that might tell of its rows"
 UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError)
-"""What a stranger's offer, document or data may raise; none of it may end the worker."""
+"""Errors that an untrusted offer, document or data may raise; none of them may end the worker."""
 MAY_WAIT: Final = 100
-"""Accepted answers whose pay a worker lets wait for its test: at the least honest share that says anything, a test of
+"""Accepted answers whose pay a worker allows to wait for its test: at the least honest share with any weight, a test of
 an honest operator ends after 77 at most in nineteen of twenty cases, once the job has its trusted runs."""
 
 
 def compute_rest(declined: int) -> float:
-    """Returns the seconds without a lease after so many declined ones in a row."""
+    """Returns the seconds without a lease after `declined` declined ones in a row."""
     return min(LONGEST_REST_S, FIRST_REST_S * 2.0 ** min(declined, 32))
 
 
 def on_own_rows(context: WorkerContext, lease: Lease) -> bool:
-    """Whether the task is computed on rows of this machine's own, of which the market hears nothing."""
+    """Returns whether the task is computed on rows of this machine's own, about which the market learns nothing."""
     spec = context.spec(lease.job)
     return spec is not None and not spec.repeatable
 
@@ -69,7 +69,7 @@ class Leasing:
         return self._clock() < self._rest_until
 
     def capacity(self, ending: int = 0) -> int:
-        """Returns how many further leases to ask for once `ending` of the replicas in flight are over.
+        """Returns the number of further leases to request once `ending` of the replicas in flight are over.
 
         0 while the requester owes as much as this worker risks.
         """
@@ -80,7 +80,7 @@ class Leasing:
         return max(0, self._context.limits.leases - len(self._replica_files.open()) + ending - waiting)
 
     def _is_paused(self) -> bool:
-        """Returns whether the owner's rules keep this worker from taking tasks now, which it says once."""
+        """Returns whether the owner's rules keep this worker from taking tasks now; reports it once."""
         context, before = self._context, self.paused
         self.paused = context.find_pause(bool(self.steps), context.signals.pause)
         if self.paused:
@@ -90,7 +90,7 @@ class Leasing:
         return bool(self.paused)
 
     def may_send(self) -> int:
-        """Returns how many further payloads may leave before one is paid."""
+        """Returns the number of further payloads that may leave before one is paid."""
         return max(0, self._context.limits.unpaid - self._count_unpaid_gradients())
 
     def _count_unpaid_gradients(self) -> int:
@@ -110,8 +110,9 @@ class Leasing:
     def take(self, lease: Lease, leaving: bool) -> bool:
         """Adds the lease to the replicas in flight, or gives it back; returns False if it does neither.
 
-        That is where it was in flight already, or while the chain does not answer and half of the lease is left. Who
-        gives a lease back is not drawn again for the same attempt, and the market offers it again with each answer.
+        It does neither for a replica already in flight, and while the chain does not answer and half of the lease is
+        left. A worker that gives a lease back is not drawn again for the same attempt, and the market offers it again
+        with each answer.
         """
         if lease.replica in self._replica_files.held:
             return False
@@ -149,7 +150,7 @@ class Leasing:
         return None if reason is None else self._decline_lease(lease, reason, named)
 
     def _name_validators(self, lease: Lease) -> str:
-        """Returns those that the job names, for its worker's owner to look up."""
+        """Returns the validators that the job names, for its worker's owner to look up."""
         spec = self._context.spec(lease.job)
         return f" ({', '.join(spec.vesting.validators)})" if spec is not None and spec.vesting is not None else ""
 
@@ -177,7 +178,7 @@ class Leasing:
         )
 
     def compute(self) -> bool:
-        """Computes what is leased, each lane its own in a row; returns False if there is nothing."""
+        """Computes the leases, each lane its own in a row; returns False without any."""
         todo = self._list_uncomputed_replicas()
         lanes = [[held for held in todo if self._choose_lane(held) == lane] for lane in range(self._lane_count)]
         for row in zip_longest(*lanes):
@@ -197,15 +198,15 @@ class Leasing:
         return self._context.lanes.choose(held.replica)
 
     def _choose_computation(self, lease: Lease) -> Callable[[], Computed]:
-        """Returns what gives the lease's payload: a feature's computation where it takes the job."""
+        """Returns the computation of the lease's payload: a feature's where it takes the job."""
         spec = self._context.spec(lease.job)
         other = (one for one in self._computations if spec is not None and one.takes(spec))
         return partial(next(other, self._context).compute, lease)
 
     def compute_beside(self) -> bool:
-        """Has each lane compute its next, and meanwhile seals what threads had computed; returns whether any had.
+        """Makes each lane compute its next lease, and meanwhile seals results of threads; returns whether it had any.
 
-        What failed is sealed before: its cause is looked for by the executor, which another step would have.
+        Failures are sealed first: the executor looks for their cause, and another step would occupy it.
         """
         done = [self.steps.pop(lane) for lane, step in list(self.steps.items()) if step.future.done()]
         computed = {step.of.replica for step in done}

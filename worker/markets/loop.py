@@ -1,8 +1,8 @@
-"""The worker's state machine. One poll sends what is in flight and returns what changed.
+"""The worker's state machine. One poll sends the work in flight and returns the changes.
 
-Either side may repeat a message: `known` lists the states that this worker has heard of, the in-flight folder keeps
-what a reveal and an upload need, and the accounts keep the money. The loop computes nothing that `policy` refuses,
-reveals and trusts nothing that `market.rules.proof` finds wrong, and writes a payload to disk before its commitment.
+Either side may repeat a message: `known` lists the states that this worker knows, the in-flight folder keeps the data
+for reveals and uploads, and the accounts keep the money. The loop computes no task that `policy` refuses, reveals and
+trusts nothing that `market.rules.proof` finds wrong, and writes a payload to disk before its commitment.
 """
 
 import time
@@ -27,18 +27,18 @@ from worker.protocol import records
 from worker.protocol.in_flight import InFlight, InFlightFolder
 
 AT_ONCE: Final = 128
-"""Items of each kind that are taken from one response; the market sends the others again."""
+"""The most items of each kind that are taken from one response; the market sends the others again."""
 BUSY_WAIT_S: Final = 20.0
-"""Seconds. Longest wait of a poll with work in flight, and of the first idle one: its end says why no work comes."""
+"""Seconds of the longest poll with work in flight, and of the first idle one: its end reports why no work comes."""
 PAUSED_WAIT_S: Final = 10.0
-"""Seconds. Longest wait of a poll while the owner's rules keep the worker from taking tasks."""
+"""Seconds of the longest poll while the owner's rules keep the worker from taking tasks."""
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Seconds between polls that returned at once and brought nothing new."""
 ANSWERED: Final = frozenset({ReplicaState.AGREE, ReplicaState.REJECTED, *PAID})
 """States that a replica has only where its worker revealed an answer."""
 SHORT_STEP_S: Final = 1.0
-"""Seconds for which a step is computed before a poll waits beside it: most tell and bring nothing."""
+"""Seconds of a step's computation before a poll waits beside it: most such polls carry no news."""
 
 
 class Loop:
@@ -82,7 +82,7 @@ class Loop:
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> bool:
         """Does one poll and everything that follows from it; returns False if it brought nothing new.
 
-        `room` limits how many further leases it may ask for; without it, only this worker's limits apply.
+        `room` limits the further leases that it may request; without it, only this worker's limits apply.
         """
         self._context.account_store.keep()
         self._replica_files.clear()
@@ -96,7 +96,7 @@ class Loop:
     def _poll_and_apply(self, leaving: bool, wait_s: float, room: int | None) -> bool:
         """Polls, and acts on the answer. While a lease is computed, a poll waits for news in a thread.
 
-        What there is to say meanwhile goes into another poll, which does not wait. A short step needs no poll at all.
+        Messages that arise meanwhile go into another poll, which does not wait. A short step needs no poll at all.
         """
         sending = self._sending.chosen()
         if sending or (not self._leasing.steps and self._waiting is None):
@@ -122,7 +122,7 @@ class Loop:
         return self._apply_poll_answer(waiting.of, waiting.future.result(), leaving)
 
     def _apply_poll_answer(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
-        """Applies what the market has received, then what it tells."""
+        """Applies the received parts of the request, then the market's answer."""
         changed = self._apply_confirmed_request(request, answer)
         return self._hear(answer, leaving) or changed
 
@@ -132,7 +132,7 @@ class Loop:
             self._breath, self._patience = FIRST_BREATH_S, BUSY_WAIT_S
             return
         self._patience = min(2 * self._patience, MAX_WAIT_S)
-        for held in self._replica_files.open():  # the owner is to know why no other work comes
+        for held in self._replica_files.open():  # the owner should know why no other work comes
             overdue = self._clock() > held.due_at
             if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
                 self._remarked.add(held.replica)
@@ -176,7 +176,7 @@ class Loop:
         )
 
     def _at_most(self, wait_s: float, leaving: bool) -> float:
-        """Limits the wait while something is in flight or owed, and to what was waited in vain before."""
+        """Limits the wait while something is in flight or owed, and after waits in vain."""
         if self._leasing.resting:
             return min(wait_s, FIRST_REST_S)
         if self._leasing.paused:
@@ -185,7 +185,7 @@ class Loop:
         return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
 
     def _send_poll(self, request: PollRequest, leaving: bool) -> tuple[PollRequest, PollAnswer]:
-        """Returns what was said, without the payloads if they cannot be sent, and the answer."""
+        """Returns the request as sent, without the payloads if they cannot be sent, and the answer."""
         if request.payloads:
             try:
                 return request, self._context.market.poll(request, self._sending.payloads(request))
@@ -199,7 +199,7 @@ class Loop:
         return not (leaving or request.commitments or request.reveals or self._replica_files.open())
 
     def _apply_confirmed_request(self, request: PollRequest, answer: PollAnswer) -> bool:
-        """Applies what the market has received: updates committed and revealed replicas, and forgets finished ones."""
+        """Applies the request's received parts: updates committed and revealed replicas, and forgets finished ones."""
         refused = {refusal.replica for refusal in answer.refusals}
         for held in list(self._replica_files.held.values()):
             if not held.open and request.known.get(held.replica) == held.state:
@@ -256,7 +256,7 @@ class Loop:
         return any(changed)
 
     def _check_twin(self, message: SignedVerdict) -> None:
-        """Logs that a replica was answered which this folder neither holds nor has a record of."""
+        """Logs an answered replica that this folder neither holds nor has a record of."""
         if message.replica in self._heard or message.state not in ANSWERED:
             return
         context = self._context

@@ -45,10 +45,10 @@ from worker.wallet import Wallet
 
 Wrap = Callable[[Compute], Compute]
 LAST_WORDS: Final = 3
-"""The most polls made when leaving to report what is still to be reported."""
+"""The most polls made when leaving to deliver the remaining reports."""
 PROBLEM_PAUSE_S: Final = 3.0
 ASK_S: Final = 5.0
-"""Longest wait of a poll, in seconds, before all is done that the market needs first."""
+"""Longest wait of a poll, in seconds, while steps that the market needs first are undone."""
 
 
 class SessionPart(Protocol):
@@ -57,21 +57,21 @@ class SessionPart(Protocol):
     def start(self) -> None: ...
 
     def stop(self, wait_s: float = ...) -> None:
-        """Ends it; waits at most `wait_s` seconds for what it is about."""
+        """Ends it; waits at most `wait_s` seconds for its current action."""
 
 
 class MarketEntry(Protocol):
-    """What a market needs before it gives leases, such as word of a dataset."""
+    """A market's condition before it gives leases, such as a declared dataset."""
 
     @property
     def done(self) -> bool: ...
 
     def turn(self) -> None:
-        """Does it unless it is done; logs once why it cannot."""
+        """Fulfils it unless it is done; logs once why it cannot."""
 
 
 class SessionHooks(Protocol):
-    """What a joined market asks of each feature (worker.feature)."""
+    """The hooks of each feature that a joined market calls (worker.feature)."""
 
     def find_consent(
         self, settings: WorkerSettings, facts: ChainFacts, worker: Address, payout: Address
@@ -88,7 +88,7 @@ class SessionHooks(Protocol):
 
 @dataclass(frozen=True)
 class Shared:
-    """What all markets share: one wallet, one account store, a runner. `wrapper` wraps the compute function."""
+    """The parts that all markets share: a wallet, an account store, a runner. `wrapper` wraps the compute function."""
 
     settings: WorkerSettings
     wallet: Wallet
@@ -112,7 +112,7 @@ class Shared:
 def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
     """Returns the session; signs nothing yet.
 
-    Raises Refused if the market is of another release, Untrusted if its chain is not what it says.
+    Raises Refused if the market is of another release, Untrusted if its chain differs from its statements.
     """
     if other := find_release_difference(facts.protocol, market.origin, "this worker"):
         raise Refused(*other)
@@ -207,7 +207,7 @@ def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Ad
         journal.say("market_rpc", text, rpc=url)
     ledger = connect_to_deployment(url, facts)
     move = token_move(ledger.web3, facts.token, facts.contract, me)
-    if move is not None and move.fault:  # it takes or loses something of what it moves, as far as the chain shows
+    if move is not None and move.fault:  # it takes or loses a part of the moved amount, as far as the chain shows
         raise Untrusted(f"the market's token {facts.token} {move.fault}")
     chain_view = ChainView(ledger, me)
     known_chains.store_chain_facts(settings.data, facts)
@@ -247,7 +247,7 @@ class MarketSession:
 
     @property
     def token(self) -> tuple[Hash, Address]:
-        """Returns what it pays in: the genesis block hash and the token's contract, both read from the chain."""
+        """Returns its currency: the genesis block hash and the token's contract, both read from the chain."""
         deployment = self.context.chain_view.ledger.deployment
         return deployment.genesis, deployment.token
 
@@ -257,7 +257,7 @@ class MarketSession:
 
     @property
     def earned(self) -> int:
-        """Returns the sum of all that this market has vouched for, in its units: it never falls."""
+        """Returns the sum of all vouchers of this market, in its units: it never falls."""
         context = self.context
         ours = [one for one in context.account_store.accounts if one.domain == context.domain]
         return sum(account.vouchered for account in ours if account.signer == context.signer)
@@ -283,7 +283,7 @@ class MarketSession:
         self.look()
 
     def look(self) -> None:
-        """Estimates, logs and stores what its best job is worth."""
+        """Estimates, logs and stores the worth of its best job."""
         best = estimate_best_prospect(self.context)
         self.worth = best.worth if best else Fraction(0)
 
@@ -327,7 +327,7 @@ class MarketSession:
             self.context.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
 
     def leave(self) -> None:
-        """Reports what is still to be reported, then redeems the vouchers and closes the accounts."""
+        """Delivers the remaining reports, then redeems the vouchers and closes the accounts."""
         for part in self._parts:
             part.stop()
         for _ in range(LAST_WORDS):

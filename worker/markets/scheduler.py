@@ -40,7 +40,7 @@ class MarketSource(ABC):
     def join_markets(self, scheduler: "Scheduler") -> None:
         """Called once the named markets are joined, and every LOOK_S seconds; joins markets and leaves some of them.
 
-        Logs what fails. Raises Refused where the settings do not suffice.
+        Logs failures. Raises Refused where the settings do not suffice.
         """
 
 
@@ -69,7 +69,7 @@ class Scheduler:
             source.join_markets(self)
 
     def turn(self) -> None:
-        """Polls for what is in flight; if there is room for more, asks the best paying market first."""
+        """Polls for work in flight; if it has room for more, asks the best paying market first."""
         if self._alone:
             self._turn_alone(self.sessions[0])
             return
@@ -83,7 +83,7 @@ class Scheduler:
             self._shared.signals.pause(IDLE_WAIT_S)
 
     def leave(self, until: float) -> None:
-        """Finishes what is in flight until `until` (monotonic), one market after the other, and redeems all money."""
+        """Finishes work in flight until `until` (monotonic), one market after the other, and redeems all money."""
         while (busy := [session for session in self.sessions if session.busy]) and time.monotonic() < until:
             for session in busy:
                 left = max(0.0, until - time.monotonic())
@@ -106,7 +106,7 @@ class Scheduler:
         return [sessions[index] for index in rank_markets([(session.token, session.worth) for session in sessions])]
 
     def _ask_all(self, sessions: list[MarketSession], room: int) -> None:
-        """Asks for work until one market gives some; polls the others only for what is in flight, without delay."""
+        """Asks for work until one market gives some; polls the others only for work in flight, without delay."""
         for session in sessions:
             before = session.in_flight
             if room > 0 or before:
@@ -156,7 +156,7 @@ class Scheduler:
             self._pause_market(session.context.market.origin, error)
 
     def leave_market(self, session: MarketSession, opened: ExitStack) -> None:
-        """Leaves a market that was joined by `join`, which returned these two."""
+        """Leaves a market whose `join` returned these two."""
         session.leave()
         self.sessions.remove(session)
         opened.close()
@@ -170,7 +170,7 @@ class Scheduler:
     def join(
         self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True
     ) -> tuple[MarketSession, ExitStack]:
-        """Joins a market; returns it with what it opened. Releases everything if that fails."""
+        """Joins a market; returns it with its open resources. Releases everything if that fails."""
         with ExitStack() as stack:
             market = MarketClient(
                 origin, self._keep_trying, self._shared.signals.pause, self._shared.journal, not named
@@ -193,7 +193,7 @@ class Scheduler:
         return seconds < GIVEN_UP_S
 
     def _pause_market(self, origin: str, error: Exception) -> None:
-        """Asks the market for nothing for a while: what it made this worker raise is no other market's matter."""
+        """Pauses requests to the market for a while: an error that it caused concerns no other market."""
         self._resting[origin] = time.monotonic() + REST_S
         why = str(error) if isinstance(error, MarketError) else f"{type(error).__name__}: {error}"
         self._shared.journal.say("resting", f"{origin} is not asked for a while: {why}", market=origin)

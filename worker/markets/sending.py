@@ -1,4 +1,4 @@
-"""Which payloads the next request brings: those that were asked for, and those of tasks that nobody else votes on."""
+"""Chooses the payloads of the next request: the requested ones, and those of tasks on which nobody else votes."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -23,13 +23,13 @@ class Sending:
     ) -> None:
         self._context, self._replica_files, self._leasing, self._clock = context, replica_files, leasing, clock
         self._asked: dict[ReplicaId, UploadRequest] = {}
-        """Asked for since the last request."""
+        """Requested since the last request."""
         self._put: set[ReplicaId] = set()
         self._not_there: set[ReplicaId] = set()
-        """Put at its address, and not found there: the market gets the bytes."""
+        """Uploaded to its address, and not found there: the market gets the bytes."""
 
     def asked(self, wanted: UploadRequest) -> bool:
-        """Notes that the market asks for a payload; returns whether it may be sent."""
+        """Records that the market requests a payload; returns whether it may be sent."""
         held = self._replica_files.held.get(wanted.replica)
         if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
             return False
@@ -39,9 +39,10 @@ class Sending:
         return held.sent or not self._leasing.is_at_unpaid_limit()
 
     def chosen(self) -> list[InFlight]:
-        """Returns the replicas whose payloads the next request brings, as far as that many may be unpaid at a time.
+        """Returns the replicas whose payloads the next request brings, within the limit of unpaid payloads.
 
-        One without a promise takes a worker's last place only where the job pays for whatever comes in a lease.
+        A payload without a promise takes a worker's last place only where the job pays for every payload within its
+        lease.
         """
         asked = [self._replica_files.held[replica] for replica in self._asked if replica in self._replica_files.held]
         early = [one for one in self._replica_files.open() if self._comes_with_its_answer(one)]
@@ -56,7 +57,7 @@ class Sending:
         return [self._replica_files.held[one.replica] for one in chosen]
 
     def _count_spare_sends(self, held: InFlight) -> int:
-        """Returns how many other payloads may still leave beside one without a promise: it may be sent in vain."""
+        """Returns the number of other payloads that may still leave beside an unpromised one, possibly sent in vain."""
         spec = self._context.spec(held.lease.job)
         return 0 if spec is not None and spec.answered_at_once else 1
 
@@ -78,7 +79,8 @@ class Sending:
             self._put.add(held.replica)
 
     def parts(self, sending: Sequence[InFlight]) -> tuple[PayloadPart, ...]:
-        """A payload of more than one piece comes in pieces, so that it can go on where it broke off."""
+        """Returns the request's parts. A payload of several pieces comes in pieces, so that it can resume after a
+        break."""
         parts = list[PayloadPart]()
         for held in sending:
             file, put = self._replica_files.payload(held.replica), held.replica in self._put
@@ -95,7 +97,7 @@ class Sending:
         return Payload(files.payload(replica), lambda: files.sent(replica), part, files.held[replica].sent)
 
     def note_confirmed_payloads(self, request: PollRequest, refused: Collection[ReplicaId]) -> None:
-        """Notes which payloads the market has."""
+        """Records the payloads that the market has."""
         for part in request.payloads:
             if part.replica not in refused and part.replica in self._replica_files.held:
                 self._replica_files.put(self._replica_files.held[part.replica], uploaded=True)

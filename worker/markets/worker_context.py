@@ -43,7 +43,8 @@ from worker.signals import Signals
 from worker.wallet import Wallet
 
 FindPause = Callable[[bool, Callable[[float], object]], str]
-"""(whether a step is computed, what waits so many seconds) -> why no task is taken now, empty where one may be."""
+"""(whether a step is computed, a function that waits the given seconds) -> why no task is taken now, empty where one
+may be."""
 
 
 def never_paused(_works: bool, _pause: Callable[[float], object]) -> str:
@@ -55,7 +56,7 @@ def describe_nothing(_context: "WorkerContext", _lease: Lease, _error: Exception
 
 
 class CardLanes:
-    """A lease stays where it was put first, so that what it needs is fetched ahead there."""
+    """The lanes of leases: a lease stays in its first lane, so that its needs are prefetched there."""
 
     def __init__(self, executors: Sequence[Executor]) -> None:
         self.executors = tuple(executors)
@@ -86,7 +87,7 @@ UNPAYABLE = Units(2**63 - 1)
 IN_VAIN: Final = 5
 """Times in a row that a part of an upload may fail."""
 MOST_MORE: Final = 64
-"""Parts that are sent at most beyond one for each piece of a payload: a market may ask for the same one for ever."""
+"""The most parts that are sent beyond one for each piece of a payload: a market may request the same one for ever."""
 ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 
 
@@ -106,11 +107,11 @@ class WorkerContext:
     stores: ObjectStores = field(default_factory=lambda: ObjectStores(frozenset()))
     find_pause: FindPause = never_paused
     describe_fault: Callable[["WorkerContext", Lease, Exception], StepFault | None] = describe_nothing
-    """What the market hears of an error of a lease's step."""
+    """Returns the report to the market for an error of a lease's step."""
     more_executors: Sequence[Executor] = ()
     """One for each further card of this worker."""
     attending: set[ReplicaId] = field(default_factory=set)
-    """Replicas whose referee a feature listens to, since the market said that others answered otherwise."""
+    """Replicas whose referee a feature listens to, since the market reported that others answered otherwise."""
     _views: dict[JobId, ListedJob] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)
     _unfit: dict[JobId, None] = field(default_factory=dict)
@@ -126,7 +127,7 @@ class WorkerContext:
 
     @property
     def signer(self) -> Address:
-        """Returns the address that the market says it signs with; offers count only if the chain's job names it too."""
+        """Returns the market's claimed signing address; offers count only if the chain's job names it too."""
         return self.facts.signer
 
     @property
@@ -154,7 +155,7 @@ class WorkerContext:
             raise
 
     def effort(self, job: JobId, publication: Publication) -> Effort:
-        """Returns what one task of the job costs here, measured once.
+        """Returns the cost of one task of the job here, measured once.
 
         Raises MarketError if this machine cannot do it.
         """
@@ -193,7 +194,7 @@ class WorkerContext:
     def why_not(self, lease: Lease, in_flight: Sequence[InFlight]) -> Guard | None:
         """Returns the reason to decline a lease by policy, or None.
 
-        Raises MarketError if something cannot be found out, Refused if this machine cannot do the task.
+        Raises MarketError if a fact cannot be determined, Refused if this machine cannot do the task.
         """
         offer, publication = lease.offer.struct(), self.view(lease.job).publication
         if not 0 <= offer.job < 2**256:
@@ -251,18 +252,18 @@ class WorkerContext:
         return sign_sketch(self.domain, held, opened, sketch, *mine)
 
     def expect(self, lease: Lease) -> None:
-        """Prefetches what the lease needs."""
+        """Prefetches the lease's inputs."""
         publication = self.view(lease.job).publication
         if publication is not None:
             self.lanes.find_executor(lease.replica).expect(publication, lease.offer.struct())
 
     def spec(self, job: JobId) -> JobSpec | None:
-        """Returns the job's, as far as it was read."""
+        """Returns the job's specification, if it was read."""
         publication = self._views[job].publication if job in self._views else None
         return None if publication is None else publication.spec
 
     def put(self, payload: Payload, door: str) -> bool:
-        """Uploads to the object store; returns False if that does not work, so that the market gets the payload."""
+        """Uploads to the object store; returns False on failure, so that the market gets the payload."""
         try:
             self.stores.put(door, payload)
         except (DownloadRefused, DownloadFailed) as problem:
@@ -272,7 +273,7 @@ class WorkerContext:
         return True
 
     def put_in_parts(self, payload: Payload, held: InFlight) -> bool:
-        """Uploads to the object store the parts that it does not have; False as `put` has it.
+        """Uploads to the object store the parts that it lacks; returns False like `put`.
 
         A part that breaks off is sent again, up to IN_VAIN times in a row.
         """

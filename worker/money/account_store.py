@@ -47,7 +47,7 @@ class JobAccount(Stored):
     redeemed: UnitsField = Units(0)
     """The cumulative sum that the chain has paid out, or burnt after a ruling."""
     burnt: UnitsField = Units(0)
-    """What of it was burnt."""
+    """The burnt part of it."""
     closed: bool = False
     """Everything is redeemed and the reservation is released."""
     accepted: int = 0
@@ -56,7 +56,7 @@ class JobAccount(Stored):
     may_wait: int = 0
     """Accepted gradients whose pay may wait for a test of this worker (market.features.loss_change)."""
     protocol: int = SILENT
-    """The rules under which it was worked for (market.release)."""
+    """The protocol of the work for it (market.release)."""
 
     @property
     def domain(self) -> Domain:
@@ -64,12 +64,12 @@ class JobAccount(Stored):
 
     @property
     def redeemable(self) -> Units:
-        """Returns what the newest voucher adds to what is already paid out."""
+        """Returns the newest voucher's excess over the sum already paid out."""
         return Units(max(0, self.vouchered - self.redeemed))
 
     @property
     def received(self) -> Units:
-        """Returns what the chain has paid out."""
+        """Returns the sum that the chain has paid out."""
         return Units(self.redeemed - self.burnt)
 
     @property
@@ -79,7 +79,7 @@ class JobAccount(Stored):
 
     @property
     def owed(self) -> int:
-        """Returns how many of these count as owed by the requester: those beyond what may wait for a test."""
+        """Returns how many of these the requester counts as owing: those beyond the number that may wait for a test."""
         return max(0, self.unpaid - self.may_wait)
 
     def voucher(self, worker: Address) -> Voucher:
@@ -87,7 +87,7 @@ class JobAccount(Stored):
 
 
 class Dealings(Stored):
-    """How one requester's signer behaved, over all its jobs. Each grievance counts as one unpaid gradient."""
+    """One requester's behaviour, by its signer, over all its jobs. Each grievance counts as one unpaid gradient."""
 
     offers: int = 0
     accepted: int = 0
@@ -96,7 +96,7 @@ class Dealings(Stored):
 
 
 class AccountsFile(Stored):
-    """`wallet` is whose accounts these are; files of earlier versions do not name it."""
+    """`wallet` owns these accounts; files of earlier versions do not name it."""
 
     wallet: AddressField | None = None
     accounts: tuple[JobAccount, ...] = ()
@@ -104,7 +104,7 @@ class AccountsFile(Stored):
 
 
 def _load_accounts_file(path: Path) -> AccountsFile:
-    """Raises Refused where the file is damaged: nothing of it is guessed."""
+    """Returns the file's content. Raises Refused where it is damaged: nothing of it is guessed."""
     text = path.read_bytes() if path.is_file() else None
     try:
         return AccountsFile.model_validate_json(text) if text else AccountsFile()
@@ -123,11 +123,11 @@ class AccountStore:
 
     @property
     def wallet(self) -> Address | None:
-        """Returns whose accounts these are; None if that was not written down yet."""
+        """Returns the owner of these accounts; None if none is recorded yet."""
         return self._pages.wallet
 
     def belongs_to(self, wallet: Address) -> None:
-        """Writes down whose accounts these are."""
+        """Records the owner of these accounts."""
         if self.wallet is None:
             self._pages = self._pages.model_copy(update={"wallet": wallet})
 
@@ -172,7 +172,7 @@ class AccountStore:
             self._kept = self._pages
 
     def record_final_verdict(self, account: JobAccount, replica: ReplicaId, units: Units, accepted: bool) -> None:
-        """Counts a final verdict once, however often it arrives; `units` is the pay that it promises."""
+        """Counts a final verdict once, however often it arrives; `units` is the promised pay."""
         if replica in account.counted:
             return
         changed = account.model_copy(
@@ -195,9 +195,9 @@ class AccountStore:
         self._replace_account(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
 
     def take(self, account: JobAccount, voucher: Voucher, signature: bytes, open_units: Units) -> None:
-        """Keeps a checked voucher, also of an account that was closed.
+        """Stores a checked voucher, also of an account that was closed.
 
-        What neither verdicts nor `open_units` in flight explain was earned before this file existed.
+        Pay beyond verdicts and `open_units` in flight was earned before this file existed.
         """
         if voucher.cumulative <= account.vouchered:
             return

@@ -1,7 +1,7 @@
-"""The chain as this worker's own RPC node reports it: whether it is the expected chain, and what is reserved.
+"""The chain as this worker's own RPC node reports it: whether it is the expected chain, and its reservations.
 
-Only the worker's own release or the end of claims lowers a reservation. So one that was large enough is not read again
-for FRESH_S seconds. Whether claims are over is the chain's time alone: this machine's clock may be days off.
+Only the worker's own release or the end of claims lowers a reservation. So a sufficient one is not read again for
+FRESH_S seconds. Only the chain's time ends claims: this machine's clock may be days off.
 """
 
 import re
@@ -35,9 +35,9 @@ PATIENCE_S: Final = 3.0
 def choose_rpc(own: str | None, facts: ChainFacts, market: str | None = None) -> str:
     """Returns the node to trust: the worker's own, or the market's where both are on this machine and its chain local.
 
-    `market` is the address that tells these facts now; None where they are kept because they were chosen before.
-    Raises Untrusted for any other: whoever tells a local chain's number and a node could make up pay, and have
-    requests sent into this machine's network.
+    `market` is the present source of these facts; None where they were chosen and stored before. Raises Untrusted for
+    any other: a market that names a local chain and a node could invent pay, and direct requests into this machine's
+    network.
     """
     if own is not None:
         return own
@@ -58,7 +58,8 @@ def on_this_machine(url: str) -> bool:
 
 
 def ledger_of(own: str | None, facts: ChainFacts, market: str | None = None) -> Ledger:
-    """Returns the market's deployment as seen by the trusted node; raises Untrusted as `choose_rpc` and `join` do."""
+    """Returns the market's deployment as seen by the trusted node; raises Untrusted like `choose_rpc` and
+    `connect_to_deployment`."""
     return connect_to_deployment(choose_rpc(own, facts, market), facts)
 
 
@@ -89,7 +90,7 @@ def check_facts(facts: ChainFacts) -> None:
 
 
 class ChainView:
-    """What the worker reads from the contract, cached for FRESH_S seconds."""
+    """The worker's readings of the contract, cached for FRESH_S seconds."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class ChainView:
         return seen
 
     def now(self) -> float:
-        """Returns the chain's time in Unix seconds: the next block's as it was read, and the seconds since.
+        """Returns the chain's time in Unix seconds: the next block's when last read, plus the seconds since.
 
         It is read again after FRESH_S seconds. Raises ChainError.
         """

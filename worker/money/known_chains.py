@@ -1,6 +1,6 @@
-"""The chains that this worker was paid on, kept on disk, so that its money can be redeemed without the market.
+"""The chains on which this worker was paid, kept on disk, so that its money can be redeemed without the market.
 
-Beside them, the markets that it joined: whoever looks at its folder before the first pay finds them by that alone.
+Beside them, the markets that it joined: before the first pay, a reader of its folder finds them only here.
 """
 
 import json
@@ -20,7 +20,7 @@ def store_chain_facts(folder: Path, facts: ChainFacts) -> None:
 
 
 def load_chain_facts(folder: Path, instance: Hash) -> ChainFacts:
-    """Raises NotFound if the worker was never paid on this chain."""
+    """Returns the facts of a chain. Raises NotFound if the worker was never paid on it."""
     path = _build_facts_path(folder, instance)
     if not path.is_file():
         raise NotFound(f"no chain {instance.hex()} in {folder}")
@@ -34,7 +34,7 @@ def list_known_chains(folder: Path) -> list[ChainFacts]:
 
 
 def record_joined_market(folder: Path, market: str, chain_id: int) -> None:
-    """Notes that the worker of the folder joined this market, an address, which pays on this chain."""
+    """Records that the worker of the folder joined this market, an address, which pays on this chain."""
     before = load_joined_markets(folder)
     if before.get(market) != chain_id:
         durable.write_file_atomically(
@@ -43,7 +43,7 @@ def record_joined_market(folder: Path, market: str, chain_id: int) -> None:
 
 
 def load_joined_markets(folder: Path) -> dict[str, int]:
-    """Returns the joined markets' addresses, with the chain that each pays on; none if a power cut spoilt the list."""
+    """Returns the joined markets' addresses, with the chain of each's pay; none if a power cut spoilt the list."""
     try:
         joined: dict[str, int] = json.loads((folder / MARKETS).read_bytes())
     except (FileNotFoundError, ValueError):

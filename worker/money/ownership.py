@@ -1,4 +1,4 @@
-"""Whose accounts a worker's folder has: they name their wallet, and no other key works, shows or verifies by them."""
+"""The owner of a folder's accounts: they name their wallet, and no other key works, shows or verifies by them."""
 
 from pathlib import Path
 from typing import Final

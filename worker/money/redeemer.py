@@ -1,9 +1,9 @@
-"""Turns vouchers into tokens: when that is worth the gas, in trouble, and before claims end.
+"""Turns vouchers into tokens: when the value exceeds the gas, in trouble, and before claims end.
 
 Where the token refuses to pay, because it is paused or the payout address is on a list, the voucher becomes a credit in
-the contract instead: a voucher dies when claims end, and a credit can be collected for ever.
-Also redeems when a job ends and when the worker leaves. A job's account is closed when everything vouchered is paid out
-and the rest of the reservation is released; what was earned and waits for its voucher stays reserved until claims end.
+the contract instead: a voucher dies when claims end, and a credit can be collected for ever. Also redeems when a job
+ends and when the worker leaves. A job's account is closed when everything vouchered is paid out and the rest of the
+reservation is released; earned pay that waits for its voucher stays reserved until claims end.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def get_gas(ledger: Ledger, address: Address) -> None:
 
 @dataclass(frozen=True)
 class GasCeiling:
-    """Wei that the owner pays for a unit of gas at most, until claims end in less than `urgent_s` seconds."""
+    """The most Wei that the owner pays for a unit of gas, until claims end in less than `urgent_s` seconds."""
 
     most: int
     urgent_s: float
@@ -50,8 +50,8 @@ class GasCeiling:
 class Redeemer:
     """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
-    `worker`: whose money it is, where `key` is another's. `payout` is where redeemed money goes, whoever sends the
-    redeem; None leaves the address that the contract has.
+    `worker`: the owner of the money, where `key` is another's. `payout` receives redeemed money, whoever sends the
+    transaction; None keeps the contract's address.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Redeemer:
     def due(self, account: JobAccount, at: Amount | None, before_s: float) -> bool:
         """Returns whether to redeem now: it is worth at least `at`, or claims end in less than `before_s` seconds.
 
-        The chain's time decides, whatever this machine's clock shows.
+        The chain's time decides, not this machine's clock.
         """
         if account.redeemable == 0:
             return False
@@ -111,7 +111,7 @@ class Redeemer:
         return self._chain_view.claim_until(account.chain_job) - self._chain_view.now() < before_s
 
     def redeem(self, account: JobAccount) -> bool:
-        """Redeems the newest voucher and collects what batches credited beyond it; returns False if that failed."""
+        """Redeems the newest voucher and collects the credits of batches beyond it; returns False if that failed."""
         return self._try_redemption(account, lambda: self._redeem_and_collect(account))
 
     def close(self, account: JobAccount) -> bool:
@@ -128,7 +128,7 @@ class Redeemer:
             try:
                 self._send_voucher(account, account.signature)
             except ContractRefused as refused:
-                if refused.name == "TooLate":  # what was credited in time is paid for ever
+                if refused.name == "TooLate":  # credits in time are paid for ever
                     self._collect(account)
                 raise
         self._collect(account)
@@ -153,7 +153,7 @@ class Redeemer:
         self._journal.once("pay_locked", text, job=account.job)
 
     def _send_voucher(self, account: JobAccount, signature: bytes) -> None:
-        """Redeems the voucher; where the token refuses to pay, has the contract credit it, to be collected later."""
+        """Redeems the voucher; where the token refuses to pay, makes the contract credit it, for a later collection."""
         ledger, voucher = self._chain_view.ledger, account.voucher(self.address)
         try:
             require_receipt(claims.redeem(ledger, self._key, voucher, signature))
@@ -187,7 +187,7 @@ class Redeemer:
             self.get_gas()
             require_receipt(claims.release(ledger, self._key, job, account.earned))
             self._chain_view.forget(job)
-        locked = onchain.unpaid > 0  # it is collected when its time has come
+        locked = onchain.unpaid > 0  # collected when its time has come
         awaits_voucher = claimable and account.earned > account.vouchered
         self._account_store.paid_out(account, onchain.withdrawn, closed=not locked and not awaits_voucher)
 

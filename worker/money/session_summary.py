@@ -1,4 +1,4 @@
-"""What one session of a worker brought, at its end and every minute so far: the difference of its accounts."""
+"""The result of one session of a worker, at its end and every minute so far: the difference of its accounts."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class Summary:
     accused: int
     """Accusations against this wallet that are not closed."""
     finished: bool
-    """False if the worker was told to leave at once, or was stopped by an error."""
+    """False if the worker had to leave at once, or was stopped by an error."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,10 @@ def log_session_summary(journal: Journal, done: Summary, money: TokenUnit) -> No
 
 
 class SoFar:
-    """Says every minute in which something was earned what was since the start, and what that is an hour.
+    """Reports, every minute with new earnings, the earnings since the start and their rate an hour.
 
-    `clock` gives seconds. What is earned before the first call does not count."""
+    `clock` gives seconds. Earnings before the first call do not count.
+    """
 
     def __init__(self, store: AccountStore, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._journal, self._clock = store, journal, clock
@@ -90,7 +91,7 @@ class SoFar:
         self._began = self._at = clock()
 
     def turn(self, money: TokenUnit) -> None:
-        """Says it if EVERY_S are over and more was accepted or rejected since the last time."""
+        """Reports if EVERY_S are over and more was accepted or rejected since the last report."""
         now = self._clock()
         if now - self._at < EVERY_S:
             return

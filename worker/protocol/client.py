@@ -1,4 +1,4 @@
-"""The worker's client of the market's API: signs in, and asks again while the market is down."""
+"""The worker's client of the market's API: signs in, and repeats requests while the market is down."""
 
 import math
 import random
@@ -92,25 +92,25 @@ def _parse_host_and_port(netloc: str) -> tuple[str, int | None]:
 
 MAX_PAGES: Final = 10
 MOST_LEAVES: Final = 10_000_000
-"""Leaves of a log that are read at most: 32 bytes each on the wire, and a hundred in memory."""
+"""The most leaves of a log that are read: 32 bytes each on the wire, and a hundred in memory."""
 MAX_ITEMS: Final = 1_000_000
 MAX_LISTING: Final = 2 * 2**30
 """Bytes of all pages of one list."""
 PAGE: Final = 500
 FAULTY: Final = 500
-"""Statuses from here on are the market's own trouble, and no answer."""
+"""Statuses from here on are the market's own fault, and no answer."""
 SHORT_FOR_S: Final = 3600.0
 COMMAND_WAIT_S: Final = 10.0
-"""How long a command of the worker's owner waits for a market that it cannot reach."""
+"""Seconds that a command of the worker's owner waits for an unreachable market."""
 AGAIN_S: Final = 1.0
-"""Seconds, about, before an upload that broke off goes on."""
+"""Seconds, about, before a broken upload continues."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Item = TypeVar("Item")
 
 
 class MarketClient:
-    """`keep_trying(seconds)` says whether to retry a market that was unreachable for so long; `pause` sleeps.
+    """`keep_trying(seconds)` decides whether to retry a market that was unreachable for these seconds; `pause` sleeps.
 
     `public_only` is for a market that the worker's owner did not name: it may not be in the worker's own network.
     Every request raises OtherRelease where the market has become one of another release.
@@ -135,7 +135,7 @@ class MarketClient:
         self._transport = ServiceTransport(origin, self._patience, network=network, side="this worker")
 
     def close(self) -> None:
-        """A poll that still waits in its thread ends without a word."""
+        """Closes the client. A poll that still waits in its thread ends silently."""
         self._journal = None
         self._transport.close()
 
@@ -155,11 +155,11 @@ class MarketClient:
         return self._transport.ask(ListedJob, "GET", build_job_path(job))
 
     def pay(self, job: JobId) -> JobPay:
-        """Returns what the market measured of the job's pay."""
+        """Returns the market's measurements of the job's pay."""
         return self._transport.ask(JobPay, "GET", f"{build_job_path(job)}/stats")
 
     def worker(self, address: Address) -> WorkerView:
-        """Returns what the market tells anybody of a worker."""
+        """Returns the market's public record of a worker."""
         return self._transport.ask(WorkerView, "GET", f"/v1/workers/{address}")
 
     def fetch_payments(self, job: JobId) -> Iterator[PublishedPayment]:
@@ -173,7 +173,7 @@ class MarketClient:
         return self._find(PublishedHead, f"{build_job_path(job)}/log")
 
     def leaves(self, job: JobId, size: int) -> Iterator[Hash]:
-        """Yields the hashes of the log's first `size` leaves, or of as many as there are."""
+        """Yields the hashes of the log's first `size` leaves, or of all if it has fewer."""
         first = 0
         while first < min(size, MOST_LEAVES):
             path = f"{build_job_path(job)}/log/leaves"
@@ -247,9 +247,9 @@ class MarketClient:
                 self._longest_wait = max(transport.SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
     def _send_payloads(self, request: PollRequest, payloads: Sequence[Payload]) -> PollAnswer:
-        """Sends what the market does not have yet; where a connection breaks in pieces of a payload, goes on there.
+        """Sends the bytes that the market lacks; after a broken connection, resumes a payload in pieces there.
 
-        It goes on for longer where the market has more than ever before.
+        It retries for longer where the market has more than ever before.
         """
         if not any(payload.in_pieces for payload in payloads):
             return self._send_answers_once(request, payloads)
@@ -276,7 +276,7 @@ class MarketClient:
         return self.signed_in(PollAnswer, "POST", "/v1/work/answers", headers=headers, content=content.open, **options)
 
     def missing_parts(self, replica: ReplicaId, fence: int) -> Sequence[PartAddress]:
-        """Returns where to put parts of the payload that the store does not have; none once it has all."""
+        """Returns the addresses of parts of the payload that the store lacks; none once it has all."""
         place = f"{quote(replica, safe='')}/{fence}"
         return self.signed_in(MissingParts, "POST", f"/v1/work/payloads/{place}/parts").parts
 
@@ -289,7 +289,7 @@ class MarketClient:
         return payload.from_byte(told.received)
 
     def hold(self, job: JobId, rows: int | None) -> HoldingReceipt:
-        """Takes part in a private job with so many rows of this machine's own; None tells no number."""
+        """Takes part in a private job with `rows` rows of this machine's own; None conceals the number."""
         path = f"/v1/work/holdings/{quote(job, safe='')}"
         return self.signed_in(HoldingReceipt, "PUT", path, json={"rows": rows})
 
@@ -324,7 +324,7 @@ class MarketClient:
 
 
 def _count_received_bytes(payloads: Sequence[Payload]) -> int:
-    """Returns how many bytes of the payloads the market says that it has."""
+    """Returns how many bytes of the payloads the market confirms."""
     return sum(payload.start or 0 for payload in payloads)
 
 

@@ -1,4 +1,4 @@
-"""The replicas in flight, each a file written before its commitment is sent: a restarted worker goes on from it.
+"""The replicas in flight, each a file written before its commitment is sent: a restarted worker resumes from it.
 
 leased -> prepared (payload, salt and seal on disk) -> committed -> revealed -> agree -> over
 """
@@ -33,7 +33,7 @@ from graphdoc.encoding import Bytes
 from worker import durable
 
 LONGEST_S: Final = 3600.0
-"""Seconds for which a replica counts as work under way at most: a market may give any time, a year too."""
+"""The most seconds for which a replica counts as work under way: a market may give any time, even a year."""
 
 
 class SealedAnswer(BaseModel):
@@ -45,11 +45,11 @@ class SealedAnswer(BaseModel):
     sealed: HashField
     signature: SignatureField
     compute_seconds: float
-    """What the market is told: 0 where the rows are this machine's own, since time tells of them."""
+    """The time reported to the market: 0 where the rows are this machine's own, since time reveals facts about them."""
 
 
 class InFlight(BaseModel):
-    """A replica in flight. `state` is what the market said last; `instance` is that of the contract that pays."""
+    """A replica in flight. `state` is the market's last; `instance` is that of the contract that pays."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     lease: Lease
@@ -58,7 +58,7 @@ class InFlight(BaseModel):
     taken_at: float
     prepared: SealedAnswer | None = None
     opened: bool = False
-    """The wave's secret has arrived and passed the checks: the answer may be revealed."""
+    """Whether the wave's secret has arrived and passed the checks: the answer may be revealed."""
     wave: WaveOpened | None = None
     """The opened wave as the market sent it."""
     sketch: SketchRequest | None = None
@@ -68,11 +68,11 @@ class InFlight(BaseModel):
     promised: bool = False
     """Whether there is such a verdict; files of earlier versions hold only this flag, not the verdict."""
     asked: bool = False
-    """The market asked for the payload; on disk, so that a restarted worker knows its own silence."""
+    """Whether the market asked for the payload; on disk, so that a restarted worker knows its own silence."""
     sent: bool = False
-    """A byte of the payload may have been sent; synced to disk before it is."""
+    """Whether a byte of the payload may have been sent; synced to disk before it is."""
     uploaded: bool = False
-    """The market confirmed that it has the payload."""
+    """Whether the market confirmed that it has the payload."""
 
     @property
     def replica(self) -> ReplicaId:
@@ -93,7 +93,7 @@ class InFlight(BaseModel):
         return self.taken_at + offer.lease_seconds + offer.wave_seconds + offer.upload_seconds
 
     def under_way(self, now: float) -> bool:
-        """Returns whether it is still worked on: within the times that the market gave for it, and LONGEST_S."""
+        """Returns whether it is still worked on: within the market's times for it, and LONGEST_S."""
         return self.open and now <= min(self.due_at, self.taken_at + LONGEST_S)
 
     @property
@@ -182,7 +182,7 @@ class InFlightFolder:
         self.held = {held.replica: held for held in loaded if held is not None}
 
     def put(self, held: InFlight, **changes: Any) -> InFlight:
-        """Updates the replica in memory only: the market sends again what is lost with the process."""
+        """Updates the replica in memory only: the market sends again any change lost with the process."""
         changed = held.model_copy(update=changes)
         self.held[held.replica] = changed
         return changed
@@ -196,7 +196,7 @@ class InFlightFolder:
         return changed
 
     def sent(self, replica: ReplicaId) -> None:
-        """Must be called before the first byte of the replica's payload is sent."""
+        """Records the sending. Must be called before the first byte of the replica's payload is sent."""
         held = self.held[replica]
         if not held.sent:
             self.save(held, synced=True, sent=True)
@@ -212,7 +212,7 @@ class InFlightFolder:
         return self._build_file_path(replica, "payload")
 
     def parts(self, replica: ReplicaId) -> Path:
-        """Returns the file of the parts of the task that hearings of its answer are about."""
+        """Returns the file of the parts of the task in question at hearings of its answer."""
         return self._build_file_path(replica, "parts")
 
     def forget(self, replica: ReplicaId) -> None:

@@ -49,12 +49,12 @@ class Payload:
     begun: bool = False
 
     def open(self) -> BinaryIO:
-        """Raises OSError if the file is gone."""
+        """Opens the file. Raises OSError if it is gone."""
         return cast(BinaryIO, _Outgoing(self.path, self.leaves))
 
     @property
     def length(self) -> int:
-        """Raises OSError if the file is gone."""
+        """Returns the length of the file. Raises OSError if it is gone."""
         return self.path.stat().st_size
 
     @property
@@ -66,12 +66,12 @@ class Payload:
         return self.start is not None
 
     def from_byte(self, received: int) -> "Payload":
-        """Returns the payload without the pieces among the bytes that the market has."""
+        """Returns the payload without the pieces that the market has."""
         start = framing.whole_pieces(min(received, self.length))
         return replace(self, part=self.part and self.part.model_copy(update={"start": start}))
 
     def span(self, start: int, length: int) -> Iterator[bytes]:
-        """Yields so many bytes from `start` on."""
+        """Yields `length` bytes from `start` on."""
         with self.open() as file:
             file.seek(start)
             while length > 0 and (chunk := file.read(min(CHUNK, length))):
@@ -79,7 +79,7 @@ class Payload:
                 yield chunk
 
     def read_chunks(self) -> Iterator[bytes]:
-        """Yields what follows the request: the bytes, or from `start` on each piece after its digest.
+        """Yields the bytes after the request: all, or from `start` on each piece after its digest.
 
         They are views of the file: to copy them into new memory takes as long as to hash them.
         """
@@ -101,7 +101,7 @@ class FramedPayloads:
 
     @property
     def length(self) -> int:
-        """Raises OSError if a file is gone."""
+        """Returns the length of request and payloads. Raises OSError if a file is gone."""
         return len(self.head) + sum(framing.sent_bytes(payload.length, payload.start) for payload in self.payloads)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""What the worker's settings allow: to the runner's child, and of an offer."""
+"""The limits in the worker's settings: for the runner's child, and for offers."""
 
 from dataclasses import asdict
 

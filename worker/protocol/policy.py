@@ -1,7 +1,7 @@
 """Decides whether to work on an offer, before anything is computed. Pure; each reason names the attack that it stops.
 
 Enforced: no work unless money is reserved for this worker alone and can still be redeemed when the work is judged; at
-most k unpaid gradients per requester; nothing computed but what was published and what this machine can handle.
+most k unpaid gradients per requester; nothing computed but published tasks that this machine can handle.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Guard(StrEnum):
     SEVERAL_CLAIMS = "it has as many replicas in flight as it risks"
     """Many leases at once that never get a verdict."""
     FOREIGN_SIGNER = "the offer is not signed by the voucher signer of the chain's job"
-    """Offers in the name of a funded job, from someone who cannot pay out of it."""
+    """Offers in the name of a funded job, by a party that cannot pay out of it."""
     OTHER_SPEC = "the published job is not the one that the offer names"
     """Show one job, have another one computed, and reject the answers as different."""
     OTHER_SPEC_ON_CHAIN = "the job was opened on-chain with another specification"
@@ -51,11 +51,11 @@ class Guard(StrEnum):
     NOT_RESERVED = "its own reservation on-chain does not cover this gradient"
     """One deposit shown to a thousand workers; an escrow drained by the first."""
     OTHER_VEST = "the job was opened on-chain with another vest than is published"
-    """Lock pay, and name who burns it, where nobody looks."""
+    """Lock pay, and name its burners, where nobody looks."""
     VESTS_LONG = "its last pay would wait for longer than GRADMARKET_WORKER_VEST_S"
-    """Hold back what is earned."""
+    """Hold back earnings."""
     UNKNOWN_VALIDATORS = "validators that GRADMARKET_WORKER_VALIDATORS does not name could burn its last pay"
-    """Burn what honest work earned, by a ruling of one's own."""
+    """Burn the pay of honest work, by a ruling of one's own."""
     CLAIMS_END = "redeeming may end before the work is judged"
     """Delay the verdict until the deposit may be taken back."""
     TOO_SLOW = "the step takes longer than is left of the lease"
@@ -64,7 +64,7 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkLimits(MachineLimits):
-    """What this worker's owner agreed to. Minimums in the token's smallest unit; `margin_s` in seconds."""
+    """The limits that this worker's owner agreed to. Minimums in the token's smallest unit; `margin_s` in seconds."""
 
     jobs: frozenset[JobId]
     min_price: Amount
@@ -75,9 +75,9 @@ class WorkLimits(MachineLimits):
     min_per_hour: Amount = NOTHING
     redeem_at: Amount | None = None
     vest_s: float = 0.0
-    """How long its last pay may wait: for the vest's window, and for a ruling."""
+    """Seconds that its last pay may wait: for the vest's window, and for a ruling."""
     validators: frozenset[Address] = frozenset()
-    """Who may rule on its last pay."""
+    """The permitted validators of its last pay."""
 
     @property
     def minimum(self) -> Minimum:
@@ -86,7 +86,7 @@ class WorkLimits(MachineLimits):
 
 @dataclass(frozen=True, slots=True)
 class Vest:
-    """What of a worker's pay the contract locks, for how many seconds, and the hash of who may burn it."""
+    """The part of a worker's pay that the contract locks, the lock's seconds, and its possible burners' hash."""
 
     units: Units
     window_s: int
@@ -112,7 +112,7 @@ class OnChain:
 
 @dataclass(frozen=True, slots=True)
 class RequesterStanding:
-    """This worker's own accounts: `outstanding` is what it has earned in the job or may earn in flight there."""
+    """This worker's own accounts: `outstanding` is its pay in the job, earned or possible in flight."""
 
     in_flight: int
     outstanding: Units
@@ -121,7 +121,7 @@ class RequesterStanding:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An offer as received, and what was published for its job."""
+    """An offer as received, and the publication of its job."""
 
     domain: Domain
     job: JobId
@@ -131,7 +131,7 @@ class Proposal:
 
 
 def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
-    """Returns the first reason against taking the offer, before anything is downloaded; None if there is none."""
+    """Returns the first reason against taking the offer, before anything is downloaded; None without any."""
     return (
         _find_limit_guard(proposal, standing, limits)
         or _find_publication_guard(proposal, chain)
@@ -177,7 +177,7 @@ def _find_price_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) ->
 
 
 def _find_vesting_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
-    """Looks at the chain also where nothing is published of a vest."""
+    """Checks the chain even where no vest is published."""
     spec = proposal.publication.spec
     if (vesting := spec.vesting) is None:
         return None if chain.vest == NO_VEST else Guard.OTHER_VEST
@@ -220,5 +220,5 @@ def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
 
 
 def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:
-    """Returns how many gradients at `price` are promised beyond what the vouchers cover, rounded up."""
+    """Returns the gradients at `price` that are promised beyond the vouchers, rounded up."""
     return ceil(compute_unpaid_units(earned, vouchered) / max(1, price))

@@ -1,7 +1,7 @@
-"""The worker's own evidence: for each finished replica, what was offered, committed, opened and judged.
+"""The worker's own evidence: the offer, commitment, opening and verdict of each finished replica.
 
-One file for each job of each chain, one JSON object per line. With a node of the chain, it suffices to prove what the
-requester signed; nothing in it must be fetched from the market again.
+One file for each job of each chain, one JSON object per line. With a node of the chain, it suffices to prove the
+requester's signatures; nothing in it must be fetched from the market again.
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ class ReplicaRecord(BaseModel):
     uploaded: bool
     promise: SignedVerdict | None = None
     asked: bool = True
-    """The market asked for the payload; the default is for records of earlier versions, which do not say."""
+    """Whether the market asked for the payload; the default is for records of earlier versions, which lack it."""
     sent: bool = False
-    """A byte of the payload may have been sent."""
+    """Whether a byte of the payload may have been sent."""
     verdict: SignedVerdict
 
     @property
@@ -45,7 +45,7 @@ class ReplicaRecord(BaseModel):
 
     @property
     def paid(self) -> bool:
-        """Whether the requester said that this gradient is paid."""
+        """Whether the requester's verdict counts this gradient as paid."""
         return self.verdict.state in PAID
 
     @property

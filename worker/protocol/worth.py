@@ -1,4 +1,4 @@
-"""What work is worth to this worker: its least price for a job, the pay per hour, and which offer is best.
+"""The worth of work to this worker: its least price for a job, the pay per hour, and the best offer.
 
 Pure. Amounts are integers in the token's smallest unit; seconds are measured on this machine.
 """
@@ -19,7 +19,7 @@ HOUR_S: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """What the worker's owner set: least pay for a gradient, for 10^12 operations, and for an hour of steps."""
+    """The owner's minimums: least pay for a gradient, for 10^12 operations, and for an hour of steps."""
 
     gradient: Amount
     tflop: Amount = NOTHING
@@ -44,7 +44,7 @@ def compute_hourly_pay(price: Amount, effort: Effort) -> Amount:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What one job of a market would bring."""
+    """The possible pay of one job of a market."""
 
     job: str
     name: str
@@ -63,7 +63,7 @@ class Prospect:
 def find_best_prospect(prospects: Sequence[Prospect], minimum: Minimum) -> Prospect | None:
     """Returns the prospect of highest worth among those that meet the minimum and pay at all.
 
-    Ties are broken by the job's id, whatever the input order. All must be of one market, so of one token.
+    Ties are broken by the job's id, for any input order. All must be of one market, so of one token.
     """
     fit = [one for one in prospects if one.price >= compute_least_price(minimum, one.effort) and one.worth > 0]
     return min(fit, key=lambda one: (-one.worth, one.job), default=None)

@@ -113,7 +113,7 @@ def _choose_payout_address(settings: WorkerSettings, payout: str | None) -> Addr
 def _find_message_signature(
     settings: WorkerSettings, facts: ChainFacts, message: Message, payout: str | None, signature: str | None
 ) -> bytes | None:
-    """Returns this wallet's signature or the given one; or prints what another wallet must sign and returns None."""
+    """Returns this wallet's signature or the given one; or prints the message for another wallet and returns None."""
     if payout is None:
         return payout_consents.sign_consent_message(facts, message, _load_own_wallet(settings).key)
     if signature is None:

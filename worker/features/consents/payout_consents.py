@@ -69,7 +69,7 @@ def load_consent(path: Path) -> ConsentFile:
 def find_consent_for_market(
     paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: Address
 ) -> ConsentRequest | None:
-    """Returns the newest consent for this market's contract, or None if there is none: the worker is its own operator.
+    """Returns the newest consent for this market's contract; None without one: the worker is its own operator.
 
     Raises Refused for a consent of another worker or payout, or with a wrong signature.
     """

@@ -25,7 +25,7 @@ ROOM_S: Final = 600.0
 
 @dataclass
 class Place:
-    """A discovered market's, by `announcement`. `earned`: what it had vouched for when it last paid, at `paid_at`."""
+    """A discovered market's, by `announcement`. `earned`: its total pay at its last payment, at `paid_at`."""
 
     announcement: Announcement
     session: MarketSession
@@ -71,7 +71,7 @@ class AnnouncedMarkets(MarketSource):
             self._join_announced(scheduler, announcement)
 
     def _make_room(self, scheduler: Scheduler) -> int:
-        """Leaves the discovered market that has paid nothing for the longest time; returns how many places are free."""
+        """Leaves the discovered market longest without a payment; returns the number of free places."""
         now = time.monotonic()
         idle = [place for place in self._found if place.idle(now)]
         if not idle:
@@ -85,7 +85,7 @@ class AnnouncedMarkets(MarketSource):
         return 1
 
     def _join_announced(self, scheduler: Scheduler, announcement: Announcement) -> None:
-        """Joins a market that the chain announces if it is what is announced; logs the reason otherwise."""
+        """Joins a market that the chain announces if it matches the announcement; logs the reason otherwise."""
         event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
         try:
             origin = origin_of(announcement.endpoint)

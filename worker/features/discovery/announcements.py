@@ -31,22 +31,22 @@ from worker import Untrusted
 from worker.protocol.client import MarketClient
 
 LOOK_BACK: Final = 200_000
-"""Blocks to look back where no first block is set: about a month of twelve-second blocks."""
+"""Blocks to look back without a configured first block: about a month of twelve-second blocks."""
 AT_ONCE: Final = 8
-"""Markets that one search returns at most: announcing costs little, and asking each may take seconds."""
+"""The most markets that one search returns: announcing costs little, and asking each may take seconds."""
 MOST_KNOWN: Final = 4096
-"""Announcements that are remembered at most; beyond, those with the smallest deposits of their token are forgotten."""
+"""The most announcements that are remembered; beyond, those with the smallest deposits of their token are forgotten."""
 MOST_READ: Final = 64
-"""Jobs whose deposits one search reads from the chain at most."""
+"""The most jobs whose deposits one search reads from the chain."""
 LONGEST_WAIT: Final = 64
-"""Searches until an announcement that led to no work is returned again, at most."""
+"""The most searches until an announcement that led to no work is returned again."""
 Source = tuple[str, Address, Address]
-"""An endpoint, and the contract and the requester by which it was announced: nobody announces in another's name."""
+"""An endpoint, and the contract and the requester that announced it: nobody can announce in another's name."""
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """An endpoint, and the job with the largest deposit among those that one requester announced it by.
+    """An endpoint, and the job with the largest deposit among those by which one requester announced it.
 
     `turns`: how often it was returned before. `due`: the number of the search from which on it is returned again.
     """
@@ -63,7 +63,7 @@ class Announcement:
 
 
 class Discovery:
-    """Searches each block once; `since` is the first block. `tokens`: those that count, in this order; any if empty."""
+    """Searches each block once, from block `since`. `tokens`: the accepted ones, in this order; any if empty."""
 
     def __init__(self, web3: Web3, since: int | None = None, tokens: Sequence[Address] = ()) -> None:
         self._web3 = web3
@@ -84,7 +84,7 @@ class Discovery:
         """Returns at most `room` announcements that are not out; each stays out until it is put back.
 
         One of each token takes turns with the others; within a token those that were returned least often come first,
-        then those of which most is deposited at this block. Raises ChainError.
+        then those with the largest deposit at this block. Raises ChainError.
         """
         latest = self._web3.eth.get_block("latest")
         first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
@@ -101,11 +101,11 @@ class Discovery:
 
     @property
     def waits(self) -> bool:
-        """Returns whether the next search would return an announcement, were nothing else announced until then."""
+        """Returns whether the next search would return an announcement without any new one."""
         return next(self._list_due_candidates(self._searches + 1), None) is not None
 
     def put_back(self, announcement: Announcement) -> None:
-        """Lets a later search return it again, after all that had fewer turns: it led nowhere, or to no paid work."""
+        """Marks it for a later search, after all that had fewer turns: it led nowhere, or to no paid work."""
         key, turns = announcement.source, announcement.turns + 1
         wait = min(LONGEST_WAIT, 2 ** min(turns - 1, 10))
         self._out.discard(key)
@@ -148,9 +148,9 @@ class Discovery:
         return (one for key, one in self._candidates.items() if key not in self._out and one.due <= search)
 
     def _order_by_deposit(self, waiting: Sequence[Announcement]) -> Iterator[Announcement]:
-        """Yields one token's announcements, fewest turns first, then by what is deposited now, as far as it is read.
+        """Yields one token's announcements, fewest turns first, then by the present deposit, as far as it is read.
 
-        An event tells what was deposited; a requester may have taken it back since and announced others with it.
+        An event has the original deposit; a requester may have taken it back since and announced others with it.
         """
         heap = [(one.turns, -_compute_deposit(one.event), number, False) for number, one in enumerate(waiting)]
         heapify(heap)
@@ -165,7 +165,7 @@ class Discovery:
                 heappush(heap, (turns, -left, number, True))
 
     def _fetch_deposit_left(self, event: JobOpened) -> int:
-        """Returns what is deposited for the event's job at present, in the token's smallest unit."""
+        """Returns the present deposit for the event's job, in the token's smallest unit."""
         with node_errors():
             job = market_at(self._web3, event.contract).functions.job(event.job).call()
         return int(job.deposited) * event.unit
@@ -176,7 +176,7 @@ class Discovery:
                 yield event
 
     def _find_market_token(self, contract: Address) -> Address | None:
-        """Returns the token of a market contract, whoever deployed it; None for other code and other tokens."""
+        """Returns the token of a market contract of any deployer; None for other code and other tokens."""
         if contract not in self._token_of:
             self._token_of[contract] = self._read_token(contract)
         return self._token_of[contract]

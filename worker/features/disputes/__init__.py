@@ -1,4 +1,4 @@
-"""Refereed disputes: a worker stands by its answer to a task, or hears two that differ."""
+"""Refereed disputes: a worker defends its answer to a task, or hears two that differ."""
 
 from worker.feature import WorkerFeature
 from worker.features.disputes import dispute_commands

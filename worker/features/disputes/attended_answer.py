@@ -1,4 +1,4 @@
-"""An answer of this machine that referees ask about: how far its hearings are, whichever task's child is open now."""
+"""An answer of this machine in referees' hearings: the state of each hearing, whichever task's child is open now."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from gradmarket.market.wire.hearing_messages import MOST_SAID
 from worker import durable
 
 MOST_HEARINGS: Final = 16
-"""Hearings of one answer in which this machine takes part: a market may not have it computed again for ever."""
+"""The most hearings of one answer with this machine: a market may not have it computed again for ever."""
 
 
 class OpenedCourse(Course, Protocol):
@@ -65,9 +65,9 @@ class LentCourse:
 
 @dataclass
 class AttendedAnswer:
-    """`parts_file` has which part each hearing is about, and by which question: what was restarted goes on there.
+    """`parts_file` has the part of each hearing, with the question that chose it: a restarted machine resumes there.
 
-    A question may come again, since its answer was lost, or its service was restored: what was said is said again.
+    A question may come again, since its answer was lost, or its service was restored: the reply is then the same.
     """
 
     build_side: Callable[[], CarefulSide]
@@ -79,7 +79,7 @@ class AttendedAnswer:
     """All short answers, and the last one."""
 
     def answer(self, put: PutQuestion) -> Reply:
-        """Raises Refused where the question is none of its hearing's, or its hearings are too many."""
+        """Returns the reply. Raises Refused if the question is none of its hearing's, or at too many hearings."""
         fresh = self.build_side()
         name = fresh.name_dispute(put.sides, put.roots)
         asked = name, put.number, put.question

@@ -136,7 +136,7 @@ def judge_command(
 
 
 def hold_hearing(room: HearingRoom, redo: Redo, judge: Judge | None, journal: Journal) -> SignedRuling:
-    """Hears both sides to the end, and tells the referee's owner the ruling."""
+    """Hears both sides to the end, and shows the ruling to the referee's owner."""
     ruling = room.hold(redo, judge)
     _say_ruling(journal, ruling)
     return ruling

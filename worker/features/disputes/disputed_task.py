@@ -1,4 +1,4 @@
-"""A task whose answers differ, as its market publishes it and the chain confirms: who answered what."""
+"""A task whose answers differ, as its market publishes it and the chain confirms: each answer with its author."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ PUBLISHED: Final = "`GET /v1/jobs/JOB/tasks/TASK` of the market has the answers:
 
 @dataclass(frozen=True)
 class DisputedTask:
-    """`answers` are the payload roots of those whose signed commitments open to them, workers first, then the auditors
-    of a panel; `found`, what the audit found."""
+    """`answers` are the payload roots of the sides whose signed commitments open to them, workers first, then the
+    auditors of a panel; `found`, the audit's root."""
 
     domain: Domain
     offer: Offer
@@ -37,9 +37,9 @@ class DisputedTask:
     found: Digest | None
 
     def root_of(self, side: Address) -> Digest:
-        """Returns the payload root that a side stands for: its own answer's, else what the audit found.
+        """Returns the payload root of a side: its own answer's, else the audit's.
 
-        Raises Refused where there is neither.
+        Raises Refused where neither exists.
         """
         root = self.answers.get(side, self.found)
         if root is None:
@@ -49,7 +49,7 @@ class DisputedTask:
         return root
 
     def choose_sides(self, named: Sequence[Address]) -> tuple[Address, Address]:
-        """Returns the two named sides, or where none are, a worker of each of the two answers that were given.
+        """Returns the two named sides, or by default a worker of each of the two answers.
 
         Raises Refused where they do not differ.
         """
@@ -79,7 +79,7 @@ class DisputedTask:
 
 
 def check_disputable(spec: JobSpec) -> None:
-    """Raises Refused where nobody can trace the job's tasks."""
+    """Raises Refused where the job's tasks cannot be traced."""
     if spec.private is not None:
         raise Refused(
             "the rows stay with their holders: nobody else can compute the task",
@@ -93,7 +93,8 @@ def check_disputable(spec: JobSpec) -> None:
 
 
 def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: JobId, task: str) -> DisputedTask:
-    """Raises Untrusted where what is published is not signed, Refused until the answers are, NotFound as the market."""
+    """Returns the task. Raises Untrusted if its publication is unsigned, Refused until the answers are, NotFound as the
+    market."""
     listed, evidence = market.job(job), market.task(job, task)
     publication, chain_job = listed.publication, listed.chain_job
     if publication is None or chain_job is None:

@@ -1,7 +1,7 @@
-"""Answers what referees ask of answers that were computed here, beside other work: a worker's, or a panel auditor's.
+"""Answers referees' questions about answers computed here, beside other work: a worker's, or a panel auditor's.
 
-A task is computed again, operation by operation, only once its referee asks; each hearing asks for three more runs at
-most, between classes for two more with each later operation that is judged (disputes.careful_side).
+A task is computed again, operation by operation, only once its referee asks; each hearing needs three more runs at
+most, between classes two more with each later operation that is judged (disputes.careful_side).
 """
 
 import threading
@@ -27,13 +27,13 @@ WAIT_S: Final = 15.0
 """Seconds that a request waits for the next question."""
 STOP_S: Final = 10.0
 MOST_ATTENDED: Final = 32
-"""Answers whose traces are kept: of an earlier one it is made anew."""
+"""The number of answers whose traces are kept: an earlier one's is made anew."""
 REST_S: Final = 5.0
 
 
 @dataclass(frozen=True)
 class OwnAnswer:
-    """An answer of this machine: `root` is its payload's. `parts_file`: as AttendedAnswer has it."""
+    """An answer of this machine: `root` is its payload's. `parts_file`: as in AttendedAnswer."""
 
     domain: Domain
     offer: Hash
@@ -48,24 +48,24 @@ class HearingAttendance(ABC, Generic[Name]):
     """Listens to one market's referee in a thread of its own; answers have names."""
 
     refusals: ClassVar[tuple[type[MarketError], ...]] = ()
-    """What the market answers to what it does not take: it is not brought again, unlike what was lost on its way."""
+    """The market's refusals: a refused answer is not brought again, unlike one lost on its way."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
         self._attended: dict[Name, AttendedAnswer] = {}
         self._lost: set[Name] = set()
-        """Answers that do not come out again: they are computed no further time."""
+        """Answers that failed to come out again: they are not computed further."""
         self._children = ExitStack()
         self._child: tuple[Name, TracedCourse] | None = None
         self._thread = threading.Thread(target=self._run_until_stopped, name="hearings", daemon=True)
 
     @abstractmethod
     def list_asked(self, wait_s: float) -> Iterable[tuple[Name, PutQuestion]]:
-        """Returns the open questions; waits so long for one. Raises MarketError."""
+        """Returns the open questions; waits `wait_s` for one. Raises MarketError."""
 
     @abstractmethod
     def find_answer(self, name: Name, put: PutQuestion) -> OwnAnswer:
-        """Raises NotFound where this machine has none."""
+        """Returns this machine's answer. Raises NotFound where it has none."""
 
     @abstractmethod
     def open_task(self, name: Name) -> AbstractContextManager[TracedCourse]:
@@ -77,23 +77,23 @@ class HearingAttendance(ABC, Generic[Name]):
 
     @abstractmethod
     def list_attended(self) -> Collection[Name] | None:
-        """Returns the answers that may be asked about now; None where that is not known, and it listens always."""
+        """Returns the answers that may be in question now; None where that is unknown, and it always listens."""
 
     @abstractmethod
     def report_progress(self, text: str, name: Name | None, reply: Reply | None = None) -> None:
-        """Tells the owner what was said, or what could not be."""
+        """Reports to the owner a reply, or why none was possible."""
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, wait_s: float = STOP_S) -> None:
-        """Ends the thread; waits so long for what it is answering."""
+        """Ends the thread; waits `wait_s` for the answer under way."""
         self.over.set()
         if self._thread.is_alive():
             self._thread.join(wait_s)
 
     def turn(self, wait_s: float = WAIT_S) -> int:
-        """Answers what is asked; returns how many questions that were. Raises MarketError."""
+        """Answers the open questions; returns their number. Raises MarketError."""
         answered = 0
         for name, put in self.list_asked(wait_s):
             if self.over.is_set():
@@ -121,7 +121,7 @@ class HearingAttendance(ABC, Generic[Name]):
             self.over.wait(REST_S)
 
     def _answer(self, name: Name, put: PutQuestion) -> bool:
-        """Answers one question; what cannot be answered is said once, and loses in time."""
+        """Answers one question; an impossible answer is reported once, and loses in time."""
         refused: tuple[type[Exception], ...] = (Refused, NotFound, RunnerFailed, *self.refusals)
         try:
             reply = self._attend(name, put).answer(put)
@@ -138,7 +138,7 @@ class HearingAttendance(ABC, Generic[Name]):
         return True
 
     def _attend(self, name: Name, put: PutQuestion) -> AttendedAnswer:
-        """Returns the answer with its trace, which is made at the first question. Raises NotFound, Refused."""
+        """Returns the answer with its trace, made at the first question. Raises NotFound, Refused."""
         if name not in self._attended:
             opened = self._open(name, self.find_answer(name, put))
             still = self.list_attended()
@@ -161,7 +161,7 @@ class HearingAttendance(ABC, Generic[Name]):
         return AttendedAnswer(build_side, own.parts_file)
 
     def _lend(self, name: Name) -> TracedCourse:
-        """Returns the answer's task in this machine's one child, which another answer may have had before."""
+        """Returns the answer's task in this machine's one child, which another answer may have used before."""
         if self._child is None or self._child[0] != name:
             self._close_child()
             self._child = name, self._children.enter_context(self.open_task(name))

@@ -1,6 +1,6 @@
 """A side's requests to a referee, until it rules.
 
-An answer's bytes go as they are, with signed headers.
+An answer's bytes are sent unchanged, with signed headers.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from worker import Untrusted
 PATH: Final = "/v1/dispute"
 ANSWERS: Final = "/v1/dispute/answers"
 WAIT_S: Final = 20.0
-"""The longest that a side's request waits for the next question."""
+"""The longest time that a side's request waits for the next question."""
 
 
 class HeardDispute(PutInHearing):
-    """What a referee tells: who disputes what, and the open question or the ruling."""
+    """A referee's response: the sides and their dispute, and the open question or the ruling."""
 
     referee: AddressField
     offer: HashField
@@ -31,7 +31,7 @@ class HeardDispute(PutInHearing):
 
 
 def connect_to_referee(url: str, keep_trying: Callable[[float], bool]) -> ServiceTransport:
-    """A referee whose connections strangers hold answers 503: that is tried again, since silence loses."""
+    """Returns a connection that repeats requests on 503, a busy referee's answer: silence loses."""
     return ServiceTransport(url, Patience(keep_trying, busy=BUSY))
 
 

@@ -27,7 +27,7 @@ from worker.features.disputes.hearing_client import ANSWERS, PATH, WAIT_S, Heard
 class HearingRoom:
     """One dispute, whose sides ask and answer by requests; `clock` in Unix seconds. Thread-safe.
 
-    Nobody but a side has a byte of an answer read: what it says is signed before in the headers.
+    Only a side's answer is read: the signature comes before, in the headers.
     """
 
     def __init__(self, referee: Referee, key: PrivateKey, clock: Callable[[], int]) -> None:
@@ -39,7 +39,7 @@ class HearingRoom:
         self._bringing = set[Address]()
 
     def tell(self, side: str = "") -> HeardDispute:
-        """Returns the open question, or the ruling, which `side` has then heard."""
+        """Returns the open question, or the ruling, which `side` has then received."""
         referee = self._referee
         with self._changed:
             if referee.verdict is not None and side in referee.terms.sides:
@@ -79,12 +79,12 @@ class HearingRoom:
             self._bringing.add(said.side)
 
     def leave(self, said: SaidHeaders) -> None:
-        """Ends what `admit` began."""
+        """Ends the reading that `admit` began."""
         with self._changed:
             self._bringing.discard(said.side)
 
     def receive(self, reply: Reply) -> None:
-        """Takes a whole answer. Raises Refused as Referee.receive does."""
+        """Receives a whole answer. Raises Refused as Referee.receive does."""
         with self._changed:
             self._referee.receive(reply, self._clock())
             self._announce()
@@ -105,7 +105,7 @@ class HearingRoom:
         return self._sign_ruling(verdict)
 
     def _wait_for_operation(self) -> int | None:
-        """Returns the one operation once it is to be computed, or None once there is a verdict without it."""
+        """Returns the one operation once it is due, or None once a verdict without it exists."""
         referee = self._referee
         with self._changed:
             while referee.verdict is None and referee.operation is None:
@@ -121,12 +121,12 @@ class HearingRoom:
             wake()
 
     def wait_until_told(self, wait_s: float) -> None:
-        """Waits until every side that answered has fetched the ruling, at most so long."""
+        """Waits, at most `wait_s`, until every side that answered has fetched the ruling."""
         with self._changed:
             self._changed.wait_for(lambda: self._told == set(self._referee.terms.sides), wait_s)
 
     def app(self) -> Starlette:
-        """Returns what serves it."""
+        """Returns the app that serves it."""
         return Starlette(
             routes=[Route(PATH, self._serve_question), Route(ANSWERS, self._take_answer, methods=["POST"])]
         )

@@ -1,4 +1,4 @@
-"""A worker's own side of its market's hearings: each is of an answer that it was leased and has given."""
+"""A worker's own side of its market's hearings: each is of an answer to a lease of its own."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -83,7 +83,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
 
 
 def ask_hearings(market: MarketClient, wait_s: float) -> HearingQuestions:
-    """Returns what referees ask this worker; waits so long for a question."""
+    """Returns referees' questions to this worker; waits `wait_s` for one."""
     return market.signed_in(HearingQuestions, "GET", "/v1/work/hearings", params={"wait_s": wait_s}, waits=wait_s)
 
 
@@ -97,7 +97,7 @@ def answer_hearing(market: MarketClient, said: HearingAnswer, body: bytes) -> No
 def open_course(
     settings: WorkerSettings, market: MarketClient, publication: Publication, offer: Offer, classes: Iterable[str]
 ) -> Iterator[TracedCourse]:
-    """Fetches what the task is computed from, and starts the child of the `classes` that its answers came from."""
+    """Fetches the task's inputs, and starts the child of the `classes` of its answers."""
     threads = settings.threads or choose_named_threads(classes) or 1
     limits = replace(runner_settings(settings), threads=threads)
     fetcher = Fetcher(

@@ -1,4 +1,4 @@
-"""What a worker's owner watches: earnings, work and standing, on a terminal or as a page of this machine.
+"""The view of a worker's owner: earnings, work and standing, on a terminal or as a page of this machine.
 
 It reads the worker's folder, the chain and the market's public routes. It needs no key and changes nothing.
 """
@@ -26,7 +26,7 @@ from worker.options import DataOption, RpcOption, settings_of
 
 REDRAWN_S: Final = 1.0
 WIDE: Final = 160
-"""Columns where there is no terminal, so that no address is cut."""
+"""Columns without a terminal, so that no address is cut."""
 
 
 def top(

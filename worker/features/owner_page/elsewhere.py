@@ -1,4 +1,4 @@
-"""What the chain and the markets say of this worker: what is still to be redeemed, stakes, accusations, its record."""
+"""The facts on the chain and at the markets about this worker: unredeemed pay, stakes, accusations, its record."""
 
 import threading
 import time
@@ -29,8 +29,8 @@ LOOK_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Unredeemed:
-    """What one job still owes on the chain, in the token's smallest unit. `until`: the end of its claims, in Unix
-    seconds; None where the chain does not tell."""
+    """The remaining debt of one job on the chain, in the token's smallest unit. `until`: the end of its claims, in Unix
+    seconds; None where the chain does not show it."""
 
     job: str
     chain_id: int
@@ -52,7 +52,7 @@ class AuditRecord:
 
 @dataclass(frozen=True)
 class MarketRecord:
-    """What a market says of this worker; `trouble` says why it says nothing."""
+    """A market's record of this worker; `trouble`: why it is missing."""
 
     market: str
     trouble: str = ""
@@ -64,7 +64,7 @@ class MarketRecord:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """`looked_at` in Unix seconds; None before the first look is over. `troubles`: what does not answer, and why."""
+    """`looked_at`: Unix seconds, None before the first look is over; `troubles`: why some services do not answer."""
 
     looked_at: float | None = None
     unredeemed: tuple[Unredeemed, ...] = ()
@@ -76,7 +76,7 @@ class Elsewhere:
 
 @dataclass
 class Outlook:
-    """Asks chain and markets, by itself in a thread where that is wanted; `newest` is what was learnt last."""
+    """Queries chain and markets, on request in a thread of its own; `newest` is the latest result."""
 
     settings: WorkerSettings
     own: OwnFolder
@@ -119,7 +119,7 @@ class Outlook:
         return self.newest
 
     def _has_stake_at_risk(self, troubles: list[str]) -> bool:
-        """Returns whether this wallet has anything at risk; without, events need not be searched for cases."""
+        """Returns whether this wallet has anything at risk; if not, no events need be searched for cases."""
         exposed = False
         for facts in known_chains.list_known_chains(self.settings.data):
             try:

@@ -1,7 +1,7 @@
 """The worker's own page, for its machine alone: it listens on loopback, changes nothing, and needs no key.
 
-A page elsewhere may have its name point at this machine to read it (DNS rebinding): only requests that name the machine
-itself are answered. Everybody who is logged in on the machine can read what a worker earns.
+A foreign page may point its name at this machine to read it (DNS rebinding): only requests that name the machine itself
+are answered. Everybody who is logged in on the machine can read the worker's earnings.
 """
 
 import threading
@@ -29,14 +29,14 @@ from worker.features.owner_page.sentences import list_own_tables, list_warnings
 LOOPBACK: Final = "127.0.0.1"
 NAMES: Final = (LOOPBACK, "localhost")
 AT_ONCE: Final = 16
-"""Connections; more are refused, so that nobody on the machine slows the worker down by them."""
+"""The most connections; more are refused, so that no local user slows the worker down by them."""
 FRESH_S: Final = 1.0
-"""Seconds for which all viewers are shown what was read last."""
+"""Seconds for which all viewers get the same reading."""
 RENDER: Final = Templates(Path(__file__).parent / "templates").render
 
 
 class OwnPage:
-    """Answers with what the worker's folder says, read once a second at most, and what `outlook` has learnt."""
+    """Serves the facts of the worker's folder, read once a second at most, and the latest of `outlook`."""
 
     def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook

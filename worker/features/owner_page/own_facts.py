@@ -1,4 +1,4 @@
-"""What the worker's own folder says: earned, in hand, rejected, and what no voucher has paid out yet."""
+"""The facts of the worker's own folder: earned, in hand, rejected, and not yet paid by a voucher."""
 
 import fcntl
 from collections import defaultdict, deque
@@ -30,7 +30,7 @@ DAY_S: Final = 86_400.0
 REJECTIONS: Final = 20
 """Newest rejections of the last 24 hours that are shown; `gradmarket wallet show` has all of them."""
 SMALLEST: Final = TokenUnit("of the smallest unit", 0)
-"""How amounts of a chain are written whose token is not known."""
+"""The unit of amounts of a chain whose token is unknown."""
 
 
 def in_use(folder: Path) -> bool:
@@ -57,8 +57,8 @@ class Earnings:
     last_hour: str
     redeemed: str
     per_kwh: str | None = None
-    """Earned in the last hour, over the kilowatt-hours that the cards draw in one, as seen while somebody looked; None
-    where no card tells its watts."""
+    """Earned in the last hour, over the kilowatt-hours that the cards draw in one, as seen during looks; None where no
+    card reports its watts."""
 
     def text(self, amount: str) -> str:
         return TokenUnit(self.symbol, self.decimals).text(amount)
@@ -80,7 +80,7 @@ class InHand:
 
 @dataclass(frozen=True)
 class RejectedAnswer:
-    """`at` in Unix seconds; `evidence` is the address where the market publishes what the verdict rests on."""
+    """`at` in Unix seconds; `evidence` is the address of the verdict's published evidence."""
 
     at: float
     job: str
@@ -91,7 +91,7 @@ class RejectedAnswer:
 
 @dataclass(frozen=True)
 class OwnFacts:
-    """All that the folder says. `running`: a worker has locked the folder. `at` in Unix seconds."""
+    """All facts of the folder. `running`: a worker has locked the folder. `at` in Unix seconds."""
 
     address: Address
     folder: str
@@ -105,19 +105,19 @@ class OwnFacts:
     rejections: tuple[RejectedAnswer, ...]
     grievances: tuple[str, ...]
     cards: tuple[CardLoad, ...] = ()
-    """What the cards of this machine do now."""
+    """The present load of this machine's cards."""
 
 
 class OwnFolder:
-    """Reads a worker's folder again and again; each time only the records that were added since."""
+    """Reads a worker's folder repeatedly; each time only the records added since."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises NotFound where no worker has run in the folder."""
+        """Opens the folder. Raises NotFound where no worker has run in it."""
         self._folder = folder
         self._tails: dict[Path, RecordTail] = {}
         self._management = Management()
         self._watts: deque[tuple[float, float]] = deque()
-        """Unix time and what all cards drew then."""
+        """Unix time and the draw of all cards then."""
         owner = AccountStore(folder / BOOK).wallet
         if owner is None:
             raise NotFound(f"no worker has run in {folder}", "name the worker's folder with --data")
@@ -137,7 +137,7 @@ class OwnFolder:
         return paid or known_chains.load_joined_markets(self._folder)
 
     def look(self, now: float) -> OwnFacts:
-        """Reads what is there at `now`, in Unix seconds."""
+        """Reads the folder at `now`, in Unix seconds."""
         store = AccountStore(self._folder / BOOK)
         cards = tuple(self._management.list_loads())
         newest = [(account, self._load_newest_records(account, now - DAY_S)) for account in store.accounts]
@@ -157,7 +157,7 @@ class OwnFolder:
         )
 
     def _average_watts(self, cards: Sequence[CardLoad], now: float) -> float:
-        """Returns what all cards draw on average of the looks in the last hour; 0 where none tells."""
+        """Returns the average draw of all cards over the looks in the last hour; 0 where none reports it."""
         drawn = [card.watts for card in cards if card.watts is not None]
         if drawn:
             self._watts.append((now, sum(drawn)))

@@ -1,4 +1,4 @@
-"""Reads the newest records of a job's file, and later only what was added to it."""
+"""Reads the newest records of a job's file, and later only its additions."""
 
 import json
 from bisect import bisect_left
@@ -44,7 +44,7 @@ class RecordTail:
 
 
 def load_newest_record(path: Path) -> ReplicaRecord | None:
-    """Returns the newest record of a file; None where there is none, or a crash cut it."""
+    """Returns the newest record of a file; None where it has none, or a crash cut it."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -56,7 +56,7 @@ def load_newest_record(path: Path) -> ReplicaRecord | None:
 
 
 def _line_at(file: BinaryIO, offset: int) -> int:
-    """Returns where the line begins that has the byte at `offset`; the file's end is the begin of its next line."""
+    """Returns the begin of the line with the byte at `offset`; the file's end is the begin of its next line."""
     at = offset
     while at > 0:
         start = max(0, at - 65536)

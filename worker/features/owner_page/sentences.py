@@ -12,7 +12,7 @@ from worker.features.owner_page.own_facts import InHand, OwnFacts
 
 @dataclass(frozen=True)
 class OwnTable:
-    """`none` says what it means that there are no `rows`."""
+    """`none` is shown in place of `rows` that are empty."""
 
     title: str
     head: tuple[str, ...]
@@ -26,7 +26,7 @@ def build_headline(own: OwnFacts) -> str:
 
 
 def list_warnings(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[str]:
-    """Yields what its owner should know first: accusations, a market without work for it, broken promises."""
+    """Yields the most important facts for its owner: accusations, a market without work for it, broken promises."""
     for case in elsewhere.accusations:
         yield case.text()
     for market in elsewhere.markets:
@@ -64,7 +64,7 @@ def _describe_card(card: CardLoad) -> tuple[str, ...]:
 
 
 def _describe_time_left(held: InHand, now: float) -> str:
-    """Returns how long it takes already, and how much of its time is left."""
+    """Returns the time spent on it, and the rest of its time."""
     left = format_duration(held.due - now) + " left" if held.due > now else "over its time"
     return f"{format_duration(now - held.since)}, {left}"
 

@@ -1,4 +1,4 @@
-"""The owner's view on a terminal; the same tables in plain text where there is none."""
+"""The owner's view on a terminal; the same tables in plain text without one."""
 
 from collections.abc import Iterable, Iterator
 
@@ -40,5 +40,5 @@ def _draw_table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...
 
 
 def _draw_plain_text(text: str, style: str = "") -> Text:
-    """Returns words that may be a stranger's: they are no markup, and control no terminal."""
+    """Returns untrusted words as text: they are no markup, and control no terminal."""
     return Text(replace_controls(text), style=style)

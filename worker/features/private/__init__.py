@@ -1,6 +1,5 @@
-"""Private jobs: takes part with rows of this machine's own, which never leave it, and counts what is told of them. It
-takes part once the job is published and the rows fit it.
-"""
+"""Private jobs: takes part with rows of this machine's own, which never leave it, and counts their disclosure. It takes
+part once the job is published and the rows fit it."""
 
 from gradmarket.market.errors import MarketError
 from gradmarket.runner import Runner
@@ -14,7 +13,7 @@ from worker.settings import WorkerSettings
 
 
 class TakingPart:
-    """Nothing of the rows is told but their number, and that only where the owner tells it."""
+    """Discloses nothing of the rows but their number, and that only with the owner's permission."""
 
     def __init__(self, context: WorkerContext, own: OwnRows, runner: Runner) -> None:
         self._context, self._own, self._runner = context, own, runner
@@ -22,7 +21,7 @@ class TakingPart:
         self.done = False
 
     def turn(self) -> None:
-        """Joins unless it has; says once why it cannot."""
+        """Joins unless it has; reports once why it cannot."""
         if self.done:
             return
         try:
@@ -47,7 +46,7 @@ class TakingPart:
 
 
 def in_words(rows: int | None, stands: int | None) -> str:
-    """Returns the rows in words, and what was told when the job was joined first, where that was another number."""
+    """Returns a text on the rows, and on their number when the job was first joined, where that differed."""
     now = _format_row_count(rows)
     return now if rows == stands else f"{now}, weighed as what it told first, {_format_row_count(stands)},"
 

@@ -1,4 +1,4 @@
-"""A holder's control variates (control_variates): what it keeps of its last round, and what it corrects by."""
+"""A holder's control variates (control_variates): the stored values of its last round, and its correction."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -21,14 +21,14 @@ class RoundStore(Protocol):
     """Keeps the bytes of a job's two newest rounds."""
 
     def load(self, job: str, number: int) -> Bytes | None:
-        """Returns what was kept of a round; None where nothing was."""
+        """Returns the bytes kept of a round; None where none were."""
 
     def keep(self, job: str, number: int, data: bytes) -> None:
-        """Keeps it, and forgets all but the round before."""
+        """Stores the bytes, and forgets all but the round before."""
 
 
 class RoundsInMemory:
-    """Keeps them as long as the process lives."""
+    """Keeps rounds as long as the process lives."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, int], bytes] = {}
@@ -52,7 +52,8 @@ class ControlRound:
     outer: float
 
     def correction(self, state: Arrays, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-        """Returns c - c_i by parameter, zeros in the first round. Raises Refused where the last round's are lost."""
+        """Returns c - c_i by parameter, zeros in the first round. Raises Refused if the last round's values are
+        lost."""
         start = {name: np.asarray(state[name]) for name in names}
         if self.number == 0:
             return {name: np.zeros_like(array) for name, array in start.items()}
@@ -62,7 +63,7 @@ class ControlRound:
         )
 
     def answered(self, state: Arrays, correction: Arrays, change: Arrays) -> None:
-        """Keeps what the next round's correction follows from: `change` is the gradient part of the answer as sent."""
+        """Stores the values for the next round's correction: `change` is the gradient part of the answer as sent."""
         kept = LastRound({name: np.asarray(state[name]) for name in change}, dict(correction), dict(change))
         arrays = {f"{part}/{name}": array for part in PARTS for name, array in getattr(kept, part).items()}
         self.store.keep(self.job, self.number, tensors.pack_tensors(arrays))
@@ -81,7 +82,7 @@ class ControlRound:
 
 
 def control_round(store: RoundStore, publication: Publication, number: int) -> ControlRound | None:
-    """Returns the round's, where the job has control variates."""
+    """Returns the round, where the job has control variates."""
     spec = publication.spec
     if not isinstance(spec.step, LocalStep) or not spec.step.control_variates:
         return None

@@ -1,7 +1,7 @@
-"""The files of a holder, written before its rows are used: how often each job used them, and its newest rounds.
+"""The files of a holder, written before its rows are used: the uses of its rows by each job, and its newest rounds.
 
-A file of uses that was lost, or a folder of another worker, counts from nothing. One that cannot be read stops the job
-here. Files are named by a hash: the market chooses a job's name.
+A lost file of uses, or a folder of another worker, counts from nothing. An unreadable one stops the job here. Files are
+named by a hash: the market chooses a job's name.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ _USES: Final = TypeAdapter(RowUses)
 
 @dataclass(frozen=True)
 class RoundFiles:
-    """What a job's next round starts from: one file a round, the two newest of a job."""
+    """The start of a job's next round: one file a round, the two newest of a job."""
 
     folder: Path
 
     def load(self, job: str, number: int) -> Bytes | None:
-        """Returns what was kept of a round; None where nothing was."""
+        """Returns the bytes kept of a round; None where none were."""
         try:
             return self._build_file_path(job, number).read_bytes()
         except FileNotFoundError:
             return None
 
     def keep(self, job: str, number: int, data: bytes) -> None:
-        """Keeps it, and forgets all but the round before."""
+        """Stores the bytes, and forgets all but the round before."""
         durable.write_file_atomically(self._build_file_path(job, number), data)
         before = {self._build_file_path(job, number), self._build_file_path(job, number - 1)}
         for path in self.folder.glob(f"{_hash_job_name(job)}-*"):
@@ -52,12 +52,12 @@ class RowUsesFolder:
     folder: Path
 
     def load(self, job: str) -> RowUses | None:
-        """Returns what was kept. Raises Refused where the file cannot be read."""
+        """Returns the stored uses. Raises Refused where the file cannot be read."""
         path = self._build_file_path(job)
         return _read_uses(path, f"the rows of {job}") if path.exists() else None
 
     def load_all(self) -> Sequence[RowUses]:
-        """Returns those of every job. Raises Refused where a file cannot be read."""
+        """Returns the uses of every job. Raises Refused where a file cannot be read."""
         return [_read_uses(path, "rows") for path in sorted(self.folder.glob("*.json"))]
 
     def keep(self, job: str, uses: RowUses) -> None:

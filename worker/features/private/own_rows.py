@@ -24,17 +24,17 @@ from worker.features.private.row_uses import NO_BUDGET, CountedRows, RowBudget, 
 class OwnRows:
     """The partitions of a folder that `gradmarket data pack` wrote.
 
-    `seed` decides which rows a step takes; it is secret, so that nobody who guesses the rows can prove the guess by the
-    digest of an answer, which is published.
+    `seed` decides which rows a step takes; it is secret, so that nobody can prove a guess of the rows by the published
+    digest of an answer.
     """
 
     folder: Path
     manifest: Manifest
     seed: bytes
     counted: CountedRows
-    """Which of them a job takes that bounds what is told of each row."""
+    """The selection of rows for a job that bounds the disclosure of each row."""
     rounds: RoundStore
-    """What a job with control variates keeps from round to round."""
+    """The values that a job with control variates keeps from round to round."""
 
     @classmethod
     def opened(
@@ -44,10 +44,11 @@ class OwnRows:
         rounds: RoundStore | None = None,
         budget: RowBudget = NO_BUDGET,
     ) -> "OwnRows":
-        """`uses` keeps how often the rows were used, `rounds` what else; while this object lives, where there is none.
-        `budget` bounds what all jobs together are told of a row.
+        """`uses` stores the uses of the rows, `rounds` the control variates; by default both only while this object
+        lives. `budget` bounds the disclosure of a row to all jobs together.
 
-        Raises Refused where the folder is no packed dataset."""
+        Raises Refused where the folder is no packed dataset.
+        """
         again = "pack your rows with `gradmarket data pack ROWS --output FOLDER`, and name that folder"
         try:
             manifest = parse_manifest(read := (folder / MANIFEST).read_bytes())
@@ -63,7 +64,7 @@ class OwnRows:
         return sum(partition.rows for partition in self.manifest.partitions)
 
     def check(self, spec: JobSpec, runner: Runner) -> None:
-        """Raises Refused, naming what does not fit, unless the job's tasks can be computed on these rows.
+        """Raises Refused, naming the misfit, unless the job's tasks can be computed on these rows.
 
         Every partition is read in the runner's confined child.
         """

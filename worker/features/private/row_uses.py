@@ -1,10 +1,9 @@
-"""How often a private job has used this machine's own rows: counted here, and stopped here, whatever a market says.
+"""Counts the uses of this machine's own rows by private jobs, and stops them at the limit, independent of the market.
 
 Rows are taken in epochs: an epoch goes through the partitions one after the other, and takes each one's rows in a new
-order, so many a step; what is left of a partition at its end is left out of the epoch. So no row is used more often
-than there are epochs begun (market.rules.row_privacy). Or a job has them drawn by chance, from all partitions, by
-numbers of this machine's system that are new for every step and told to nobody: neither the market nor the job has a
-part in them.
+order, a fixed number a step; a partition's remainder is left out of the epoch. So no row is used more often than the
+number of epochs begun (market.rules.row_privacy). Or a job has them drawn by chance, from all partitions, by secret
+numbers of this machine's system that are new for every step: neither the market nor the job has a part in them.
 """
 
 import math
@@ -28,12 +27,12 @@ from gradmarket.market.terms import Digest, Hash
 
 @dataclass(frozen=True)
 class RowUses:
-    """What was taken for one publication. `order` is a secret that decides the order of rows.
+    """The uses for one publication. `order` is a secret that decides the order of rows.
 
-    `steps` are those taken of the dataset whose manifest has the digest `rows`, and an epoch of it has `slots`.
-    `before`: how often a row of earlier ones was used, which counts for those that are there now: they may be the same.
-    noise_multiplier: the job's; None where an older release kept it. rate: the greatest probability of a row in a step
-    that may use it, 1 by epochs.
+    `steps` were taken of the dataset whose manifest has the digest `rows`, and an epoch of it has `slots`. `before`:
+    the uses of a row of earlier datasets, which count for the present rows: they may be the same. noise_multiplier: the
+    job's; None where an older release kept it. rate: the greatest probability of a row in a step that may use it, 1 by
+    epochs.
     """
 
     publication: Digest
@@ -46,26 +45,26 @@ class RowUses:
     rate: float = 1.0
 
     def uses(self, more: int = 0) -> int:
-        """Returns how often a row is used at most after so many more steps."""
+        """Returns the most uses of a row after `more` further steps."""
         return self.before + row_privacy.count_row_uses(self.steps + more, self.slots)
 
 
 class RowUsesStore(Protocol):
-    """Keeps one RowUses for each job. What was kept must be there after a crash."""
+    """Keeps one RowUses for each job. A stored one must survive a crash."""
 
     def load(self, job: str) -> RowUses | None:
-        """Returns what was kept. Raises Refused where it cannot be read: it may say that all is spent."""
+        """Returns the stored uses. Raises Refused where they cannot be read: the budget may be spent."""
 
     def keep(self, job: str, uses: RowUses) -> None:
-        """Keeps it before it returns."""
+        """Stores the uses before it returns."""
 
     def load_all(self) -> Sequence[RowUses]:
-        """Returns those of every job. Raises Refused as `load`."""
+        """Returns the uses of every job. Raises Refused like `load`."""
 
 
 @dataclass(frozen=True)
 class RowBudget:
-    """What all jobs together may tell of one row of a dataset, by its owner's own word: `delta` as RowPrivacy's."""
+    """The owner's limit on the disclosure of one row of a dataset to all jobs together: `delta` as RowPrivacy's."""
 
     epsilon: float = math.inf
     delta: float = 1e-5
@@ -90,7 +89,7 @@ NO_BUDGET: Final = RowBudget()
 
 
 class UsesInMemory:
-    """Keeps them as long as the process lives."""
+    """Keeps uses as long as the process lives."""
 
     def __init__(self) -> None:
         self._kept: dict[str, RowUses] = {}
@@ -107,9 +106,9 @@ class UsesInMemory:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """The rows of a packed dataset for jobs that bound what is told of each row. `digest`: of its manifest.
+    """The rows of a packed dataset for jobs that bound the disclosure of each row. `digest`: of its manifest.
 
-    `budget` bounds all jobs of the store together, those that are over too.
+    `budget` bounds all jobs of the store together, finished ones too.
     """
 
     manifest: Manifest
@@ -118,11 +117,11 @@ class CountedRows:
     budget: RowBudget = NO_BUDGET
 
     def slots(self, rows: int) -> int:
-        """Returns how many steps of so many rows an epoch has."""
+        """Returns the number of steps of `rows` rows in an epoch."""
         return sum(partition.rows // rows for partition in self.manifest.partitions)
 
     def afford(self, publication: Publication) -> RowUses:
-        """Returns what the job has used. Raises Refused where another task would tell more of a row than it may."""
+        """Returns the job's uses. Raises Refused where another task would exceed the permitted disclosure of a row."""
         asked, used = _require_row_privacy(publication), self._load_job_uses(publication)
         if used.uses(publication.spec.step.moves) > asked.count_uses(used.rate):
             spent = asked.after(used.uses(), used.rate)
@@ -131,9 +130,9 @@ class CountedRows:
         return used
 
     def _check_budget(self, used: RowUses, after: RowUses) -> None:
-        """Raises Refused where all jobs of this folder together would tell more of a row than its owner allows.
+        """Raises Refused where all jobs of this folder together would exceed the owner's limit for a row.
 
-        Rows of other datasets count too: one that was packed again may hold the same rows.
+        Rows of other datasets count too: a dataset packed again may hold the same rows.
         """
         if not math.isfinite(self.budget.epsilon):
             return
@@ -147,11 +146,11 @@ class CountedRows:
             )
 
     def peek(self, publication: Publication) -> Sequence[StepRows]:
-        """Returns the rows that the next task would take, step by step; for what never leaves this machine."""
+        """Returns the rows that the next task would take, step by step; for values that never leave this machine."""
         return self._list_next_rows(publication, self._load_job_uses(publication))
 
     def take(self, publication: Publication) -> Sequence[StepRows]:
-        """Returns the next task's rows, step by step, and counts them before. Raises Refused as `afford`."""
+        """Returns the next task's rows, step by step, and counts them before. Raises Refused like `afford`."""
         used = self.afford(publication)
         self.store.keep(publication.job, replace(used, steps=used.steps + publication.spec.step.moves))
         return self._list_next_rows(publication, used)
@@ -183,7 +182,7 @@ class CountedRows:
         return [self._of_step(used, number, step.rows) for number in range(used.steps, used.steps + step.moves)]
 
     def _draw_by_chance(self, rows: int, room: int) -> StepRows:
-        """Returns rows of all partitions under a secret seed that is new; the first of all rows fills the batch."""
+        """Returns rows of all partitions under a new secret seed; the first of all rows fills the batch."""
         parts = self.manifest.partitions
         drawn = draw_rows_by_chance(token_bytes(32), sum(part.rows for part in parts), rows, room)
         pieces, first = list[Taken](), 0

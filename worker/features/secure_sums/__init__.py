@@ -1,7 +1,7 @@
 """Private jobs whose rounds are summed under masks: this holder's part in them (market.features.secure_sums).
 
-A round is computed, masked, and helped to be unmasked. It blocks until the sum is there, in the thread in which a lease
-is computed. What it returns is the receipt that the worker is paid for; the answer itself never leaves this machine
+It computes a round, masks it, and helps to unmask the sum. It blocks until the sum is there, in the thread that
+computes a lease. It returns the receipt for which the worker is paid; the answer itself never leaves this machine
 without masks.
 """
 
@@ -41,9 +41,9 @@ from worker.protocol.in_flight import InFlightFolder
 
 WAIT_S: Final = 20.0
 BREATH_S: Final = 0.2
-"""Seconds before the next question where an answer came at once and told nothing."""
+"""Seconds before the next question after an immediate response without news."""
 MOST_ATTEMPTS: Final = 16
-"""Attempts at one sum in one lease."""
+"""The most attempts at one sum in one lease."""
 Said = tuple[HolderState, BaseModel]
 
 
@@ -85,9 +85,9 @@ class SecureRounds:
 
 
 def compute_start_digest(folder: SecureFolder, spec: JobSpec, lease: Lease) -> Hash:
-    """Returns the digest of what this holder's vector follows from.
+    """Returns the digest of the inputs of this holder's vector.
 
-    Raises Refused where its round was begun from other parameters, or what the round before followed from is lost.
+    Raises Refused where its round was begun from other parameters, or the previous round's digest is lost.
     """
     job, number, parameters = lease.job, lease.offer.round, lease.offer.parameters
     known, before = folder.load(job, number), folder.load(job, number - 1)
@@ -116,7 +116,7 @@ class SecureRound:
     size: int
     numbers: Integers | None
     sent: tuple[int, int] = (-1, -1)
-    """Attempt and step of the last message that the market has taken."""
+    """Attempt and step of the last message that the market has accepted."""
     tried: int = 0
     heard_at: float = field(default_factory=time.monotonic)
 
@@ -134,7 +134,7 @@ class SecureRound:
                 record = self._take_next_step(record, told) or record
 
     def _restart_attempt(self, before: SecureRecord, attempt: int) -> SecureRecord:
-        """Begins another attempt, unless it signed survivors in this round: two sums tell their difference."""
+        """Begins another attempt, unless it signed survivors in this round: two sums reveal their difference."""
         self.tried += 1
         if before.signed:
             raise Refused(f"it signed the survivors of attempt {before.attempt} of round {before.round}, and no others")
@@ -143,7 +143,7 @@ class SecureRound:
         return self._begin_attempt(attempt)
 
     def _begin_attempt(self, attempt: int) -> SecureRecord:
-        """Draws the secrets of an attempt, stores them, and returns what is said first."""
+        """Draws the secrets of an attempt, stores them, and returns the record with the first message."""
         number = self.lease.offer.round
         if number <= self.folder.signed(self.lease.job):
             raise Refused(f"it signed survivors of round {number} or a later one before, and signs no others")
@@ -168,7 +168,7 @@ class SecureRound:
         return record
 
     def _take_next_step(self, record: SecureRecord, told: StepTold) -> SecureRecord | None:
-        """Takes the next step, if what it follows from is told; stores it before it can be sent."""
+        """Takes the next step, if its inputs have come; stores it before it can be sent."""
         state = record.state(self._build_seat(record))
         if record.step == HolderStep.KEYS and told.keys is not None:
             return self._store_record(record, holder.share_secrets(state, told.keys))
@@ -184,7 +184,7 @@ class SecureRound:
         return None
 
     def _send_said(self, attempt: int, step: int, said: bytes, vector: bytes) -> StepTold:
-        """Says what a step of the aggregation asks for, as JSON, and waits for what is told after it."""
+        """Sends a step's message of the aggregation, as JSON, and waits for the response."""
         body = len(said).to_bytes(HEAD, "big") + said + vector
         path = f"/v1/work/aggregations/{quote(self.lease.replica, safe='')}/{attempt}/{step}"
         headers = {"content-type": "application/octet-stream", "content-length": str(len(body))}
@@ -192,7 +192,7 @@ class SecureRound:
         return self.context.market.signed_in(StepTold, "POST", path, waits=WAIT_S, **options)
 
     def _send_step(self, record: SecureRecord) -> StepTold:
-        """Says what the record says, until the market answers; the vector goes once."""
+        """Sends the record's message until the market answers; the vector goes once."""
         here = record.attempt, record.step
         vector = self.folder.vector(record) if record.step == HolderStep.MASKED and self.sent != here else b""
         began = time.monotonic()

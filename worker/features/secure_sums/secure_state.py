@@ -1,8 +1,8 @@
-"""What this worker keeps of secure aggregations: a file for each round, written before what it says is sent.
+"""This worker's records of secure aggregations: a file for each round, written before its message is sent.
 
-A holder that forgot what it said could say something else, and another that has it could take the masks off. So a
-restarted worker goes on from its file, and a round whose survivors it signed is written down for good: it signs one set
-a round, over all attempts, so no two sets of one round have a quorum.
+A holder that forgot its message could send another, and a party with both could take the masks off. So a restarted
+worker continues from its file, and a round whose survivors it signed is recorded for good: it signs one set a round,
+over all attempts, so no two sets of one round have a quorum.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Step = Annotated[int, Field(ge=1, le=5)]
 
 
 class SecureRecord(BaseModel):
-    """Where a holder is in an attempt at a round's sum; `entropy` gives all of its secrets. The rest is HolderState."""
+    """A holder's state in an attempt at a round's sum; `entropy` gives all of its secrets. The rest is HolderState."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     job: str
@@ -32,15 +32,15 @@ class SecureRecord(BaseModel):
     attempt: int
     parameters: HashField
     start: HashField
-    """Of the round's parameters, and of what its vector follows from (secure_sums.job_sum.start_of)."""
+    """The digest of the round's parameters, and of the inputs of its vector (secure_sums.job_sum.start_of)."""
     size: int
-    """Numbers of its vector."""
+    """The number of its vector's elements."""
     entropy: HashField
     step: Step
     said: str
-    """What it said last, as JSON."""
+    """Its last message, as JSON."""
     receipt: str = ""
-    """From step 3 on: what it is paid for, in hexadecimal (secure_sums.job_sum.build_receipt)."""
+    """From step 3 on: its receipt, in hexadecimal (secure_sums.job_sum.build_receipt)."""
     keys: tuple[HolderKeysMessage, ...] = ()
     channels: dict[HolderNumber, HashField] = Field(default_factory=dict)
     shares: dict[HolderNumber, tuple[HashField, HashField]] = Field(default_factory=dict)
@@ -59,7 +59,7 @@ class SecureRecord(BaseModel):
 
 
 def record_of(before: SecureRecord, state: HolderState, said: BaseModel, receipt: bytes = b"") -> SecureRecord:
-    """Returns the record of the state that follows, with what it says."""
+    """Returns the record of the next state, with its message."""
     return SecureRecord.model_validate(
         before.model_dump()
         | {
@@ -83,14 +83,14 @@ class SecureFolder:
     folder: Path
 
     def load(self, job: str, number: int) -> SecureRecord | None:
-        """Returns the round's record. One that a power cut left incomplete was never followed by a message."""
+        """Returns the round's record. A record that a power cut left incomplete was never followed by a message."""
         try:
             return SecureRecord.model_validate_json(self._build_file_path(job, number, "json").read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
 
     def save(self, record: SecureRecord, vector: Bytes | None = None) -> None:
-        """Must be called before what the record says is sent."""
+        """Stores the record. Must be called before its message is sent."""
         if vector is not None:
             durable.write_file_atomically(self._build_file_path(record.job, record.round, "vector"), vector)
         if record.signed:
@@ -107,7 +107,7 @@ class SecureFolder:
     def signed(self, job: str) -> int:
         """Returns the newest round of which this worker signed survivors; -1 where there is none.
 
-        Raises Refused where that cannot be read: it takes no further part.
+        Raises Refused where the mark cannot be read: the worker takes no further part.
         """
         try:
             return int(self._build_mark_path(job).read_bytes())

@@ -42,7 +42,7 @@ SPANS: Final = 20
 AGAIN: Final = 64
 """Blocks that are read again, because a reorganization may have replaced them."""
 AT_ONCE: Final = 32
-"""Contested cases read again in one check. All others are seen to; opening a case costs the requester its bond."""
+"""Contested cases read again in one check. All others are always read; opening a case costs the requester its bond."""
 Contest = Callable[[Ledger, str], None]
 """Contests the case of this name. Raises MarketError if that fails."""
 OPEN, CONTESTED, CLOSED, VESTED = (
@@ -67,7 +67,7 @@ def running_thread(name: str, run: Callable[[], object], over: threading.Event) 
 
 
 class WatchProgress(BaseModel):
-    """How far one chain was read: the next block, and each known case with its last known stage, the last read last."""
+    """The progress on one chain: the next block, and each known case with its last known stage, the last read last."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     block: int
@@ -90,7 +90,7 @@ class AccusationWatch:
 
     @classmethod
     def of_wallet(cls, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> "AccusationWatch":
-        """Watches over the wallet's own key, which contests."""
+        """Returns a watch over the wallet's own key, which contests."""
         return cls(settings, wallet.address, lambda ledger, name: cases.contest_one(ledger, wallet.key, name), journal)
 
     @contextmanager
@@ -104,7 +104,7 @@ class AccusationWatch:
         return count_open_cases(self._settings)
 
     def look(self) -> bool:
-        """Checks every chain that this worker was paid or staked on; returns whether all were read to the end."""
+        """Checks every chain on which this worker was paid or staked; returns whether all were read to the end."""
         return min(
             [self._try_to_read_chain(facts) for facts in known_chains.list_known_chains(self._settings.data)],
             default=True,
@@ -120,7 +120,7 @@ class AccusationWatch:
             return self._read_chain(facts)
         except (MarketError, OSError) as error:
             text = f"Cannot look for accusations on chain {facts.chain_id}: {error}"
-            with suppress(OSError):  # the log's disk is full, perhaps, and it is looked again all the same
+            with suppress(OSError):  # the log's disk may be full, and the next look comes nevertheless
                 self._journal.once("watch", text, chain_id=facts.chain_id)
             return True
 
@@ -158,7 +158,7 @@ class AccusationWatch:
     def _see_to(self, ledger: Ledger, facts: ChainFacts, case: WalletCase, before: str) -> str:
         """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open.
 
-        It is contested where a full disk or a damaged book has nothing logged, too.
+        It is contested even where a full disk or a damaged book prevents logging.
         """
         try:
             if case.stage != before:
@@ -190,7 +190,7 @@ class AccusationWatch:
         self._journal.say("accused", f"{word}: {what}. {self._describe_own_evidence(facts, case)}", **asdict(case))
 
     def _describe_own_evidence(self, facts: ChainFacts, case: WalletCase) -> str:
-        """Returns what this worker's own records say about its answers in that job, for those who decide the case."""
+        """Returns a text on this worker's own records of its answers in that job, for the judges of the case."""
         account_store = AccountStore(self._settings.data / BOOK)
         account = next(
             (

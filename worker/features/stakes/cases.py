@@ -61,7 +61,7 @@ def list_open_accusations(settings: WorkerSettings, me: Address, say: Callable[[
 
 
 def fetch_case(ledger: Ledger, case: Hash) -> WalletCase:
-    """Returns the case as the chain has it now."""
+    """Returns the case's present state on the chain."""
     now = stakes.case(ledger, case)
     stage = now.stage.name.lower()
     return WalletCase(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
@@ -86,13 +86,13 @@ def contest_cases(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str
 
 
 def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
-    """Raises ChainError if the case is not open, or if the transaction is not mined in time."""
+    """Contests a case. Raises ChainError if it is not open, or if the transaction is not mined in time."""
     get_gas(ledger, address_of(key))
     require_receipt(execute_call(ledger.web3, key, calls.contest(ledger.deployment.contract, parse_case_name(name))))
 
 
 def contest_for(ledger: Ledger, key: PrivateKey, name: str, mandate: bytes) -> None:
-    """Contests a case against the worker that signed the mandate, which names the key. Raises as `contest_one`."""
+    """Contests a case against the worker that signed the mandate, which names the key. Raises like `contest_one`."""
     get_gas(ledger, address_of(key))
     call = calls.contest_for(ledger.deployment.contract, parse_case_name(name), mandate)
     require_receipt(execute_call(ledger.web3, key, call))
@@ -100,7 +100,7 @@ def contest_for(ledger: Ledger, key: PrivateKey, name: str, mandate: bytes) -> N
 
 @dataclass(frozen=True)
 class RuledCase:
-    """The wallet's own ruling, to be passed to the other validators; `decided` if it closed the case."""
+    """The wallet's own ruling, for the other validators; `decided` if it closed the case."""
 
     ruling: str
     decided: bool

@@ -1,6 +1,6 @@
-"""Examines a contested case for its validator: is the accusation about a signed answer, and is that answer wrong?
+"""Examines a contested case for its validator: the accusation must be about a signed answer, and that answer wrong.
 
-The burden of proof is the accuser's. What is published must make up the event that the contract holds: the offer signed
+The burden of proof is the accuser's. The publication must make up the event that the contract holds: the offer signed
 by the job's signer, the commitment signed by the accused worker, and the answer that opens it. Then the task is
 computed again, as an auditor does: in the confined child and in the determinism class of the answer. If the result
 agrees with the accuser, it is computed once more in a new child.
@@ -55,7 +55,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class ExaminedCase:
-    """What the market publishes about a case: the task, the accused worker's ballot, and the root the auditor found."""
+    """The market's publication about a case: the task, the accused worker's ballot, and the auditor's root."""
 
     publication: Publication
     evidence: PublishedEvidence
@@ -69,7 +69,7 @@ def examine_case(
 ) -> Examined:
     """Examines a case.
 
-    Raises Refused if it is not of this job or cannot be decided here, MarketError if a request fails.
+    Raises Refused if it is not of this job or not decidable here, MarketError if a request fails.
     """
     case = stakes.case(ledger, cases.parse_case_name(name))
     if case.stage is CaseStage.NONE or case.job != about.chain_job:
@@ -97,7 +97,7 @@ def examine_case(
 
 
 def _fetch_examined_case(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
-    """Returns None if no audit is about the case.
+    """Returns the case; None if no audit is about it.
 
     Raises Refused until the answers are published: the task may be redone.
     """
@@ -151,7 +151,8 @@ def compare_recomputed_roots(shown: ExaminedCase, recompute: Recompute) -> Exami
 
 
 def _build_recompute(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:
-    """Returns a function that raises Refused if this machine is of another determinism class than the answer."""
+    """Returns a function that computes the task again; it raises Refused if the answer's determinism class is
+    another."""
 
     def run(publication: Publication, offer: Offer) -> Digest:
         with Runner(runner_settings(settings)) as runner:

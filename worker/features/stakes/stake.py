@@ -1,4 +1,4 @@
-"""Stakes: what the worker puts at risk in a job, and how it gets it back, each by a transaction of its own key."""
+"""Stakes: the worker's money at risk in a job, its deposit and its return, each by a transaction of its own key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def fetch_stake_offer(origin: str, job: JobId) -> Offered:
 
 
 def fetch_court(origin: str, job: JobId) -> Offered:
-    """Returns the job with the terms by whose validators a case of it is decided: of its stakes, or of its vest.
+    """Returns the job with the terms whose validators decide its cases: of its stakes, or of its vest.
 
     Raises Refused if it has none, Untrusted if it is another job.
     """
@@ -65,7 +65,7 @@ def fetch_court(origin: str, job: JobId) -> Offered:
 
 
 def build_court(vesting: Vesting) -> Stakes:
-    """Returns the terms of cases about locked pay as those of a stake. Nobody contests one: silence burns nothing."""
+    """Returns the terms of cases about locked pay, like a stake's. Nobody contests one: silence burns nothing."""
     by, bond = vesting.validators, vesting.bond
     return Stakes(validators=by, threshold=vesting.threshold, bond=bond, decide_s=vesting.decide_s)
 
@@ -140,7 +140,7 @@ class Pledge:
         self._me = address_of(key)
 
     def put(self, job: Offered, amount: Amount, bounds: Bounds) -> None:
-        """Puts `amount` at risk in the job: first what is staked and free, then the wallet's tokens.
+        """Puts `amount` at risk in the job: first the free part of the stake, then the wallet's tokens.
 
         Raises Untrusted if the chain has the job under other terms, Conflict if the worker already has a stake in it,
         Refused if the terms are beyond `bounds` or the wallet has too little.
@@ -170,7 +170,7 @@ class Pledge:
         self._send_call(calls.stake(self._market, amount))
 
     def take_out(self, say: Callable[[str], None]) -> Amount:
-        """Leaves every job, frees what is no longer locked, withdraws what no job exposes, and returns that amount."""
+        """Leaves every job, frees expired locks, withdraws the part that no job exposes, and returns that amount."""
         get_gas(self._ledger, self._me)
         now = self._ledger.block().time
         for part in list_stake_parts(self._ledger, self._me):
@@ -193,7 +193,7 @@ class Pledge:
 
 
 def list_stake_parts(ledger: Ledger, me: Address) -> Iterator[StakePart]:
-    """Yields what each job can slash of this wallet's stake."""
+    """Yields the part of this wallet's stake that each job can slash."""
     for job in events.joined(ledger, me):
         exposure = stakes.exposure(ledger, job, me)
         if exposure.at_risk:
@@ -202,7 +202,7 @@ def list_stake_parts(ledger: Ledger, me: Address) -> Iterator[StakePart]:
 
 @dataclass(frozen=True)
 class Risk:
-    """What one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 until the worker leaves."""
+    """The amount that one job can slash, in the smallest unit; `locked_until`: Unix seconds, 0 until it leaves."""
 
     chain_id: int
     chain_job: int

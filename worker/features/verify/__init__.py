@@ -1,4 +1,4 @@
-"""`wallet verify`: proves everything anew that this worker received, by its records and the chain."""
+"""`wallet verify`: proves everything that this worker received again, by its records and the chain."""
 
 from worker.feature import WorkerFeature
 from worker.features.verify import head_commands

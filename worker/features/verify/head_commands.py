@@ -1,6 +1,7 @@
-"""`gradmarket wallet heads …`: two observers of a job's log hold the heads that they were told against each other.
+"""`gradmarket wallet heads …`: two observers of a job's log compare the heads that they received.
 
-A service that shows each of them another history is found by any two: both heads are signed, and nothing connects them.
+Any two of them can convict a service that shows each another history: both heads are signed, and no proof connects
+them.
 """
 
 import time
@@ -40,11 +41,11 @@ MARKET_S: Final = 5.0
 MOST_BYTES: Final = 2**26
 app = typer.Typer(no_args_is_help=True, help="The heads of jobs' logs that this wallet was told, to compare.")
 Prove = Callable[[int, int], Sequence[bytes] | None]
-"""Returns what connects a log of so many leaves with a longer one; None where nothing does."""
+"""Returns the proof that connects a log of this size with a longer one; None without any."""
 
 
 class ObservedJob(BaseModel):
-    """A job's heads as one observer was told them."""
+    """A job's heads as one observer received them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     instance: HashField
@@ -54,7 +55,7 @@ class ObservedJob(BaseModel):
 
 
 class ObservedHeads(BaseModel):
-    """What `wallet heads export` writes."""
+    """The file that `wallet heads export` writes."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     jobs: tuple[ObservedJob, ...]
@@ -62,7 +63,7 @@ class ObservedHeads(BaseModel):
 
 @dataclass(frozen=True)
 class HeadFork:
-    """Two signed heads of one log that nothing connects: whoever signed both is convicted by them."""
+    """Two signed heads of one log that no proof connects: they convict their signer."""
 
     one: ToldHead
     other: ToldHead
@@ -72,7 +73,7 @@ class HeadFork:
 def find_forks(heads: Sequence[ToldHead], domain: Domain, signer: Address, prove: Prove) -> Iterator[HeadFork]:
     """Yields each two heads in a row, by their sizes, of which the first is no beginning of the second.
 
-    One line of heads that each begins the next has one history. What the signer did not sign is passed over.
+    One line of heads where each begins the next has one history. Heads that the signer did not sign are skipped.
     """
     signed = [one for one in heads if is_signed_by(domain, one.head.struct(), one.head.signature, signer)]
     distinct = {(one.head.size, one.head.root): one for one in signed}
@@ -141,7 +142,7 @@ def compare_command(
 
 
 def load_observed_heads(file: Path) -> ObservedHeads:
-    """Raises Refused where it is no such file."""
+    """Returns the heads of a file. Raises Refused for any other file."""
     remedy = "name what `gradmarket wallet heads export FILE` wrote"
     if file.is_dir():
         raise Refused(f"{file} is a folder", remedy)
@@ -170,7 +171,7 @@ def _compare_job(
 ) -> tuple[list[HeadFork], bool]:
     """Returns the forks that no restore admits, and whether heads of several sizes were compared.
 
-    Heads of one size need no market; it proves what connects others, and a restore.
+    Heads of one size need no market; it proves the connection of others, and a restore.
     """
     heads = [*mine.heads, *others]
     facts = known_chains.load_chain_facts(settings.data, Hash(account.instance))

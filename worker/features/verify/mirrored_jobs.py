@@ -1,7 +1,8 @@
-"""Holds a worker's records against an archive of their job, from a mirror, once its service is gone.
+"""Compares a worker's records with an archive of their job, from a mirror, once its service is gone.
 
-Nothing is believed of a mirror. Its log counts where it leads to the heads that the batches carry on-chain: what such a
-log lacks, its requester left out. All else that does not fit is the mirror's fault, and shows nothing of the requester.
+A mirror is not trusted. Its log counts where it leads to the heads that the batches carry on-chain: records missing
+from such a log were left out by its requester. Any other mismatch is the mirror's fault, and shows nothing of the
+requester.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from worker.protocol.records import ReplicaRecord
 
 @dataclass(frozen=True)
 class MirroredJob:
-    """`told`: what was proven by the mirrors and what was not, in words; `findings`: the requester's faults."""
+    """`told`: the proven and the unproven facts of the mirrors, in words; `findings`: the requester's faults."""
 
     told: Sequence[str]
     findings: Sequence[Finding]
@@ -40,14 +41,13 @@ def check_by_mirrors(
     heads: Mapping[int, LogHead],
     kept: Sequence[ReplicaRecord],
 ) -> MirroredJob:
-    """Asks the mirrors in their order until one has the job's log. Raises Refused where none has."""
+    """Asks the mirrors in their order until one has the job's log. Raises Refused where none has it."""
     whys, blobs = list[str](), MirrorSet(mirrors)
     for mirror in mirrors:
         try:
             _, records = MirrorSet([mirror]).read_record(account.job)
             records = ArchiveRecords(records.index, blobs.read_blob)
-            # Raises Refused where the archive is none of this job: its terms or its log are not those on
-            # the chain
+            # Raises Refused where the archive is none of this job: its terms or its log are not those on the chain
             publication = records.index.job.publication
             if publication is None or hash_of(publication.digest) != seen.spec:
                 raise Refused("it has another publication than the one on the chain")
@@ -78,7 +78,7 @@ def _look_up_verdicts(
     heads: Mapping[int, LogHead],
     kept: Sequence[ReplicaRecord],
 ) -> tuple[int, list[Finding]]:
-    """Returns how many accepted verdicts are in the log of the batch of their pay, and the others."""
+    """Returns the number of accepted verdicts in the log of the batch of their pay, and the other verdicts."""
     places = {leaf: number for number, leaf in enumerate(records.index.leaves)}
     paid = [record for record in kept if record.paid and record.verdict.outcome == Outcome.ACCEPTED]
     logged, missing = 0, list[Finding]()

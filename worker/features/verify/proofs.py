@@ -1,7 +1,7 @@
-"""Verifies the worker's own records; each fault is a requester's lie, named by what it would gain.
+"""Verifies the worker's own records; each fault is a requester's lie, named by its gain.
 
 Pure. The job's signer and specification, the reservation and the batches come from the worker's own node; offers,
-waves, verdicts and vouchers come from its own records. What a market publishes is only compared with these.
+waves, verdicts and vouchers come from its own records. A market's publications are only compared with these.
 """
 
 from collections import defaultdict
@@ -28,10 +28,7 @@ from worker.money.account_store import JobAccount
 from worker.protocol.records import ReplicaRecord
 
 SKIPPED_S: Final = 60.0
-"""Seconds.
-
-A gradient received that much earlier than another one in a batch should be in that batch or an earlier one.
-"""
+"""Seconds by which a gradient must precede another one of a batch to belong into that batch or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class ChainHistory:
 
     @property
     def burnt(self) -> Units:
-        """Returns what rulings have burnt of the account's `withdrawn`."""
+        """Returns the part of the account's `withdrawn` that rulings have burnt."""
         return Units(sum(burn.units for burn in self.burns))
 
 
@@ -63,7 +60,7 @@ def of_record(domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRe
 
 
 def _of_answer(scope: OfferScope, me: Address, record: ReplicaRecord) -> Iterator[Fault]:
-    """Yields the faults of what followed the worker's own answer: opening, wave and verdict."""
+    """Yields the faults in the messages after the worker's own answer: opening, wave and verdict."""
     verdict = record.verdict
     if record.prepared is not None:
         if not is_commitment_opened(scope, me, record):
@@ -108,8 +105,8 @@ def describe_burn_fault(
 ) -> str:
     """Returns how the published audits fail to show an own answer that the burn is about; empty if one shows it.
 
-    The event that the contract holds covers offer, commitment and answer, which this worker has records of, and what
-    the audit found.
+    The event that the contract holds covers offer, commitment and answer, of which this worker has records, and the
+    audit's root.
     """
     found = [Digest(one.root) for one in audits if one.root and any(it.case == burn.case for it in one.accusations)]
     if not found:
@@ -128,7 +125,7 @@ def of_batches(
 ) -> Iterator[Finding]:
     """Finds each accepted gradient in a batch and proves it under the root that the contract stores.
 
-    What no voucher covers may wait for a test, and is in no batch meanwhile.
+    A gradient that no voucher covers may wait for a test, and is in no batch meanwhile.
     """
     batch_of = map_to_batches(seen, me, paid)
     for record in paid:
@@ -159,7 +156,7 @@ def map_to_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord
 
 
 def is_verdict_logged(domain: Domain, me: Address, record: ReplicaRecord, head: LogHead, shown: LeafProof) -> bool:
-    """Returns whether the market's proof shows the verdict, as this worker was told it, to be in the head's log."""
+    """Returns whether the market's proof shows the verdict, as this worker received it, to be in the head's log."""
     verdict, offer = record.verdict, digest_struct(domain, record.offer)
     leaf = encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
     return is_included(leaf, shown.number, head.size, shown.path, head.root)

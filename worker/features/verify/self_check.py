@@ -1,4 +1,4 @@
-"""Verifies again everything that this worker received, against its own records and the chain as its own node has it."""
+"""Verifies again everything that this worker received, against its own records and the chain of its own node."""
 
 import random
 import time
@@ -47,20 +47,20 @@ from worker.settings import WorkerSettings
 OVERDUE_S: Final = 3600.0
 """Seconds after its deadlines by which a sent payload should be paid; other uploaders may be asked or awaited first."""
 FRESH_S: Final = 30.0
-"""Seconds. The voucher of a verdict younger than this may still be missing."""
+"""Seconds for which the voucher of a verdict may still be missing."""
 LOGGED: Final = 64
-"""Verdicts that are looked up in a job's log at a time."""
+"""The number of verdicts that are looked up in a job's log at a time."""
 SHOWN_NOW: Final = frozenset({Fault.NOT_LOGGED, Fault.FORKED_LOG})
-"""What a market may stop showing, so that it is written down."""
+"""Faults whose evidence a market may stop showing, so that they are written down."""
 MARKET_S: Final = 5.0
 """Seconds for which an unreachable market is retried: its answers are compared with the records, and prove nothing."""
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """`ask`: whether to compare what the markets publish with the records too.
+    """`ask`: whether to compare the markets' publications with the records too.
 
-    `mirrors`: places of archives, which are read of jobs whose markets do not answer.
+    `mirrors`: places of archives, read for jobs whose markets do not answer.
     """
 
     settings: WorkerSettings
@@ -110,7 +110,7 @@ class SelfCheck:
         return not findings
 
     def _verify_voucher_alone(self, account: JobAccount, me: Address, seen: ChainHistory) -> bool:
-        """Verifies what the contract fixes: this release would hold another's records against rules of its own."""
+        """Verifies the facts fixed by the contract: this release would check another's records by rules of its own."""
         findings = list(proofs.of_money(account.domain, seen, me, account, ()))
         for finding in findings:
             self._log_finding(account.job, finding)
@@ -131,7 +131,7 @@ class SelfCheck:
         yield from proofs.of_batches(seen, me, account, paid)
 
     def _handed_over(self, account: JobAccount) -> Iterator[Finding]:
-        """Finds payloads that were sent and not judged: logged at first, and a broken promise once overdue."""
+        """Yields payloads that were sent and not judged: logged at first, and a broken promise once overdue."""
         for held in handed_over(self.settings.data):
             if held.instance != account.instance or held.offer.job != account.chain_job:
                 continue
@@ -144,7 +144,7 @@ class SelfCheck:
     def _find_published_faults(
         self, account: JobAccount, me: Address, ledger: Ledger, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[Finding]:
-        """Compares the records with what the job's market publishes now, or else with what a mirror has of it."""
+        """Compares the records with the present publication of the job's market, or else with a mirror's."""
         if not self.ask or not kept:
             return
         market = MarketClient(kept[-1].market, keep_trying_for(MARKET_S))
@@ -162,7 +162,7 @@ class SelfCheck:
     def _check_burns(
         self, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord], money: TokenUnit
     ) -> Iterator[Finding]:
-        """Logs each burn, which the contract makes by a ruling alone, and finds those that its market cannot show.
+        """Logs each burn, which the contract makes by a ruling alone, and yields those that its market cannot show.
 
         Where no market is asked, or answers, a burn is left in question: that is logged, and accuses nobody.
         """
@@ -180,7 +180,7 @@ class SelfCheck:
                 yield Finding(Fault.UNPROVEN_BURN, detail=f"{burn.units} units, case {case}: {fault}")
 
     def _fetch_audits(self, account: JobAccount, kept: Sequence[ReplicaRecord]) -> list[PublishedAudit] | None:
-        """Returns None where no market is asked, or answers."""
+        """Returns the market's audits; None where no market is asked, or answers."""
         if not self.ask or not kept:
             return None
         market = MarketClient(kept[-1].market, keep_trying_for(MARKET_S))
@@ -194,7 +194,7 @@ class SelfCheck:
     def _find_forks(
         self, market: MarketClient, account: JobAccount, ledger: Ledger, seen: ChainHistory
     ) -> Iterator[Finding]:
-        """Compares the log's head with those that this worker was told before, in earlier runs too."""
+        """Compares the log's head with those that this worker received before, in earlier runs too."""
         path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
         all_heads = partial(fetch_heads, ledger, account.chain_job)
         times = partial(fetch_head_times, ledger, account.chain_job)
@@ -223,7 +223,7 @@ class SelfCheck:
         yield from found.findings
 
     def _keep_evidence(self, account_store: AccountStore, seen: ChainHistory, findings: Sequence[Finding]) -> None:
-        """Writes down what only the market's answer of now shows; the head that proves it stays on-chain."""
+        """Records the faults that only the market's present answer shows; the head that proves it stays on-chain."""
         known = {line for signer, line in account_store.grievances() if signer == seen.signer}
         for finding in findings:
             line = f"{finding.fault.name.lower()} ({finding.about}): {finding.detail}"
@@ -273,7 +273,7 @@ def fetch_chain_history(ledger: Ledger, account: JobAccount, me: Address) -> Cha
 def find_unlogged(
     market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
 ) -> Iterator[Finding]:
-    """Finds accepted gradients whose verdicts are not in the log whose head the batch of their pay carries.
+    """Yields accepted gradients whose verdicts are not in the log whose head the batch of their pay carries.
 
     It asks for the proofs of at most LOGGED of them, drawn anew each time, so none can be left out for long.
     """
@@ -322,7 +322,7 @@ def held_against(
 def _prove_rejection(
     market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, record: ReplicaRecord
 ) -> Iterator[Finding]:
-    """Proves a rejection by what is published, once it is shown."""
+    """Proves a rejection by the published evidence, once it is shown."""
     publication = market.job(account.job).publication
     evidence = market.task(account.job, record.lease.task)
     replica, sealed = record.lease.replica, record.prepared.sealed if record.prepared else NO_ROOT

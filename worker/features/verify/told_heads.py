@@ -1,4 +1,4 @@
-"""The heads of jobs' logs that this worker was told, in its folder: another history told later is found by them.
+"""The heads of jobs' logs that this worker received, in its folder: they reveal another history shown later.
 
 One file for each job of each chain, one JSON object per line, newest last. Two of its signed heads that no proof
 connects are evidence for anybody (features.log.job_log.find_signed_fork).
@@ -23,16 +23,16 @@ from worker import durable
 from worker.protocol.client import MarketClient
 
 COMPARED: Final = 64
-"""Told heads that are compared with the newest, the newest of them; and of those that batches carry as many, drawn anew
-each time."""
+"""The number of received heads that are compared with the newest, the newest of them; and of heads in batches as many,
+drawn anew each time."""
 
 
 CARRIED: Final = -1.0
-"""In place of the time at which a head was told, of one that a batch carries: its block has it."""
+"""In place of the time of receipt, for a head that a batch carries: its block has the time."""
 
 
 class ToldHead(BaseModel):
-    """A head that a market told; `at` in Unix seconds."""
+    """A head that a market sent; `at` in Unix seconds."""
 
     model_config = ConfigDict(frozen=True)
     at: float
@@ -45,7 +45,7 @@ def file_of(folder: Path, instance: Hash, chain_job: int) -> Path:
 
 
 def load_told_heads(path: Path) -> list[ToldHead]:
-    """Returns the heads in the order in which they were told; lines that a crash cut short are left out."""
+    """Returns the heads in the order of their receipt; lines that a crash cut short are left out."""
     told = list[ToldHead]()
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
@@ -60,7 +60,7 @@ def store_told_head(path: Path, told: ToldHead) -> None:
 
 
 def store_leaves(path: Path, head: PublishedHead, leaves: Sequence[Hash]) -> None:
-    """Keeps what leads to a head that another one contradicts: both heads and these convict their signer."""
+    """Stores the leaves that lead to a contradicted head: both heads and these convict their signer."""
     listed = LeafHashes(first=0, hashes=tuple(leaves))
     durable.write_file_atomically(
         path.with_name(f"{path.stem}-{head.root.hex()}.json"), listed.model_dump_json().encode()
@@ -69,10 +69,9 @@ def store_leaves(path: Path, head: PublishedHead, leaves: Sequence[Hash]) -> Non
 
 @dataclass
 class HeadCheck:
-    """Compares the head that a market tells now with those that it told before and those that batches carry.
+    """Compares a market's present head with its earlier ones and those that batches carry.
 
-    `fetch_carried`: reads the heads of all batches, where a restore is to be judged; `restored` describes the restores
-    that were admitted.
+    `fetch_carried`: reads the heads of all batches, to judge a restore; `restored` describes the admitted restores.
     """
 
     market: MarketClient
@@ -82,12 +81,12 @@ class HeadCheck:
     path: Path
     fetch_carried: Callable[[], Mapping[int, LogHead]]
     fetch_times: Callable[[], Mapping[int, int]]
-    """When each of these batches was settled: what it carries was told then."""
+    """Returns when each of these batches was settled: the heads that it carries date from then."""
     clock: Callable[[], float]
     restored: list[str] = field(default_factory=list)
 
     def run(self, carried: Sequence[LogHead]) -> Iterator[Finding]:
-        """Yields the findings, and keeps the head. Raises MarketError where the market does not answer."""
+        """Yields the findings, and stores the head. Raises MarketError where the market does not answer."""
         told = load_told_heads(self.path)
         shown = self.market.log(self.job)
         if shown is None:
@@ -142,7 +141,7 @@ class HeadCheck:
     def _find_admission(
         self, leaves: Sequence[Hash], old: LogHead, at: float, shown: PublishedHead
     ) -> PublishedRestart | None:
-        """Takes no admission of a time to come: one would excuse whatever is told until then."""
+        """Returns the admission, if any. Accepts none of a future time: it would excuse every head sent until then."""
         now, at = self.clock(), self._find_batch_time(old) if at == CARRIED else at
         past = [restart for restart in shown.restarts if restart.at <= now + job_log.SKEW_S]
         if not shown.restarts or len(leaves) != shown.size or GrowingTree(leaves).compute_root() != shown.root:
@@ -150,7 +149,7 @@ class HeadCheck:
         return job_log.find_admission(leaves, past, old, at, self.fetch_carried())
 
     def _find_batch_time(self, head: LogHead) -> float:
-        """Returns when the first batch that carries this head was settled; later than any restore where none is."""
+        """Returns when the first batch with this head was settled; without one, a time later than any restore."""
         times = self.fetch_times()
         told = [
             times[number] for number, carried in self.fetch_carried().items() if carried == head and number in times

@@ -1,4 +1,4 @@
-"""Vesting: what of the wallet's pay is locked, and until when."""
+"""Vesting: the locked part of the wallet's pay, and the end of its lock."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -49,7 +49,7 @@ def list_locked_pay(settings: WorkerSettings, me: Address, say: Callable[[str], 
 
 
 def _find_locked_pay(ledger: Ledger, me: Address, account: JobAccount, money: TokenUnit) -> LockedPay | None:
-    """Returns None where the contract would pay all that it credits."""
+    """Returns the locked pay; None where the contract would pay all that it credits."""
     job, onchain = ledger.job(account.chain_job), ledger.account(account.chain_job, me)
     locked = Units(onchain.unpaid - ledger.due(account.chain_job, me)) if onchain.unpaid else Units(0)
     if not locked:

@@ -1,7 +1,8 @@
 """A watchtower: redeems vouchers and contests accusations for a worker that is offline, with a key that can do nothing
-else. The worker exports what that takes, and keeps the export up to date while it runs.
+else. The worker exports the needed files, and keeps the export up to date while it runs.
 
-`gradmarket wallet export-watch` and `gradmarket wallet watch`: a worker's watchtower, and what it gets for that.
+`gradmarket wallet export-watch` and `gradmarket wallet watch`: a worker's watchtower, and the files that it gets for
+that.
 """
 
 import signal

@@ -22,7 +22,7 @@ TARGET: Final = "watch-export.json"
 
 
 class ExportTarget(BaseModel):
-    """Where the worker's export goes, and for whom."""
+    """The folder of the worker's export, and its watcher."""
 
     model_config = ConfigDict(frozen=True)
     folder: Path
@@ -30,7 +30,7 @@ class ExportTarget(BaseModel):
 
 
 class ExportSync:
-    """Writes the export anew whenever the accounts or the records changed since."""
+    """Writes the export anew whenever the accounts or the records have changed."""
 
     def __init__(self, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> None:
         self._settings, self._wallet, self._journal = settings, wallet, journal
@@ -47,7 +47,7 @@ class ExportSync:
             self.sync()
 
     def sync(self) -> None:
-        """Writes the export if that was asked for and anything changed; a failure is logged, and it is tried again."""
+        """Writes the export if requested and changed; a failure is logged, and the next sync tries again."""
         try:
             target = load_target(self._settings.data)
             now = target, measure_folder(self._settings.data)
@@ -56,7 +56,7 @@ class ExportSync:
                 self._written = now
         except (MarketError, OSError) as error:
             text = f"The export for the watchtower is not up to date: {error}. It is tried again."
-            with suppress(OSError):  # the log's disk is full, perhaps, and it is tried again all the same
+            with suppress(OSError):  # the log's disk may be full, and the next sync tries again nevertheless
                 self._journal.once("watch_export", text)
 
     def _run_until_stopped(self) -> None:
@@ -70,14 +70,14 @@ def export_to(settings: WorkerSettings, wallet: Wallet, target: ExportTarget) ->
 
 
 def store_target(data: Path, folder: Path, watcher: Address) -> ExportTarget:
-    """Notes where the worker's export goes from now on."""
+    """Stores the folder of the worker's export from now on."""
     target = ExportTarget(folder=folder.absolute(), watcher=watcher)
     durable.write_file_atomically(data / TARGET, target.model_dump_json().encode())
     return target
 
 
 def load_target(data: Path) -> ExportTarget | None:
-    """Returns None where no export was asked for. Raises Refused where the note is damaged."""
+    """Returns the stored target; None where no export was requested. Raises Refused where the file is damaged."""
     path = data / TARGET
     if not path.is_file():
         return None

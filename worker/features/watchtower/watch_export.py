@@ -1,9 +1,9 @@
-"""What a worker hands to its watchtower: a folder without its key, which any tool may copy to another machine.
+"""A worker's export for its watchtower: a folder without its key, which any tool may copy to another machine.
 
-    watch.json       whose it is, who may watch, the chains with the watcher's mandates, the accounts with the vouchers
+    watch.json       its worker, its watcher, the chains with the watcher's mandates, the accounts with the vouchers
     records/*.jsonl  the worker's evidence, as in its own folder
 
-Whoever reads it can redeem to the worker's payout address and nothing else; only the named watcher can contest.
+Its readers can redeem to the worker's payout address and nothing else; only the named watcher can contest.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ RECORDS: Final = "records"
 
 
 class SignedPayout(BaseModel):
-    """Where the worker's earnings go; the contract takes it once, at this nonce."""
+    """The recipient of the worker's earnings; the contract accepts it once, at this nonce."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     payout: AddressField
@@ -63,7 +63,8 @@ class WatchExport(BaseModel):
 
 
 def build_export(settings: WorkerSettings, wallet: Wallet, watcher: Address) -> WatchExport:
-    """Signs the mandates. Raises Untrusted or ChainError where a chain's node is none of it, or does not answer."""
+    """Returns the export with signed mandates. Raises Untrusted or ChainError if a node is not its chain's, or
+    silent."""
     accounts = AccountStore(settings.data / BOOK).accounts
     chains = [_sign_chain(settings, wallet, watcher, facts) for facts in known_chains.list_known_chains(settings.data)]
     return WatchExport(worker=wallet.address, watcher=watcher, chains=tuple(chains), accounts=accounts)
@@ -92,7 +93,7 @@ def write_export(data: Path, export: WatchExport, to: Path) -> None:
 
 
 def copy_records(source: Path, to: Path) -> None:
-    """Copies what grew: these files are only ever appended to, and a shorter one is an older one."""
+    """Copies files that grew: these are only ever appended to, and a shorter one is older."""
     for path in _list_record_files(source):
         copy, size = to / RECORDS / path.name, path.stat().st_size
         if not copy.is_file() or copy.stat().st_size < size:
@@ -100,7 +101,7 @@ def copy_records(source: Path, to: Path) -> None:
 
 
 def measure_folder(data: Path) -> tuple[bytes, int]:
-    """Returns what changes whenever an export of the folder would."""
+    """Returns values that change whenever an export of the folder would."""
     book = data / BOOK
     sizes = sum(path.stat().st_size for path in _list_record_files(data))
     return book.read_bytes() if book.is_file() else b"", sizes
@@ -113,7 +114,7 @@ def _list_record_files(folder: Path) -> Iterator[Path]:
 def read_export(place: Path, watcher: Address) -> WatchExport:
     """Reads the export in the folder, whose mandates name this watcher.
 
-    Raises NotFound if there is none, Refused if it is damaged, of another release, or for another watcher.
+    Raises NotFound without one, Refused if it is damaged, of another release, or for another watcher.
     """
     index = place / INDEX
     try:

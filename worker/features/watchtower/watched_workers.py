@@ -1,7 +1,7 @@
 """Watches over workers by their exports: contests accusations against them, and redeems their vouchers in time.
 
-Of each worker the tower has a copy in its own folder, which only ever gains: an export that is cut off, or older, takes
-no voucher and no mandate from it. A voucher enters the copy once the chain names its signer, so that a forged one
+The tower keeps a copy of each worker's export in its own folder, which only ever gains: a truncated or older export
+removes no voucher and no mandate. A voucher enters the copy once the chain names its signer, so that a forged one
 displaces no true one. The tower sends by a key of its own, for whose gas it needs money.
 """
 
@@ -44,7 +44,7 @@ WATCHED: Final = "watched"
 
 
 class Watchtower:
-    """Sees to the workers whose exports are in `places`, and to those that it has copies of."""
+    """Watches over the workers whose exports are in `places`, and those of its copies."""
 
     def __init__(self, settings: WorkerSettings, wallet: Wallet, places: Sequence[Path], journal: Journal) -> None:
         self._settings, self._wallet, self._places, self._journal = settings, wallet, places, journal
@@ -63,7 +63,7 @@ class Watchtower:
         return self._unread or any(one.troubled for one in self._workers.values())
 
     def look(self) -> bool:
-        """Takes over new exports and sees to each worker. Returns whether all chains were read to the end."""
+        """Takes over new exports and looks after each worker. Returns whether all chains were read to the end."""
         self._unread = False
         for place in self._places:
             try:
@@ -71,12 +71,12 @@ class Watchtower:
             except (MarketError, OSError) as error:
                 self._unread = True
                 why = error.detail if isinstance(error, (NotFound, Refused)) else error
-                with suppress(OSError):  # the log's disk is full, perhaps: cases are contested all the same
+                with suppress(OSError):  # the log's disk may be full: cases are contested nevertheless
                     self._journal.once("watch_unread", f"{why}. What was read of it before is seen to all the same.")
         return min([worker.look() for worker in self._workers.values()], default=True)
 
     def run(self, over: threading.Event) -> None:
-        """Looks until told that it is over."""
+        """Looks repeatedly until `over` is set."""
         behind = True
         while not over.wait(0.0 if behind else self._settings.watch_s):
             behind = not self.look()
@@ -91,7 +91,7 @@ class Watchtower:
 
 
 class WatchedWorker:
-    """One worker's copy, and what its watcher does for it. `settings.data` is the copy's folder."""
+    """One worker's copy, and its watcher's actions for it. `settings.data` is the copy's folder."""
 
     def __init__(self, settings: WorkerSettings, wallet: Wallet, worker: Address, journal: Journal) -> None:
         self._settings, self._wallet, self._worker, self._journal = settings, wallet, worker, journal
@@ -103,7 +103,7 @@ class WatchedWorker:
         self.troubled = False
 
     def take_export(self, export: WatchExport, place: Path) -> None:
-        """Keeps mandates and records; the vouchers wait until the chain names their signers."""
+        """Stores mandates and records; the vouchers wait until the chain names their signers."""
         folder = self._settings.data
         for chain in export.chains:
             if self._chains.get(chain.facts.instance) != chain:
@@ -116,7 +116,7 @@ class WatchedWorker:
             self._store_index()
 
     def look(self) -> bool:
-        """Contests, then redeems what is due. Returns whether all chains were read to the end."""
+        """Contests cases, then redeems due vouchers. Returns whether all chains were read to the end."""
         self.troubled = False
         read = self._watch.look()
         for chain in self._chains.values():
@@ -197,7 +197,7 @@ class WatchedWorker:
         return self._views[facts.instance]
 
     def _store_index(self) -> None:
-        """Notes mandates, and the vouchers that are not judged yet."""
+        """Stores mandates, and the vouchers that are not judged yet."""
         chains, waiting = tuple(self._chains.values()), tuple(self._offered)
         kept = WatchExport(worker=self._worker, watcher=self._wallet.address, chains=chains, accounts=waiting)
         data, path = kept.model_dump_json(indent=1).encode(), self._settings.data / INDEX
