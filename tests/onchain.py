@@ -11,16 +11,19 @@ from eth_utils.crypto import keccak
 from contracts import calls, events
 from contracts.ledger import Ledger
 from contracts.local import STATE, development_key, fund_gas
-from contracts.transaction_types import Receipt
-from contracts.transactions import execute_call, require_receipt
+from contracts.rpc import call_json_rpc
+from contracts.transaction_types import Fees, Receipt
+from contracts.transactions import execute_call, require_receipt, send_transaction, sign_call, wait_for_outcome
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 ETHER = 10**18
 HOUR = 3600
 DEPLOYER = development_key()
+GAS, OFFERED = 2_000_000, Fees(most=100 * 10**9, tip=10**9)
+"""More than any of these calls takes, and than a block without others asks."""
 
 NewKey = Callable[[], PrivateKey]
 
@@ -46,19 +49,28 @@ class OpenedJob:
         return require_receipt(execute_call(self.ledger.web3, key or self.requester, call))
 
     def reserve(self, *rows: tuple[Address, int]) -> None:
-        self.send(calls.reserve(self.market, self.id, [(worker, Units(units)) for worker, units in rows]))
+        call = calls.reserve(self.market, self.id, [(worker, Units(units)) for worker, units in rows])
+        send_call(self.ledger, self.requester, call)
 
     def voucher(self, worker: Address, cumulative: int) -> tuple[Voucher, bytes]:
         voucher = Voucher(self.id, worker, Units(cumulative))
         return voucher, sign_digest(self.signer, digest_struct(self.ledger.domain(), voucher))
 
 
+def send_call(ledger: Ledger, key: PrivateKey, call: calls.Call) -> Receipt:
+    """Sends without a look at fees, gas and what waits: `execute_call` asks a node ten questions for each call."""
+    nonce = int(call_json_rpc(ledger.web3, "eth_getTransactionCount", address_of(key), "pending"), 16)
+    signed = sign_call(key, ledger.deployment.chain_id, nonce, call, GAS, OFFERED)
+    send_transaction(ledger.web3, signed.raw)
+    return require_receipt(wait_for_outcome(ledger.web3, signed.hash, PATIENCE_S))
+
+
 def with_money(ledger: Ledger, key: PrivateKey, tokens: int = 10**24) -> PrivateKey:
     """Gas money and tokens for `key`, and leave for the contract to pull them."""
     fund_gas(ledger.web3, address_of(key), ETHER)
     place = ledger.deployment
-    require_receipt(execute_call(ledger.web3, DEPLOYER, calls.mint(place.token, address_of(key), Amount(tokens))))
-    require_receipt(execute_call(ledger.web3, key, calls.approve(place.token, place.contract, Amount(tokens))))
+    send_call(ledger, DEPLOYER, calls.mint(place.token, address_of(key), Amount(tokens)))
+    send_call(ledger, key, calls.approve(place.token, place.contract, Amount(tokens)))
     return key
 
 
@@ -78,7 +90,7 @@ def open_on(
     terms = calls.OpenJob(
         Units(deposit), Amount(unit), expiry, expiry + window_s, address_of(signer), spec, endpoint="test", **more
     )
-    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    receipt = send_call(ledger, requester, calls.open_job(ledger.deployment.contract, terms))
     (event,) = events.opened(ledger, receipt)
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + window_s)
 

@@ -9,7 +9,6 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts import calls, events
 from contracts.ledger import Ledger
-from contracts.transactions import execute_call, require_receipt
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -18,7 +17,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
-from tests.onchain import HOUR, OpenedJob, with_money
+from tests.onchain import HOUR, OpenedJob, send_call, with_money
 from tests.worker.fake_market import FakeMarket, Server, app_of
 from worker.features.fault_reports import fault_of
 from worker.journal import Journal
@@ -46,7 +45,7 @@ def fund_job(
     with_money(ledger, requester)
     expiry, spec = ledger.block().time + HOUR, hash_of(publication.digest)
     terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec, **more)
-    receipt = require_receipt(execute_call(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    receipt = send_call(ledger, requester, calls.open_job(ledger.deployment.contract, terms))
     (event,) = events.opened(ledger, receipt)
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
 
