@@ -108,7 +108,7 @@ def attend_as_auditor(job: Posted, seated: Seated, lies: bool, over: threading.E
 
 
 def list_questions(seated: Seated) -> tuple[AuditorQuestion, ...]:
-    asked = {"signer": seated.key.signer, "wait_s": 1.0}
+    asked: dict[str, str | float] = {"signer": seated.key.signer, "wait_s": 1.0}
     return AuditorQuestions.model_validate(seated.http.get("/v1/audits/hearings", params=asked).json()).questions
 
 
