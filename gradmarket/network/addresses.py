@@ -133,6 +133,8 @@ def check_link_target(
         raise DownloadRefused(f"{link[:200]!r} is no address: {error}") from error
     if url.scheme not in PORTS or not url.host:
         raise DownloadRefused(f"{link[:200]!r} is neither http nor https")
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        raise DownloadRefused(f"{link[:200]!r} names a port that no server has")
     if url.userinfo:
         raise DownloadRefused("the link carries credentials")
     home = own and _is_within_service(url, httpx.URL(origin))

@@ -299,6 +299,14 @@ def test_a_service_under_a_path_is_its_own_and_no_other_of_its_host_gets_its_ses
             check_link_target(link, "https://host.example/shop", lambda _host, _port: ["127.0.0.1"])
 
 
+@pytest.mark.parametrize("port", [0, 65536, 10**30])
+def test_a_port_that_no_server_has_is_refused(port: int) -> None:
+    """Beyond a C long the look-up would raise OverflowError, which no download expects."""
+    with pytest.raises(DownloadRefused, match="port"):
+        check_link_target(f"https://{PUBLIC}:{port}/rows", "https://host.example")
+    assert check_link_target(f"https://{PUBLIC}:65535/rows", "https://host.example").url.port == 65535
+
+
 @given(st.integers(0, 2**32 - 1).map(lambda number: ".".join(str(byte) for byte in number.to_bytes(4, "big"))))
 def test_what_leads_to_an_address_is_as_public_as_the_address(address: str) -> None:
     number = int.from_bytes(bytes(map(int, address.split("."))), "big")
