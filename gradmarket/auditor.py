@@ -72,9 +72,9 @@ TRIES: Final = 3
 
 
 RENEWED_EVERY_S: Final = 20.0
-"""How often it says that it goes on computing."""
+"""Seconds between two renewals of its claim while it computes."""
 REFUSALS: Final = (401, 403)
-"""Statuses of the claim's door that say of the token alone: it is not valid, or not of a role that audits."""
+"""Statuses of a refused claim that concern the token alone: it is invalid, or its role does not audit."""
 
 
 class TokenRefused(Refused):
@@ -133,10 +133,10 @@ class Auditor:
         """The last task that was run twice and its payload, which the service may ask for next."""
         self._chain: Domain | None = None
         self._sealed: dict[tuple[str, int], Done] = {}
-        """What it sealed last and has not opened, by task and run: of others the answer is computed again."""
+        """Its newest sealed, unopened answers, by task and run; the others are computed again."""
         self.determinism_class = runner.determinism_class()
         self.warning = ""
-        """What its owner must hear: that its card computes nothing."""
+        """A warning for its owner that its card computes nothing."""
         self.beside: tuple[str, ...] = ()
         """Classes of the machine's other auditors, which wait while this one computes: they are there too."""
 
@@ -169,7 +169,7 @@ class Auditor:
             return self._bring_payload(work) if work.brings else self._repeat_until_settled(work)
 
     def _sit_in_panel(self, work: AuditWork) -> Done:
-        """Seals what it finds, or opens what it sealed; the panel, and no second run, tells whether it erred."""
+        """Seals its answer, or opens the sealed one; the panel, and no second run, detects its errors."""
         done = self._sealed.pop((work.task, work.run), None)
         if done is None:
             payload, seconds = self._compute_answer(work, first=True)
@@ -191,7 +191,7 @@ class Auditor:
         return self._chain
 
     def _renew_claim(self, work: AuditWork) -> None:
-        """Says that this task is being computed: else it becomes another's, and its class one without auditor."""
+        """Renews the claim on this task: else it becomes another's, and its class one without an auditor."""
         for name in (self.determinism_class, *self.beside):
             asked = AuditRequest(auditor=self._name, determinism_class=name, holds=work.task)
             with suppress(MarketError):
@@ -282,7 +282,7 @@ def repeat_meanwhile(act: Callable[[], None], every: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class OpenMachine:
-    """A machine that computes tasks: its runner, its limits, and what its owner must hear."""
+    """A machine that computes tasks: its runner, its limits, and a warning for its owner."""
 
     runner: Runner
     limits: MachineLimits
@@ -327,7 +327,7 @@ class Rota:
 
 
 Beside = Callable[[RequesterClient, SealingKey, OpenMachine, Fetcher, Path], AbstractContextManager[object]]
-"""Opens what an auditor does beside its audits, with the same key, machine and downloads, and a folder of its own."""
+"""Starts an auditor's other work, with the same key, machine and downloads, and a folder of its own."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What an archive of a job holds, and how it is read; gradmarket.public_audit.archive writes it.
+"""The contents of a job's archive, and how to read it; gradmarket.public_audit.archive writes it.
 
     archive.json               the lists, and by digest everything else
     v1/blobs/blake3:…          evidence, document, manifest, first and newest parameters, partitions
@@ -31,7 +31,7 @@ MOST: Final = 2**29
 
 
 class PublicRecords(Protocol):
-    """What tells of a job: its market, or an archive. `worker.protocol.client.MarketClient` is the one."""
+    """A source of a job's public records: its market (`worker.protocol.client.MarketClient`), or an archive."""
 
     def facts(self) -> ChainFacts: ...
     def job(self, job: JobId) -> ListedJob: ...
@@ -116,7 +116,7 @@ class ArchiveRecords:
 
 
 def parse_archive(data: bytes) -> ArchiveIndex:
-    """Raises Refused where the bytes are no archive of a version that this one reads."""
+    """Returns the parsed index. Raises Refused if it is no archive of a readable version."""
     try:
         return ArchiveIndex.model_validate_json(data)
     except ValidationError as error:
@@ -125,7 +125,7 @@ def parse_archive(data: bytes) -> ArchiveIndex:
 
 
 def read_local_blob(folder: Path, digest: Digest) -> bytes:
-    """Returns a blob of an archive in a folder. Raises NotFound, or Refused where its bytes are others."""
+    """Returns a blob of an archive in a folder. Raises NotFound, or Refused if its digest is another."""
     path = folder / BLOBS / digest
     if not path.is_file():
         raise NotFound(f"the archive lacks {digest}", "copy all of its folder v1/blobs")

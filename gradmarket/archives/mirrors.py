@@ -35,13 +35,13 @@ class Mirror:
 
 @dataclass
 class MirrorSet:
-    """Mirrors in the order in which they are asked; `troubles` says what each of them failed to serve."""
+    """Mirrors in the order in which they are asked; `troubles` lists each one's failures."""
 
     mirrors: Sequence[Mirror]
     troubles: list[str] = field(default_factory=list)
 
     def read_blob(self, digest: Digest) -> Bytes:
-        """Returns the first right copy. Raises Refused where no mirror has one."""
+        """Returns the first right copy. Raises Refused if no mirror has one."""
         whys = list[str]()
         for mirror in self.mirrors:
             try:
@@ -52,7 +52,7 @@ class MirrorSet:
         raise Refused(f"no mirror serves {digest}: {'; '.join(whys)}", "name another one (--mirror)")
 
     def read_record(self, job: JobId) -> tuple[str, ArchiveRecords]:
-        """Returns the first archive of the job, and its place. Raises Refused where no mirror has one."""
+        """Returns the first archive of the job, and its place. Raises Refused if no mirror has one."""
         whys = list[str]()
         for mirror in self.mirrors:
             try:
@@ -114,7 +114,7 @@ def _build_remote_mirror(place: str, fetcher: Fetcher) -> Mirror:
 
 
 def cache_result(read: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Returns a function that calls `read` once, and then gives what came of it again, an error too."""
+    """Returns a function that calls `read` once, and repeats its result or exception afterwards."""
     came = list[bytes | MarketError]()
 
     def give() -> bytes:

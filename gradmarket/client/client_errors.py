@@ -21,7 +21,7 @@ LONGEST_DETAIL: Final = 500
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a request, and what is wrong with it."""
+    """One field of a request, and its fault."""
 
     name: str
     detail: str
@@ -43,7 +43,7 @@ class ServiceUnreachable(MarketError):
 
 
 class Silence(ServiceUnreachable):
-    """The service says nothing."""
+    """The service sends no answer."""
 
 
 class CutOff(ServiceUnreachable):

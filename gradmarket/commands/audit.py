@@ -106,7 +106,7 @@ def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> 
 
 
 def _build_progress(quiet: bool) -> Progress:
-    """Returns what prints a line at the last of its things, and every EVERY_S seconds before."""
+    """Returns a function that prints a line at the last item, and every EVERY_S seconds before."""
     told = time.monotonic()
 
     def show(what: str, done: int, of: int) -> None:

@@ -24,11 +24,11 @@ from gradmarket.terminal import echo_text
 from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
 
 STOP_S: Final = 1.0
-"""What an auditor that stops waits for an answer under way; what it asks for may take longer, and is left."""
+"""Seconds for which a stopping auditor waits for an answer under way; longer ones are abandoned."""
 
 
 class AuditorHearings(HearingAttendance[str]):
-    """Listens always, since nothing is written of what it opened; answers are named by their tasks.
+    """Always listens, since its opened answers are not stored; answers are named by their tasks.
 
     It stands by what the question says that it opened, where the task comes out so again. The referee is its own
     service, which it computes for anyway.
@@ -101,7 +101,7 @@ class AuditorHearings(HearingAttendance[str]):
 def attend_hearings(
     market: RequesterClient, sealing: SealingKey, mine: OpenMachine, fetcher: Fetcher, folder: Path
 ) -> Iterator[AuditorHearings]:
-    """Answers what referees ask of this auditor's answers, beside its other work, until the `with` block ends."""
+    """Answers referees' questions about this auditor's answers, beside its other work, until the `with` block ends."""
     hearings = AuditorHearings(market, sealing, mine, fetcher, folder)
     hearings.start()
     try:

@@ -30,7 +30,7 @@ PARTS: Final = {
     "blobs": "look for a full disk, or a folder or bucket that is gone or not the service's to write",
     "chain": "look whether the node at GRADMARKET_RPC answers and is the chain of deployment.json",
 }
-"""A part of `/v1/ready`, and what to do if it fails."""
+"""A part of `/v1/ready`, and the remedy if it fails."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _find_existing_folder(path: Path) -> Path:
 
 
 def check_key_modes(path: Path) -> CheckResult:
-    """Checks that only the owner may read the service's keys: whoever reads one can spend what it holds."""
+    """Checks that only the owner may read the service's keys: a reader of one can spend its money."""
     paths = sorted((path / "keys").glob("*"))
     open_ = [key for key in paths if stat.S_IMODE(key.stat().st_mode) & 0o077]
     if open_:
@@ -73,7 +73,7 @@ def check_key_modes(path: Path) -> CheckResult:
 
 
 def load_settings_or_fault() -> RequesterSettings | CheckResult:
-    """Returns the settings from the environment, or what is wrong with them."""
+    """Returns the settings from the environment, or their first fault."""
     try:
         return RequesterSettings()
     except ValidationError as error:
@@ -144,7 +144,7 @@ def check_service_parts(url: str) -> list[CheckResult]:
 
 
 def check_auditor(settings: RequesterSettings, folder: Path) -> Iterator[CheckResult]:
-    """Checks what the service's own auditor said last, where there is one."""
+    """Checks the last message of the service's own auditor, if there is one."""
     said = folder / "auditor.log"
     if settings.auditor == "none":
         yield CheckResult("auditor", "the service runs none (GRADMARKET_AUDITOR)")

@@ -1,4 +1,4 @@
-"""Follows a job to its end, through outages of the service, and tells callbacks of its rounds."""
+"""Follows a job to its end, through outages of the service, and calls callbacks for its rounds."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from gradmarket.market.views.job_views import JobView
 Show = Callable[[JobView], None]
 Told = Callable[[ServerSentEvent], None]
 Away = Callable[[JobView, MarketError, int], None]
-"""(the job as it was seen last, what came instead of an answer, how often since then: from 1 on)"""
+"""(the job when last seen, the error instead of an answer, the number of errors since then)"""
 CLOSED: Final = "round_closed"
 OVER: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
 NEWS: Final = (CLOSED, "paused", "resumed", "published", *OVER)

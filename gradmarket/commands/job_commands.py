@@ -39,7 +39,7 @@ from gradmarket.user_files import check_writable
 LISTED: Final = ("rounds done", "accepted", "rejected", "paid")
 """The figures of a list of jobs."""
 INTERRUPTED: Final = 130
-"""The exit code of shells for what Ctrl-C ended."""
+"""The shells' exit code for a command that Ctrl-C ended."""
 WIDE: Final = 140
 """Columns of a terminal from which on a list has room for the reasons."""
 STEERING: Final = {

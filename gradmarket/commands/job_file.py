@@ -1,4 +1,4 @@
-"""A job's file as people write it: amounts like "0.01 GRAD" or "1e18 units" become what the service reads."""
+"""A job's file as people write it: amounts like "0.01 GRAD" or "1e18 units" become amounts that the service reads."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -88,13 +88,13 @@ class Resources:
     tokens: int
     """Of a task's rows; 0 where these have none."""
     compares_rows: str
-    """What tasks and microbatches mean for a loss that compares rows with each other; empty for one that does not."""
+    """The effect of tasks and microbatches on a loss that compares rows with each other; empty for other losses."""
 
 
 def compute_resources(
     spec: JobSpec, manifest: Manifest, info: DocumentInfo, bound: Bound, speed: Speed, compares_rows: str = ""
 ) -> Resources:
-    """Returns what a job over this data needs, by its document and the bound of one pass."""
+    """Returns the needs of a job over this data, from its document and the bound of one pass."""
     task = compute_task_cost(info.document, bound, spec.step)
     partitions = [partition.bytes for partition in list_training_partitions(manifest, spec)]
     layout = layout_in(spec, info.layout)
@@ -108,7 +108,7 @@ def compute_resources(
 
 
 def estimate_large_model(spec: JobSpec, parameters: int, speed: Speed) -> Resources:
-    """Returns what the job would need with a model of so many float32 parameters, by their number alone.
+    """Returns the job's needs with a model of so many float32 parameters, from their number alone.
 
     Memory is at least so much: parameters, gradient and the inner optimizer's memory, without activations. `operations`
     are FORWARD_AND_BACK for each parameter and row.

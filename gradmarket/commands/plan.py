@@ -132,7 +132,7 @@ def plan(
 def _estimate_needs(
     spec: JobSpec, service: Callable[[], RequesterClient], speed: Speed, parameters: float | None
 ) -> tuple[Resources | None, list[str]]:
-    """Returns what the job takes, and what stands in its way; nothing where its model is not here."""
+    """Returns the job's needs and obstacles; None where its model is not here."""
     if parameters is not None:
         taken = estimate_large_model(spec, int(parameters), speed)
         return taken, describe_limits(spec, int(parameters), taken.memory)
@@ -221,7 +221,7 @@ def _describe_audits(spec: JobSpec) -> str:
 
 
 def _describe_disputes(spec: JobSpec) -> str:
-    """Returns what a split vote costs whom, which no budget pays."""
+    """Describes the cost of a split vote for workers and service, which no budget pays."""
     deadlines = spec.deadlines
     return (
         "workers whose answers differ are heard by the service: each computes the task again, three times a hearing at "
@@ -231,7 +231,7 @@ def _describe_disputes(spec: JobSpec) -> str:
 
 
 def _describe_panel(panel: AuditPanel, rate: float) -> str:
-    """Returns what the auditors of a panel compute, which no budget pays."""
+    """Describes the computations of a panel's auditors, which no budget pays."""
     return (
         f"{panel.count} of separate operators compute an audited task, {panel.agree} have to agree: "
         f"{panel.count * rate:.3g} computations a task at p = {rate:.0%}, more where they differ; no budget pays them"
@@ -263,7 +263,7 @@ def _describe_joining(spec: JobSpec) -> str:
 
 
 def _describe_privacy(spec: JobSpec) -> str:
-    """Returns what the job's models may tell of one holder."""
+    """Describes how much the job's models may reveal of one holder."""
     asked = spec.privacy
     if asked is None:
         return "none"
@@ -275,7 +275,7 @@ def _describe_privacy(spec: JobSpec) -> str:
 
 
 def _by_row(spec: JobSpec, rows: RowSpending) -> str:
-    """Returns what a holder's answers may tell of one of its rows."""
+    """Describes how much a holder's answers may reveal of one of its rows."""
     rounds, asked = min(spec.rounds, rows.rounds), rows.asked
     uses = rows.uses_after(rounds)
     said = f"epsilon {rows.spent(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
@@ -343,7 +343,7 @@ def _print_scored_forecast(expected: ScoredForecast) -> None:
 
 
 def _build_gains_table(expected: Forecast) -> Table:
-    """Returns a table of what a ring gains under the job's plan and under others, a line each."""
+    """Returns a table of a ring's gains under the job's plan and under others, a line each."""
     table = Table("plan", "compute", *(f"{row.colluding:.0%}: wrong, shares, lies" for row in expected.rows))
     for name, rows in (("this job", expected.rows), *((other.plan, other.rows) for other in expected.others)):
         table.add_row(name, f"{rows[0].compute:.2f}", *map(_describe_gain, rows))
