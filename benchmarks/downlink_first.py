@@ -14,7 +14,7 @@ from benchmarks.figure import Figure
 from benchmarks.overlap_loss import CASES
 from benchmarks.rig.character_rounds import Training
 from benchmarks.size import sized
-from gradmarket.market.job_links import FirstUpdates
+from gradmarket.market.job_parts import FirstUpdates
 
 PREFIX = "downlink.first"
 SEEDS = range(3, 3 + int(os.environ.get("SEEDS", sized("3", "1"))))

@@ -29,7 +29,7 @@ from requester.api import (
     worker_routes,
 )
 from requester.api.auth_routes import Callers
-from requester.api.token_buckets import Buckets, Rate
+from requester.api.callers import Buckets, Rate
 from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit

@@ -36,7 +36,7 @@ from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay
 from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
 from requester.steady_clock import SteadyClock
-from requester.store import schema, tokens
+from requester.store import identities, schema
 from requester.store.locks import retry_on_conflict
 from requester.store.schema import check_unfinished
 from requester.store.session import Sessions, sessions_of
@@ -211,7 +211,7 @@ def _is_local(chain: Chain) -> bool:
 def _remember_token(settings: RequesterSettings, sessions: Sessions) -> None:
     token = keys.load_or_create_secret(settings.token, settings.data / "keys" / "token")
     with begin_work(sessions) as work:
-        tokens.keep_own(work, token, time.time())
+        identities.keep_own(work, token, time.time())
 
 
 def _build_chain_facts(chain: Chain, signer: Address) -> ChainFacts:

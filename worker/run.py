@@ -18,9 +18,9 @@ from worker.journal import Journal
 from worker.markets.market_session import Shared, Wrap
 from worker.markets.scheduler import Scheduler
 from worker.markets.worker_context import never_paused
-from worker.money import ownership
+from worker.money.account_store import check_a_key_may_be_made, open_account_store
 from worker.money.session_summary import SoFar, Summary, build_session_summary, log_session_summary, sum_accounts
-from worker.protocol.own_limits import runner_settings
+from worker.protocol.policy import runner_settings
 from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
 from worker.wallet import Wallet
@@ -75,7 +75,7 @@ def _open_shared_parts(
     with ExitStack() as stack:
         stack.enter_context(durable.lock_worker_folder(settings.data))
         key = _load_or_create_key(settings, journal)
-        account_store = ownership.open_account_store(settings.data, key.address)
+        account_store = open_account_store(settings.data, key.address)
         account_store.keep()
         wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
         each = stack.enter_context(open_runners(*wanted))
@@ -102,7 +102,7 @@ def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:
 
     It may lie unencrypted where no node of its own is set: then the worker trusts local chains only.
     """
-    ownership.check_a_key_may_be_made(settings.data)
+    check_a_key_may_be_made(settings.data)
     new = wallet.find_key_file(settings.data) is None
     plain = settings.plain_key or settings.node is None or chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
     key = wallet.load_or_create(settings.data, settings.secret, plain)

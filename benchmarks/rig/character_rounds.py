@@ -23,7 +23,7 @@ from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
 from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
-from gradmarket.market.job_links import Downlink, FirstUpdates
+from gradmarket.market.job_parts import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed

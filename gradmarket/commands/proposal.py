@@ -17,8 +17,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_links import Downlink
-from gradmarket.market.job_parts import ReadyModel
+from gradmarket.market.job_parts import Downlink, ReadyModel
 from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.step import GradientStep, LocalStep

@@ -18,8 +18,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_links import Downlink
-from gradmarket.market.job_parts import ReadyModel
+from gradmarket.market.job_parts import Downlink, ReadyModel
 from gradmarket.market.model import arguments
 from gradmarket.market.printable import find_text_fault
 from gradmarket.market.step import InnerOptimizer, LocalStep

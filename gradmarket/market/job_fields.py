@@ -5,17 +5,18 @@ from typing import Any, Final, Literal
 from pydantic import Field, model_validator
 
 from gradmarket.market.fields import AmountField, Count, Note, Part, Tags, not_kept
-from gradmarket.market.job_links import Downlink, Link
 from gradmarket.market.job_parts import (
     DEFAULT_REPLICATION,
     Aggregator,
     AuditSpec,
     ContinueFrom,
     Deadlines,
+    Downlink,
     Evaluation,
     Growth,
     JobData,
     JobModel,
+    Link,
     Replication,
     Sampling,
     Separation,

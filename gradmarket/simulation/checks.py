@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from gradmarket.market.features import reputation
-from gradmarket.market.rules import exposure, replication
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.task_plan import Plan
 from gradmarket.simulation.simulated_market import SimulatedOperator
@@ -45,7 +45,7 @@ class TrustPolicy:
         return self._policy.plan(self._settings)
 
     def plan(self, lead: SimulatedOperator, now: float, _lot: float) -> Plan:
-        cover = exposure.compute_unused_stake(lead.stake, lead.pending, self._gain)
+        cover = replication.compute_unused_stake(lead.stake, lead.pending, self._gain)
         return self._policy.plan(self._settings, Lead(reputation.compute_record_standing(lead.record, now), cover))
 
     def voted(self, operator: SimulatedOperator, agreed: bool, _replicas: int, now: float) -> None:

@@ -10,7 +10,7 @@ from gradmarket.market.features import drift
 from gradmarket.market.features import windows as task_windows
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import exposure
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
@@ -191,8 +191,8 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     deterrence = Deterrence(
         least_audit=_replace_infinite(least),
         deterred=seen > least,
-        spoiled_before_caught=_replace_infinite(exposure.tasks_before_caught(seen)),
-        stake_needed=_replace_infinite(exposure.compute_exposure(seen, gain)),
+        spoiled_before_caught=_replace_infinite(replication.tasks_before_caught(seen)),
+        stake_needed=_replace_infinite(replication.compute_exposure(seen, gain)),
     )
     returning: float | None = None
     spent: tuple[float, ...] = ()
@@ -218,7 +218,7 @@ def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeate
         wrong_per_task=float(wrong),
         silently=float(compute_silent_share(plan, pool)),
         wrong_in_job=over_a_job(wrong, tasks),
-        tasks_until_caught=_replace_infinite(exposure.expected_before_caught(seen, float(wrong))),
+        tasks_until_caught=_replace_infinite(replication.expected_before_caught(seen, float(wrong))),
         compute=float(chances.replicas) + repeated,
         wrong_at_end=float(wrong) * (1.0 - seen),
         sharing_pay=_convert_pay(compute_sharing_pay(plan, pool)),

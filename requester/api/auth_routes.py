@@ -13,10 +13,9 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.release import HEADER
 from gradmarket.market.terms import Address, Role
 from gradmarket.network import check_release
-from requester.api.callers import parse_bearer_token
+from requester.api.callers import Buckets, parse_bearer_token, retry_after
 from requester.api.problems import describe_problems
 from requester.api.state import get_context
-from requester.api.token_buckets import Buckets, retry_after
 from requester.context import Context
 from requester.store import identities
 from requester.store.remembered import Remembered

@@ -19,7 +19,7 @@ from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.moves import blob_cleanup
 from requester.moves.blob_cleanup import Spend
-from requester.store import tokens, visibility
+from requester.store import identities, visibility
 from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
@@ -146,7 +146,7 @@ def _spend_upload_bytes(most: int, who: Identity, length: int, work: Work) -> No
     """Raises 413 where a submit token exceeds its quota of uploads."""
     try:
         if who.role == Role.SUBMIT:
-            tokens.spend_upload_quota(work, who.subject, length, most)
+            identities.spend_upload_quota(work, who.subject, length, most)
     except Refused as error:
         raise HTTPException(413, f"{error.detail}: {error.remedy}") from error
 

@@ -11,7 +11,7 @@ from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import NotFound
-from requester.api.token_buckets import retry_after
+from requester.api.callers import retry_after
 from requester.store.remembered import Remembered
 
 Value = TypeVar("Value")

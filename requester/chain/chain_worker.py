@@ -15,8 +15,7 @@ from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
 from requester import part_troubles
 from requester.chain import funding, mirror, reconcile, reservations, sender, settlement_batches
-from requester.chain.chain_context import UNDER_WAY, ChainContext, ToSign
-from requester.chain.chain_jobs import UNBATCHED
+from requester.chain.chain_context import UNBATCHED, UNDER_WAY, ChainContext, ToSign
 from requester.store import leader_leases, tasks
 from requester.store.progress import CHAIN
 from requester.store.tables import Earned, Job, Task, Transaction, Trouble

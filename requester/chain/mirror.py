@@ -12,8 +12,7 @@ from contracts.stakes import Exposure
 from gradmarket.market.rules.payment import MAX_UNITS
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from requester.chain import escrow
-from requester.chain.chain_context import ChainContext
-from requester.chain.chain_jobs import opened_in
+from requester.chain.chain_context import ChainContext, opened_in
 from requester.store import jobs
 from requester.store.accounts import accounts_of
 from requester.store.locks import lock_row

@@ -16,8 +16,7 @@ from contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import BatchState, Hash
 from requester.chain import escrow, mirror, outcomes
-from requester.chain.chain_context import ChainContext, TransactionState
-from requester.chain.chain_jobs import tell_once, with_money
+from requester.chain.chain_context import ChainContext, TransactionState, tell_once, with_money
 from requester.store.tables import Batch, Earned, Job, Transaction
 from requester.store.work import RowReader, Work
 

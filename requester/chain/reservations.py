@@ -13,8 +13,15 @@ from gradmarket.market.rules.payment import AccountStanding, top_up
 from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import sender
-from requester.chain.chain_context import ChainContext, TransactionKind, TransactionState
-from requester.chain.chain_jobs import is_job_expired, list_running_chain_jobs, tell_once, with_money
+from requester.chain.chain_context import (
+    ChainContext,
+    TransactionKind,
+    TransactionState,
+    is_job_expired,
+    list_running_chain_jobs,
+    tell_once,
+    with_money,
+)
 from requester.store import ballots, earned_rows, jobs, newcomers, workers
 from requester.store.accounts import accounts_of
 from requester.store.newcomers import PlacesLeft

@@ -20,8 +20,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import BatchState
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, reconcile, sender
-from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionKind
-from requester.chain.chain_jobs import UNBATCHED, tell_once, with_money
+from requester.chain.chain_context import UNBATCHED, ChainContext, ChainPolicy, TransactionKind, tell_once, with_money
 from requester.store import disclosure
 from requester.store.tables import Batch, Earned, Job, Task
 from requester.store.work import RowReader, Work

@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts import deployment as deployments
-from requester.api.callers import SITE, compute_subnet, find_site_network, network_of, resolve_caller
-from requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate
+from requester.api.callers import (
+    FIRST_SWEEP,
+    SITE,
+    Buckets,
+    Rate,
+    compute_subnet,
+    find_site_network,
+    network_of,
+    resolve_caller,
+)
 from requester.features.rate_limits import refusal_delay
 from requester.features.slow_clients import ConnectionLimits, Connections
 from requester.settings import RequesterSettings

@@ -13,7 +13,7 @@ from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.features import reputation
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.features.reputation import NEWCOMER, TrustRecord, compute_record_standing
-from gradmarket.market.rules import exposure, replication
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audited, fixed
 from gradmarket.market.rules.secrets import compute_anchor, derive_links, leads_to
 from gradmarket.market.task_plan import Plan
@@ -43,7 +43,7 @@ def lived(history: list[tuple[str, float]]) -> tuple[TrustRecord, int, float]:
 @given(HISTORY)
 def test_a_standing_is_never_above_what_audited_work_supports(history: list[tuple[str, float]]) -> None:
     record, audits, now = lived(history)
-    assert 0.0 <= compute_record_standing(record, now) <= exposure.compute_supported_standing(audits) < 1.0
+    assert 0.0 <= compute_record_standing(record, now) <= replication.compute_supported_standing(audits) < 1.0
 
 
 @given(HISTORY, st.floats(0, 1e7))
@@ -82,9 +82,9 @@ def test_half_of_the_evidence_is_left_after_a_half_life() -> None:
 
 
 def test_slow_to_gain_and_quick_to_lose() -> None:
-    assert exposure.compute_supported_standing(1) == pytest.approx(0.05)
-    assert exposure.compute_supported_standing(58) < 0.95 < exposure.compute_supported_standing(59)
-    assert exposure.compute_supported_standing(0) == 0.0
+    assert replication.compute_supported_standing(1) == pytest.approx(0.05)
+    assert replication.compute_supported_standing(58) < 0.95 < replication.compute_supported_standing(59)
+    assert replication.compute_supported_standing(0) == 0.0
 
 
 def unchecked(tasks: int) -> float:
@@ -92,7 +92,7 @@ def unchecked(tasks: int) -> float:
     record, total = 0.0, 0.0
     for _ in range(tasks):
         rate = adaptive.compute_worker_audit_rate(
-            exposure.compute_supported_standing(record), math.inf, 0.05, 0.02, 1.0
+            replication.compute_supported_standing(record), math.inf, 0.05, 0.02, 1.0
         )
         record, total = record + rate, total + 1.0 - rate
     return total
@@ -107,26 +107,28 @@ def test_sybils_get_less_unchecked_work_than_one_identity(identities: int, tasks
 @given(st.floats(0, 50), st.floats(0, 50), RATES)
 def test_an_exposure_is_covered_by_the_rate_it_asks_for(cover: float, benefit: float, floor: float) -> None:
     gain = 1.0 + benefit
-    rate = max(floor, exposure.least_rate(cover, gain))
+    rate = max(floor, replication.least_rate(cover, gain))
     if rate < 1.0:
-        assert exposure.compute_exposure(rate, gain) <= max(cover, exposure.compute_exposure(floor, gain)) * (1 + 1e-9)
+        assert replication.compute_exposure(rate, gain) <= max(cover, replication.compute_exposure(floor, gain)) * (
+            1 + 1e-9
+        )
         # what a liar gains before it is caught, on average, is less than what it loses
-        assert exposure.expected_before_caught(rate) * gain < cover
+        assert replication.expected_before_caught(rate) * gain < cover
 
 
 @given(RATES)
 def test_within_the_exposure_a_liar_is_caught_with_95_percent(rate: float) -> None:
-    tasks = exposure.tasks_before_caught(rate)
+    tasks = replication.tasks_before_caught(rate)
     assert (1 - rate) ** tasks <= 0.05 + 1e-9
     assert (1 - rate) ** (tasks - 1) > 0.05 - 1e-9
 
 
 def test_an_exposure_without_audits_has_no_end() -> None:
-    assert exposure.tasks_before_caught(0.0) == math.inf
-    assert exposure.expected_before_caught(0.05, 0.0) == math.inf
-    assert exposure.tasks_before_caught(0.05) == 59
-    assert exposure.compute_unused_stake(65.0, 6, 1.0) == 59.0
-    assert exposure.compute_unused_stake(65.0, 600, 1.0) == 0.0
+    assert replication.tasks_before_caught(0.0) == math.inf
+    assert replication.expected_before_caught(0.05, 0.0) == math.inf
+    assert replication.tasks_before_caught(0.05) == 59
+    assert replication.compute_unused_stake(65.0, 6, 1.0) == 59.0
+    assert replication.compute_unused_stake(65.0, 600, 1.0) == 0.0
 
 
 @given(SHARES, st.floats(0, 1e6), RATES, RATES, st.floats(0.1, 100))
@@ -226,7 +228,7 @@ def test_fixed_and_audited_look_at_nobody() -> None:
 
 def test_a_proven_worker_with_stake_is_checked_less_and_without_stake_it_is_voted_on() -> None:
     settings = adaptive.Settings()
-    newcomer, proven = Lead(0.0, 65.0), Lead(exposure.compute_supported_standing(141), 65.0)
+    newcomer, proven = Lead(0.0, 65.0), Lead(replication.compute_supported_standing(141), 65.0)
     assert adaptive.plan(settings, newcomer) == Plan(1, 1, 1, 0.98)
     assert adaptive.plan(settings, proven) == Plan(1, 1, 1, 0.05)
     assert adaptive.plan(settings, replace(proven, cover=0.5)) == Plan(3, 2, 5, 0.05)

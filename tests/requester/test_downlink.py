@@ -14,7 +14,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.published_update import HEAD, apply_published_update, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
 from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
-from gradmarket.market.job_links import Downlink
+from gradmarket.market.job_parts import Downlink
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.market.wire.poll import hash_of

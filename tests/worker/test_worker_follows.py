@@ -22,7 +22,7 @@ from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.published_update import count_worthwhile_updates, update_bytes
 from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
 from gradmarket.market.job import Publication
-from gradmarket.market.job_links import Downlink, FirstUpdates
+from gradmarket.market.job_parts import Downlink, FirstUpdates
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.network import DownloadRefused

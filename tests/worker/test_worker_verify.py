@@ -32,7 +32,7 @@ from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
 from worker.features.verify import proofs, self_check
 from worker.features.verify.proofs import of_record
 from worker.markets.worker_context import WorkerContext
-from worker.money.ownership import open_account_store
+from worker.money.account_store import open_account_store
 from worker.protocol import records
 from worker.protocol.records import ReplicaRecord
 

@@ -14,7 +14,7 @@ from gradmarket.market.signing import Domain, address_of, digest_struct, sign_di
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.lanes import FULL
 from worker import durable, wallet
-from worker.money import ownership
+from worker.money import account_store
 from worker.money.account_store import AccountStore, JobAccount
 
 
@@ -68,10 +68,10 @@ def test_the_commands_make_and_show_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [["wallet", "show"], ["worker", "run", "--market", "http://127.0.0.1:1"]])
 def test_a_damaged_book_is_named_with_a_way_on(command: list[str], tmp_path: Path) -> None:
     wallet.create_wallet(tmp_path, None)
-    durable.write_file_atomically(tmp_path / ownership.BOOK, b"junk")
+    durable.write_file_atomically(tmp_path / account_store.BOOK, b"junk")
     done = CliRunner().invoke(app, [*command, "--data", str(tmp_path)])
     assert done.exit_code == 2
-    assert f"error: {tmp_path / ownership.BOOK}, which has the vouchers, is damaged\n" in done.stderr
+    assert f"error: {tmp_path / account_store.BOOK}, which has the vouchers, is damaged\n" in done.stderr
     assert "fix: put the file back from a copy" in done.stderr
 
 
@@ -130,7 +130,7 @@ def test_a_passphrase_file_without_one_is_said(tmp_path: Path, text: str | None)
 
 
 def store(folder: Path, own: Address) -> AccountStore:
-    kept = ownership.open_account_store(folder, own)
+    kept = account_store.open_account_store(folder, own)
     kept.keep()
     return kept
 
@@ -140,7 +140,7 @@ def test_the_accounts_name_their_wallet_and_refuse_another_key(tmp_path: Path) -
     assert store(tmp_path, mine.address).wallet == mine.address
     assert store(tmp_path, mine.address).wallet == mine.address
     with pytest.raises(Conflict) as refused:
-        ownership.open_account_store(tmp_path, other)
+        account_store.open_account_store(tmp_path, other)
     for said in (mine.address, other):
         assert said in str(refused.value)
     assert "backup" in refused.value.remedy
@@ -153,7 +153,7 @@ def test_accounts_of_an_earlier_version_are_taken_by_the_wallet_of_their_voucher
         tmp_path / "book.json", json.dumps({"accounts": [old.model_dump(mode="json")]}).encode()
     )
     with pytest.raises(Conflict, match="not made out"):
-        ownership.open_account_store(tmp_path, other)
+        account_store.open_account_store(tmp_path, other)
     assert store(tmp_path, mine).wallet == mine
 
 

@@ -15,7 +15,7 @@ from gradmarket.terminal import echo_text
 from worker import wallet
 from worker.feature import WalletLine
 from worker.features import FEATURES
-from worker.money.ownership import check_a_key_may_be_made, open_account_store
+from worker.money.account_store import check_a_key_may_be_made, open_account_store
 from worker.money.session_summary import sum_accounts
 from worker.options import (
     DataOption,

@@ -31,7 +31,7 @@ from worker.journal import Journal
 from worker.markets.expected_pay import LOOKED_AT
 from worker.options import DeviceOption, JsonOption, settings_of
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
-from worker.protocol.own_limits import limits_of, runner_settings
+from worker.protocol.policy import limits_of, runner_settings
 from worker.protocol.worth import NOTHING, compute_hourly_pay, compute_least_price
 from worker.settings import WorkerSettings
 

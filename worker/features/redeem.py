@@ -10,9 +10,8 @@ from worker import durable, wallet
 from worker.feature import WorkerFeature
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount
+from worker.money.account_store import AccountStore, JobAccount, open_account_store
 from worker.money.chain_view import ChainView, ledger_of
-from worker.money.ownership import open_account_store
 from worker.money.redeemer import Redeemer
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.settings import WorkerSettings

@@ -10,9 +10,8 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from worker.feature import WalletLine, WorkerFeature
 from worker.money import known_chains
-from worker.money.account_store import JobAccount, convert_to_amount
+from worker.money.account_store import JobAccount, convert_to_amount, open_account_store
 from worker.money.chain_view import ledger_of
-from worker.money.ownership import open_account_store
 from worker.protocol import records
 from worker.protocol.records import ReplicaRecord
 from worker.settings import WorkerSettings

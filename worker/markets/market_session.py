@@ -38,7 +38,7 @@ from worker.money.redeemer import GasCeiling, Redeemer
 from worker.protocol.client import Credentials, MarketClient
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.outgoing import ObjectStores
-from worker.protocol.own_limits import limits_of
+from worker.protocol.policy import limits_of
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 from worker.wallet import Wallet

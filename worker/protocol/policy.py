@@ -1,10 +1,10 @@
-"""Decides whether to work on an offer, before anything is computed. Pure; each reason names the attack that it stops.
+"""Decides whether to work on an offer, before anything is computed; each reason names the attack that it stops.
 
 Enforced: no work unless money is reserved for this worker alone and can still be redeemed when the work is judged; at
 most k unpaid gradients per requester; nothing computed but published tasks that this machine can handle.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from math import ceil
 from typing import Final
@@ -13,6 +13,7 @@ from contracts.calls import quorum_of
 from gradmarket.compute.machine import Effort, MachineLimits
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.overlap import BEFORE, starts_after
 from gradmarket.market.rules.payment import compute_unpaid_units
 from gradmarket.market.rules.pricing import Price, PricedWork
@@ -20,7 +21,10 @@ from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.runner import RunnerSettings
+from gradmarket.runner.machine_limits import choose_memory
 from worker.protocol.worth import NOTHING, Minimum, compute_least_price
+from worker.settings import WorkerSettings
 
 
 class Guard(StrEnum):
@@ -222,3 +226,41 @@ def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
 def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:
     """Returns the gradients at `price` that are promised beyond the vouchers, rounded up."""
     return ceil(compute_unpaid_units(earned, vouchered) / max(1, price))
+
+
+def runner_settings(settings: WorkerSettings) -> RunnerSettings:
+    return RunnerSettings(
+        memory_bytes=memory_of(settings),
+        seconds=settings.step_s,
+        operations=int(settings.max_flops),
+    )
+
+
+def memory_of(settings: WorkerSettings) -> int:
+    return settings.max_memory or choose_memory()
+
+
+def machine_limits(settings: WorkerSettings) -> MachineLimits:
+    return MachineLimits(
+        max_flops=settings.max_flops,
+        max_memory=memory_of(settings),
+        max_disk=settings.max_disk,
+        device=settings.device,
+    )
+
+
+def limits_of(settings: WorkerSettings, money: TokenUnit) -> WorkLimits:
+    """Returns the limits in a market that pays in `money`. Raises Refused for an amount in another token."""
+    return WorkLimits(
+        **asdict(machine_limits(settings)),
+        jobs=settings.jobs,
+        min_price=money.parse(settings.min_price),
+        min_per_tflop=money.parse(settings.min_per_tflop),
+        min_per_hour=money.parse(settings.min_per_hour),
+        redeem_at=None if settings.redeem_at is None else money.parse(settings.redeem_at),
+        leases=settings.leases,
+        unpaid=settings.unpaid,
+        margin_s=settings.margin_s,
+        vest_s=settings.vest_s,
+        validators=settings.validators,
+    )

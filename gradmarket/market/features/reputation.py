@@ -24,7 +24,7 @@ The attacks this stops. *Friends*: only audits count, never votes, which collude
 failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Reserving*: an
 operator that takes places and leaves them has to prove itself again. *Fresh identity*: a newcomer has standing zero,
 like an operator that failed, so registering again gains nothing. *Sybils*: each identity needs audits of its own, and k
-of them share the audits that one would have had; rules.exposure bounds the remainder. *Cheap proof*: answers of a tiny
+of them share the audits that one would have had; replication bounds the remainder. *Cheap proof*: answers of a tiny
 job, or of one that pays dust, weigh little in others, and those of the operator's own job nothing.
 """
 
@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gradmarket.market.errors import IllegalTransition
-from gradmarket.market.rules.exposure import compute_supported_standing
+from gradmarket.market.rules.replication import compute_supported_standing
 
 HALF_LIFE_S: Final = 30 * 86_400
 OUTVOTED: Final = 0.5

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sqlalchemy import exists, func, or_, select
 
-from gradmarket.market.rules import assignment, exposure
+from gradmarket.market.rules import assignment, replication
 from gradmarket.market.rules.assignment import Candidate, Mixable
 from gradmarket.market.rules.lifecycle import AUDIT_OPEN, IN_FLIGHT
 from gradmarket.market.rules.replication import STRANGER, Lead
@@ -33,7 +33,7 @@ def compute_leads(
     result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
-        cover = exposure.compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
+        cover = replication.compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
         result[worker] = Lead(standing, cover)
     return result
 

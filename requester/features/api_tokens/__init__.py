@@ -18,10 +18,10 @@ from requester.api.problems import describe_problems
 from requester.api.state import Here
 from requester.api.views.formats import format_time
 from requester.feature import Feature
-from requester.store import identities, leader_leases, tokens
+from requester.store import identities, leader_leases
+from requester.store.identities import AUDITOR, OWN, select_tokens
 from requester.store.locks import retry_on_conflict
 from requester.store.tables import ApiToken
-from requester.store.tokens import AUDITOR, OWN, select_tokens
 from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
@@ -57,7 +57,7 @@ def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
 @router.get("", operation_id="list_tokens", responses=ROLE, summary="Every token by its name, without its secret")
 def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100) -> Page[TokenView]:
     with context.reading() as reader:
-        return load_list_page(reader, tokens.select_tokens(), [ApiToken.subject], _build_token_view, cursor, limit)
+        return load_list_page(reader, identities.select_tokens(), [ApiToken.subject], _build_token_view, cursor, limit)
 
 
 @router.delete(

@@ -17,7 +17,7 @@ from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.audits.audit_routes import TaskPath
 from requester.features.audits.audit_tables import Audit
-from requester.store import disclosure, jobs, tokens
+from requester.store import disclosure, identities, jobs
 from requester.store.locks import retry_on_conflict
 from requester.store.tables import Job
 from requester.store.work import RowReader, Work
@@ -33,7 +33,7 @@ router = APIRouter(prefix="/v1", tags=["audits"])
 )
 @retry_on_conflict
 def seal_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelSeal) -> AuditReceipt:
-    panel_exchange.record_seal(context, task_id, tokens.operator_of(identity.subject), said)
+    panel_exchange.record_seal(context, task_id, identities.operator_of(identity.subject), said)
     return AuditReceipt(again=False)
 
 
@@ -45,7 +45,7 @@ def seal_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelS
 )
 @retry_on_conflict
 def open_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelOpening) -> AuditReceipt:
-    panel_exchange.record_opening(context, task_id, tokens.operator_of(identity.subject), said)
+    panel_exchange.record_opening(context, task_id, identities.operator_of(identity.subject), said)
     return AuditReceipt(again=False)
 
 

@@ -28,7 +28,7 @@ from requester.features.audits import audit_rows, auditor_claims, auditor_payloa
 from requester.features.audits.audit_kind import Asker, list_auditing_features
 from requester.features.audits.audit_tables import Audit
 from requester.features.audits.audit_views import view_audit
-from requester.store import disclosure, tokens
+from requester.store import disclosure, identities
 from requester.store.locks import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["audits"])
@@ -44,7 +44,7 @@ TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 )
 @retry_on_conflict
 def claim(context: Here, identity: Auditor, asked: AuditRequest) -> AuditAssignment:
-    asker = Asker(asked.auditor, tokens.operator_of(identity.subject), asked.determinism_class)
+    asker = Asker(asked.auditor, identities.operator_of(identity.subject), asked.determinism_class)
     if asked.holds is not None:
         auditor_claims.renew_held_audit(context, asker, asked.holds)
         return AuditAssignment(work=None)

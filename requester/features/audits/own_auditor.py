@@ -22,7 +22,7 @@ from requester import keys
 from requester.context import Context
 from requester.features.audits import audit_rows
 from requester.settings import RequesterSettings
-from requester.store import leader_leases, tokens
+from requester.store import identities, leader_leases
 from requester.store.locks import retry_on_conflict
 
 NAME: Final = "this service"
@@ -109,7 +109,7 @@ class OwnAuditor:
         secret = keys.load_or_create_secret(None, token_path(context.settings))
         with context.begin() as work:
             audit_rows.release_claims(work, NAME)
-            tokens.keep_own(work, secret, context.clock(), Role.AUDIT, tokens.AUDITOR)
+            identities.keep_own(work, secret, context.clock(), Role.AUDIT, identities.AUDITOR)
 
     def end(self) -> None:
         process, self.process = self.process, None

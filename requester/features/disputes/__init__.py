@@ -27,7 +27,7 @@ from requester.feature import Feature
 from requester.features.disputes import hearing_exchange, hearing_rows, hearings
 from requester.features.disputes.hearings import hearing_topic
 from requester.notifier import rung_within
-from requester.store import tokens
+from requester.store import identities
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
 
@@ -65,7 +65,7 @@ async def asked(context: Here, worker: Worker, wait_s: WaitQuery = 0.0) -> Heari
 async def asked_auditor(
     context: Here, identity: Auditor, signer: Annotated[AddressField, Query()], wait_s: WaitQuery = 0.0
 ) -> AuditorQuestions:
-    operator = tokens.operator_of(identity.subject)
+    operator = identities.operator_of(identity.subject)
     return await _wait_for_question(
         context, signer, lambda: hearing_exchange.list_auditor_questions(context, operator, signer), wait_s
     )
@@ -106,7 +106,7 @@ async def answer(context: Here, worker: Worker, request: Request) -> HearingRece
 )
 async def answer_as_auditor(context: Here, identity: Auditor, request: Request) -> HearingReceipt:
     said, size = _read_headers(AuditorStatement, request, "-task")
-    return await _take_answer(context, tokens.operator_of(identity.subject), said, size, request)
+    return await _take_answer(context, identities.operator_of(identity.subject), said, size, request)
 
 
 Said = TypeVar("Said", HearingAnswer, AuditorStatement)

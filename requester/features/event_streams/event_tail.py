@@ -17,7 +17,7 @@ from sqlalchemy import Row, bindparam, func, select
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from requester.api.token_buckets import retry_after
+from requester.api.callers import retry_after
 from requester.api.views.formats import format_time
 from requester.context import Context
 from requester.store.tables import Job, JobEvent

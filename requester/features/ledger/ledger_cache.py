@@ -10,9 +10,9 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.features.ledger import LedgerEntry, compute_balances
 from gradmarket.market.terms import JobId
+from requester.api.callers import retry_after
 from requester.api.job_routes import job_or_404
 from requester.api.paging import NOT_OURS
-from requester.api.token_buckets import retry_after
 from requester.context import Context
 from requester.features.ledger import statement
 from requester.store.remembered import Remembered

@@ -12,7 +12,7 @@ from gradmarket.market.features.ledger import AccountFigures, Cause, JobFigures,
 from gradmarket.market.terms import Address, Units
 from gradmarket.market.views.payment_views import EntryKind
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, NodeRefused
-from requester.chain.chain_jobs import opened_in
+from requester.chain.chain_context import opened_in
 from requester.features.ledger import chain_moves
 from requester.store.tables import Account, Batch, Earned, Job
 from requester.store.work import RowReader

@@ -10,8 +10,7 @@ from contracts.event_types import JobOpened
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from requester.chain import escrow
-from requester.chain.chain_context import ChainContext, OwnerCall, OwnerElsewhere, ToSign
-from requester.chain.chain_jobs import compute_kept_back
+from requester.chain.chain_context import ChainContext, OwnerCall, OwnerElsewhere, ToSign, compute_kept_back
 from requester.feature import Feature
 from requester.store import jobs
 from requester.store.tables import Job

@@ -18,14 +18,16 @@ from requester.api import problems
 from requester.api.auth_routes import WORKER, Callers, Identity
 from requester.api.callers import (
     SITE,
+    Buckets,
+    Rate,
     compute_subnet,
     find_site_network,
     is_in_networks,
     parse_bearer_token,
     resolve_caller,
+    retry_after,
     speaks_for_others,
 )
-from requester.api.token_buckets import Buckets, Rate, retry_after
 from requester.context import Context
 from requester.edge.body import STREAMED
 from requester.feature import Feature

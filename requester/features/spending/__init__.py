@@ -18,7 +18,7 @@ from requester.feature import Feature
 from requester.features.api_tokens import NamePath
 from requester.features.spending import limits
 from requester.features.spending.limits import SpendingLimit
-from requester.store import tokens
+from requester.store import identities
 from requester.store.locks import retry_on_conflict
 from requester.store.tables import ApiToken, Job, JobEvent
 from requester.store.work import RowReader, Work
@@ -59,7 +59,7 @@ def shown(context: Here, who: Submitter, name: NamePath) -> SpendingView:
 
 def _check_token(reader: RowReader, name: str) -> None:
     """Raises NotFound for a name that no token ever had, and that has no limit."""
-    own = tokens.select_tokens().where(ApiToken.subject == name)
+    own = identities.select_tokens().where(ApiToken.subject == name)
     if reader.get(SpendingLimit, name) is None and reader.session.scalar(own.limit(1)) is None:
         raise NotFound(f"no token {name}: gradmarket token list has them")
 

@@ -18,8 +18,7 @@ from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.terms import AccusationState, Amount
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import funding, mirror, sender
-from requester.chain.chain_context import ChainContext, TransactionKind
-from requester.chain.chain_jobs import tell_once
+from requester.chain.chain_context import ChainContext, TransactionKind, tell_once
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.store.tables import Job

@@ -14,7 +14,7 @@ from requester.context import Context
 from requester.features import api_tokens
 from requester.features.audits import audit_rows
 from requester.features.audits.own_auditor import NAME, OwnAuditor, build_command, describe_own_auditor
-from requester.store import identities, leader_leases, tokens
+from requester.store import identities, leader_leases
 from requester.store.tables import ApiToken
 from tests.patience import wait_until
 from tests.processes import is_running
@@ -130,12 +130,12 @@ def test_its_token_is_revoked_only_where_no_service_runs_it(new_floor: NewFloor,
     keeper = OwnAuditor(context, STAYS, tmp_path / "said", "first")
     keeper.look()
     with context.begin() as work, pytest.raises(Conflict, match="--auditor none"):
-        api_tokens.revoke_token(work, tokens.AUDITOR, market.clock())
+        api_tokens.revoke_token(work, identities.AUDITOR, market.clock())
     assert is_live(context)
     keeper.end()
     leader_leases.release_lease(context.begin, leader_leases.AUDITOR, "first")
     with context.begin() as work:
-        assert api_tokens.revoke_token(work, tokens.AUDITOR, market.clock())
+        assert api_tokens.revoke_token(work, identities.AUDITOR, market.clock())
     assert not is_live(context)
 
 

@@ -24,7 +24,7 @@ from requester.features.metrics.tallies import collect_metrics
 from requester.features.spending import limits
 from requester.features.webhooks import webhook_rows
 from requester.features.webhooks.webhook_rows import Webhook, WebhookDelivery
-from requester.store import stored_times, tokens
+from requester.store import identities, stored_times
 from requester.store.tables import ApiToken, Job, JobEvent, Transaction
 from tests.databases import BOTH
 from tests.patience import PATIENCE_S
@@ -225,7 +225,9 @@ def test_an_alarm_tells_the_spending_token_once_and_no_stranger(bank: Bank) -> N
     bank.token("bob")
     bank.limit(root, "alice", "100")
     with bank.market.context.begin() as work:
-        for row in work.session.scalars(tokens.select_tokens().where(ApiToken.subject.in_(["root", "alice", "bob"]))):
+        for row in work.session.scalars(
+            identities.select_tokens().where(ApiToken.subject.in_(["root", "alice", "bob"]))
+        ):
             told = f"https://{row.subject}.example/", ["spending.alarm"]
             webhook_rows.create_webhook(work, row, *told, bank.market.clock())
     jobs = []

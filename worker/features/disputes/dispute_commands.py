@@ -34,7 +34,7 @@ from worker.journal import Journal
 from worker.money.chain_view import ledger_of
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
-from worker.protocol.own_limits import memory_of
+from worker.protocol.policy import memory_of
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

@@ -24,7 +24,7 @@ from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAn
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlight, InFlightFolder
-from worker.protocol.own_limits import machine_limits, runner_settings
+from worker.protocol.policy import machine_limits, runner_settings
 from worker.settings import WorkerSettings
 
 

@@ -19,8 +19,7 @@ from graphdoc.runner.driver import CardLoad, Management
 from worker import durable
 from worker.features.owner_page.record_tail import RecordTail, load_newest_record
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
-from worker.money.ownership import BOOK
+from worker.money.account_store import BOOK, AccountStore, JobAccount, convert_to_amount
 from worker.protocol import records
 from worker.protocol.in_flight import InFlight
 from worker.protocol.records import ReplicaRecord

@@ -30,9 +30,8 @@ from worker.features.stakes.cases import WalletCase
 from worker.features.verify import proofs
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import AccountStore
+from worker.money.account_store import BOOK, AccountStore
 from worker.money.chain_view import ledger_of
-from worker.money.ownership import BOOK
 from worker.protocol import records
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet

@@ -33,7 +33,7 @@ from worker.features.stakes import cases
 from worker.features.stakes.stake import Offered
 from worker.money.chain_view import ChainView
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
-from worker.protocol.own_limits import machine_limits, runner_settings
+from worker.protocol.policy import machine_limits, runner_settings
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

@@ -30,9 +30,8 @@ from worker.features.verify import told_heads
 from worker.features.verify.told_heads import HeadCheck, ToldHead
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import JobAccount
+from worker.money.account_store import JobAccount, open_account_store
 from worker.money.chain_view import ledger_of
-from worker.money.ownership import open_account_store
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.protocol.client import MarketClient
 from worker.settings import WorkerSettings

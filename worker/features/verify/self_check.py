@@ -34,9 +34,8 @@ from worker.features.verify.proofs import ChainHistory
 from worker.features.verify.told_heads import HeadCheck
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
+from worker.money.account_store import AccountStore, JobAccount, convert_to_amount, open_account_store
 from worker.money.chain_view import ChainView, ledger_of
-from worker.money.ownership import open_account_store
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.protocol import records
 from worker.protocol.client import MarketClient

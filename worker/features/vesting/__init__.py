@@ -11,9 +11,8 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Units
 from worker.feature import WalletLine, WorkerFeature
 from worker.money import known_chains
-from worker.money.account_store import JobAccount
+from worker.money.account_store import JobAccount, open_account_store
 from worker.money.chain_view import ledger_of
-from worker.money.ownership import open_account_store
 from worker.settings import WorkerSettings
 
 

@@ -22,9 +22,8 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
 from worker import durable
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount
+from worker.money.account_store import BOOK, AccountStore, JobAccount
 from worker.money.chain_view import ledger_of
-from worker.money.ownership import BOOK
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 

@@ -33,9 +33,8 @@ from worker.features.watchtower.watch_export import (
 )
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount
+from worker.money.account_store import BOOK, AccountStore, JobAccount
 from worker.money.chain_view import ChainView, ledger_of
-from worker.money.ownership import BOOK
 from worker.money.redeemer import Redeemer, get_gas
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import Field
 
-from gradmarket.market.rules import exposure, replication
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead, fixed
 from gradmarket.market.task_plan import Plan
 
@@ -48,7 +48,7 @@ def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
 
 
 def compute_worker_audit_rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
-    """Returns the audit probability of a worker's accepted tasks; `cover` and `gain` are in prices (rules.exposure)."""
+    """Returns the audit probability of a worker's accepted tasks; `cover` and `gain` are in prices."""
     doubt = 1.0 - standing
     by_record = 1.0 - tolerated / doubt if doubt > tolerated else 0.0
-    return min(1.0, max(floor, by_record, exposure.least_rate(cover, gain)))
+    return min(1.0, max(floor, by_record, replication.least_rate(cover, gain)))

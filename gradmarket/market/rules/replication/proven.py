@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import Field
 
 from gradmarket.market.fields import Part
-from gradmarket.market.rules import exposure
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.task_plan import Plan
 
@@ -83,7 +83,7 @@ def hide_seat(votes: int) -> Plan:
 
 def is_proven(standing: float, proof: int = PROOF) -> bool:
     """Returns whether an operator of this standing (features.reputation) in a class votes there."""
-    return standing >= exposure.compute_supported_standing(LEFT * proof)
+    return standing >= replication.compute_supported_standing(LEFT * proof)
 
 
 def compute_final_wrong(audit: float, replicas: int, proof: int = PROOF, share: int = SHARE) -> float:
