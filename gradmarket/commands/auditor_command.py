@@ -91,8 +91,12 @@ def run(
 
 
 def _end_with_parent() -> None:
-    """Ends at once when the process that holds the other end of the standard input is gone: nothing here lasts."""
-    sys.stdin.buffer.read()
+    """Ends at once when the process that holds the other end of the standard input is gone: nothing here lasts.
+
+    Reads past `sys.stdin`, whose lock, still held when the program ends by itself, would abort it.
+    """
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os._exit(0)
 
 

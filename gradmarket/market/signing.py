@@ -145,9 +145,12 @@ def parse_typed_address(address: str) -> Address:
 
 def _parse_address_field(address: str) -> Address:
     try:
-        return parse_typed_address(address)
+        typed = parse_typed_address(address)
     except Refused as error:
         raise ValueError(f"{error.detail}: {error.remedy}") from error
+    if not int(typed, 16):
+        raise ValueError("the zero address is nobody's: name another, or leave it out")
+    return typed
 
 
 NamedAddress = Annotated[Address, AfterValidator(_parse_address_field)]

@@ -47,6 +47,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "stop.0.metric: Field required; stop.0.at: Field required; stop.0.spend: no such field; there is metric, at",
     ),
     (
+        {"data": {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["0x" + 40 * "0"]}},
+        "data.holders.0: the zero address is nobody's: name another, or leave it out\n",
+    ),
+    (
         {"data": {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["me"]}},
         "data.holders.0: 'me' is no address: write 0x and 40 hex digits\n",
     ),

@@ -10,13 +10,15 @@ from sqlalchemy import delete
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, TaskState
+from gradmarket.mistakes import CODE
 from requester.context import Context
 from requester.features import api_tokens
 from requester.features.audits import audit_rows
 from requester.features.audits.own_auditor import NAME, OwnAuditor, build_command, describe_own_auditor
 from requester.store import identities, leader_leases
 from requester.store.tables import ApiToken
-from tests.patience import wait_until
+from tests.lanes import FULL
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes import is_running
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
@@ -63,6 +65,21 @@ def test_it_is_started_again_where_it_ends_and_its_last_word_is_logged(new_floor
     assert (tmp_path / "said").read_text() == "it cannot\n"
     keeper.look()
     assert keeper.process is not None
+    keeper.end()
+
+
+@FULL
+def test_an_auditor_that_cannot_start_names_the_reason_last(new_floor: NewFloor, tmp_path: Path) -> None:
+    context = new_floor().context
+    command = build_command(
+        replace(context, settings=context.settings.model_copy(update={"auditor": "tpu"})), "http://127.0.0.1:1"
+    )
+    assert command is not None
+    keeper = OwnAuditor(context, command, tmp_path / "said")
+    keeper.look()
+    assert keeper.process is not None
+    assert keeper.process.wait(PATIENCE_S) == CODE
+    assert "tpu" in keeper._read_last_line()
     keeper.end()
 
 
