@@ -104,6 +104,10 @@ def test_a_model_that_diverged_is_told_of_by_no_figure(new_floor: Floor) -> None
         ({"measured": False}, "evaluation.metrics: nothing measures 'auc': there is loss, accuracy; name the document"),
         ({"stop": ["f1 > 0.9"]}, "stop.0.metric: nothing measures 'f1': there is loss, accuracy, auc"),
         ({"stop": ["acu stalls 3"]}, "stop.0.metric: nothing measures 'acu': .*; ready-made are accuracy, auc"),
+        (
+            {"evaluation": {"partition": "test", "metric": "zzz"}, "measured": False},
+            "evaluation.metric: nothing measures 'zzz': there is loss, accuracy; ready-made are accuracy",
+        ),
         ({"labels": 1}, "evaluation.metrics: auc is not defined on the rows of test: do they have every class"),
     ],
 )

@@ -9,7 +9,7 @@ from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed, RunnerTimeout
 from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_parts import DocumentModel
+from gradmarket.market.job_parts import DocumentModel, Evaluation
 from gradmarket.market.rules import metric_names
 from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience, find_direction
 from gradmarket.market.terms import Digest
@@ -62,6 +62,9 @@ def _list_metrics(context: Context, publication: Publication) -> list[str]:
 
 
 def _list_named_metrics(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yields each metric that the job names, with its field; the default of `evaluation.metric` counts as unnamed."""
+    if spec.evaluation is not None and spec.evaluation.metric != Evaluation.model_fields["metric"].default:
+        yield "evaluation.metric", spec.evaluation.metric
     for name in spec.evaluation.metrics if spec.evaluation else ():
         yield "evaluation.metrics", name
     for place, rule in enumerate(spec.stop):
