@@ -25,7 +25,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> None
         value = values[number]
         return ({} if value is None else {"accuracy": value}), ""
 
-    monkeypatch.setattr(aggregate, "evaluation", SimpleNamespace(**vars(replay) | {"evaluate_if_due": told}))
+    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": told}))
 
 
 def kept(market: MarketFixture) -> list[int]:
@@ -62,7 +62,7 @@ def test_where_nothing_measures_the_metric_the_loss_decides(
     def told(*_: Any) -> tuple[dict[str, float], str]:
         return {"loss": (loss := next(losses)), "perplexity": 2.0**loss}, ""
 
-    monkeypatch.setattr(aggregate, "evaluation", SimpleNamespace(**vars(replay) | {"evaluate_if_due": told}))
+    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": told}))
     market = new_floor(**MEASURED, **ALONE)
     market.worker()
     market.play(passes=100)
