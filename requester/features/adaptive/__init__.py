@@ -1,7 +1,7 @@
 """Adaptive replication: a worker with a record, and with a stake that covers its work, is checked less.
 
-A stake is the worker's, since the worker signs what it is slashed for. The part that covers work under way is not
-free: leases, ballots that are not judged yet, and accepted tasks that wait for an audit.
+The stake is the worker's own, since the worker signs each answer for which it can be slashed. The part that covers work
+under way is not free: leases, ballots that are not judged yet, and accepted tasks that wait for an audit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from requester.store.work import RowReader
 def compute_leads(
     reader: RowReader, job: Job, candidates: Iterable[Candidate], gain: float, now: float
 ) -> dict[Address, Lead]:
-    """Returns each candidate's standing and cover; `gain` is what a wrong gradient brings, in prices of a task."""
+    """Returns each candidate's standing and cover; `gain`: the gain of a wrong gradient, in prices of a task."""
     known = {candidate.party.worker: candidate for candidate in candidates}
     stakes, held = _load_stakes(reader, job), _count_pending_tasks(reader, job)
     records = reputations.load_standings(reader, job, {candidate.party.operator for candidate in known.values()}, now)

@@ -1,4 +1,4 @@
-"""Panels of auditors: several of separate operators compute an audited task, and so many have to agree."""
+"""Panels of auditors: auditors of separate operators compute an audited task, and a set number of them must agree."""
 
 from collections.abc import Mapping
 

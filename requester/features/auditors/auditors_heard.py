@@ -1,4 +1,4 @@
-"""The auditors of a panel before its job's referee: whose answer does not stand is barred."""
+"""The auditors of a panel before its job's referee: an auditor whose answer does not stand is barred."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ class AuditorsHeard(HearingParty):
         return any((seat.signer, seat.operator) == (side, caller) for seat in _list_heard_seats(reader, task_id, run))
 
     def settle(self, context: Context, work: Work, hand: TaskInHand, run: int | None, left: AnswersLeft) -> None:
-        """Where one answer stands it decides the audit; else further auditors are asked, without those that lost."""
+        """Ends the audit with the one answer that stands; else asks further auditors, without those that lost."""
         audit, now = lock_row(work, Audit, hand.task.id), context.clock()
         if run is None or audit.state != AuditState.DUE:
             return

@@ -25,7 +25,7 @@ from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work, record_event
 
 SEAT_LEASES: Final = 4
-"""Times of a task's lease for which a seat is held at most."""
+"""The longest time for which a seat is held, in leases of its task."""
 MOST_DOUBLED: Final = 6
 WRONG: Final = "it opened another answer than the panel's"
 LOST: Final = "a referee found another answer than the one it opened to be right"
@@ -50,7 +50,7 @@ class PanelAudits(AuditKind):
         return None
 
     def find_owed_work(self, work: Work, asker: Asker) -> OtherWork | None:
-        """Returns what this machine sealed and is to open: it has little time, and other tasks may take all of it."""
+        """Returns a sealed answer that this machine must open: its time is short, and another task may use it up."""
         asked = panel_rows.list_seals_to_open(work, asker.determinism_class, asker.operator, asker.auditor)
         return next((OtherWork(audit.task_id, audit.runs, {"panel": "open"}) for audit in asked), None)
 
@@ -91,8 +91,11 @@ def _panel_of(reader: RowReader, audit: Audit) -> AuditPanel:
 
 
 def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> auditors.Turn:
-    """Who left a seat of the job takes one again a lease later at the earliest, and each time twice as late: others
-    come first, and nobody holds up panel after panel."""
+    """Returns the operator's turn at the panel.
+
+    An operator that left a seat of the job waits one lease before it gets another, and twice as long after each further
+    one: others come first, and nobody holds up panel after panel.
+    """
     seats = panel_rows.list_seats(reader, audit.task_id, audit.runs)
     left, last = panel_rows.count_left_seats(reader, audit.job_id, asker.operator)
     if left and asker.operator not in {seat.operator for seat in seats if seat.state != PanelSeatState.LEFT}:
@@ -148,9 +151,10 @@ def record_seal(context: Context, task_id: str, operator: str, said: PanelSeal) 
 
 
 def record_opening(context: Context, task_id: str, operator: str, said: PanelOpening) -> None:
-    """Takes what opens a sealed answer; the audit is decided once enough have opened the same.
+    """Takes the opening of a sealed answer; the audit is decided once enough auditors have opened the same root.
 
-    Repeating it changes nothing. Raises Conflict before all have sealed theirs; Refused where it opens another seal.
+    Repeating it changes nothing. Raises Conflict before all of the panel have sealed theirs; Refused where it does not
+    open this operator's seal.
     """
     with context.begin() as work:
         task, audit, seat = _lock_seat(work, task_id, operator, said)
@@ -190,7 +194,7 @@ def _lock_seat(
 
 
 def end_overdue_seats(work: Work, task: Task, audit: Audit, now: float) -> None:
-    """Takes the seats of auditors that let their time pass, so that others take their place."""
+    """Ends seats whose time has passed: an unsealed seat is left, and an unopened one bars its auditor."""
     for seat in panel_rows.list_seats(work, task.id, audit.runs):
         if seat.claimed_until is None or seat.claimed_until >= now:
             continue
@@ -250,7 +254,7 @@ def _count_answers(work: Work, task: Task, audit: Audit, seats: Sequence[PanelSe
 
 
 def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Digest, now: float) -> None:
-    """The audit is answered as one auditor's would be; whoever opened another answer audits no more in the job."""
+    """Answers the audit as one auditor would, and bars operators that opened another answer from the job's audits."""
     wrong = {member.operator for member in auditors.list_wrong((seat.member for seat in seats), decided)}
     right = [seat for seat in seats if seat.state == PanelSeatState.OPENED and seat.operator not in wrong]
     for seat in seats:
@@ -263,7 +267,7 @@ def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Diges
     work.notify("audit")
 
 
-# The stage that goes on with panels whose auditors let their time pass.
+# The stage that ends the seats of auditors whose time has passed.
 
 TOPIC: Final = "panels"
 

@@ -1,4 +1,4 @@
-"""Seats of panels as rows: which auditors compute an audited task, and what they sealed and opened."""
+"""Seats of panels as rows: which auditors compute an audited task, and the answers that they sealed and opened."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -37,7 +37,7 @@ MOST: Final = 64
 
 
 class PanelSeat(Base):
-    """`run`: of its audit, which counts on where the audit is opened again. `operator`: the name of a token."""
+    """`run`: the run of its audit, counted on where the audit is opened again. `operator`: the name of a token."""
 
     __tablename__ = "panel_seats"
 
@@ -57,8 +57,9 @@ class PanelSeat(Base):
     """Duration of the auditor's step."""
     claimed_at: Mapped[float | None]
     claimed_until: Mapped[float | None]
-    """Until when it is to seal its answer or, once all have, to open it; None while it waits for the others. Of a seat
-    that was left, when its time ended."""
+    """The time by which the auditor must seal its answer or, once all have, open it; None while it waits for the
+    others. For a seat that was left, the time at which it ended.
+    """
 
     __table_args__ = (
         Index("panel_seats_of_job", "job_id", "operator"),
@@ -97,9 +98,9 @@ def list_all_seats(reader: RowReader, task_id: str) -> Sequence[PanelSeat]:
 
 
 def list_waiting_panels(reader: RowReader, determinism_class: str, operator: str) -> list[Turn]:
-    """Returns the jobs with due audits that panels decide, which a machine of the class can run.
+    """Returns the jobs with due audits that panels decide and a machine of the class can run.
 
-    Left out are jobs that this operator audits no more, and audits whose panel waits for others after its seal.
+    Leaves out jobs that this operator no longer audits, and audits whose panel waits for others after its seal.
     """
     asker = {"checked": classes.list_checked_classes(determinism_class), "operator": operator}
     return [Turn(*row) for row in reader.session.execute(_JOBS_WAITING, asker)]
@@ -112,7 +113,7 @@ def list_due_panels(reader: RowReader, job: str, determinism_class: str, operato
 
 
 def list_seals_to_open(reader: RowReader, determinism_class: str, operator: str, auditor: str) -> Sequence[Audit]:
-    """Returns the audits in which this machine is to open what it sealed, by when its time ends."""
+    """Returns the audits in which this machine must open its sealed answer, in the order in which its time ends."""
     checked = classes.list_checked_classes(determinism_class)
     return reader.session.scalars(_TO_OPEN, {"checked": checked, "operator": operator, "auditor": auditor}).all()
 
@@ -125,14 +126,14 @@ def _is_to_open(
 
 
 def renew_openings(work: Work, operator: str, auditor: str, until: float, now: float) -> None:
-    """Gives a machine that computes another task until then to open what it sealed, HELD_S at most."""
+    """Gives a machine that computes another task until `until`, HELD_S at most, to open its sealed answers."""
     held = PanelSeat.claimed_at > now - class_checks.HELD_S, PanelSeat.claimed_until.between(now, until)
     theirs = update(PanelSeat).where(*_is_to_open(operator, auditor), *held)
     work.session.execute(theirs.values(claimed_until=until).execution_options(synchronize_session=False))
 
 
 def renew_seats(work: Work, until: float) -> None:
-    """Gives everybody at least until then: no auditor could seal or open while the service was away."""
+    """Extends every seat to `until` at least: no auditor could seal or open while the service was away."""
     waiting = PanelSeat.state.in_((PanelSeatState.TAKEN, PanelSeatState.SEALED)), PanelSeat.claimed_until < until
     work.session.execute(update(PanelSeat).where(*waiting).values(claimed_until=until))
 
@@ -181,7 +182,7 @@ def count_left_seats(reader: RowReader, job: str, operator: str) -> tuple[int, f
 
 
 def list_overdue_panels(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns the tasks whose panels wait for an auditor longer than it has."""
+    """Returns the tasks with a seat whose time has passed."""
     return reader.session.scalars(_OVERDUE, {"now": now}).all()
 
 
@@ -195,7 +196,7 @@ _OVERDUE: Final = (
 
 
 def bound_times(work: Work, now: float) -> int:
-    """Brings back when seats were claimed, where that is later than now; returns how many."""
+    """Bounds the times at which seats were claimed by `now`; returns how many were later."""
     claimed = select(PanelSeat).where(PanelSeat.claimed_at > now)
     return sum(bound_row_times(row, {"claimed_at": now}) for row in work.session.scalars(claimed))
 

@@ -114,7 +114,7 @@ class AuditsFeature(Feature):
             work.notify("audit", "rollback")
 
     def bound_times(self, work: Work, now: float) -> int:
-        """They tell whether an auditor is there, and whether an audit or a class is given up."""
+        """Shifts the times by which an auditor counts as present, and an audit or a class as given up."""
         ages = (AuditedClass.asked_at, Audit.created_at, Audit.claimed_at, Audit.ended_at)
         return sum(shift_times(work, now, age) for age in ages)
 

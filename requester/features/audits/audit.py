@@ -220,7 +220,7 @@ def _vindicate_replica(context: Context, work: Work, job: Job, task: Task, repli
 
 
 def _apply_consequences(context: Context, work: Work, hand: TaskInHand, row: Round | None, now: float) -> None:
-    """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing.
+    """Reissues the task if its round is open; for a merged round follows `on_failure`: replay, pause or nothing.
 
     `row`: the round that merges the task, where it has opened.
     """
@@ -240,9 +240,9 @@ def _apply_consequences(context: Context, work: Work, hand: TaskInHand, row: Rou
 
 
 def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
-    """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
+    """Revokes these replicas' unbatched earnings of the task; returns the units that their vouchers promise for it."""
     of_replicas = Earned.replica_id.in_([replica.id for replica in replicas])
-    # what waits is dropped with the rest of its operator's
+    # waiting pay is dropped with the rest of its operator's
     theirs = (Earned.task_id == task.id, of_replicas, Earned.waits.is_(False))
     unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
     work.session.execute(unsettled.execution_options(synchronize_session=False))

@@ -26,13 +26,12 @@ REOPENED: Final = "another audit of the same operator failed"
 def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
     """Draws whether the task is audited, by the offer's last link and the accepted root; orders the audit.
 
-    `leaves`: of the accepted answer. An audit that chance alone orders repeats two windows of the task; all others, and
-    those of an unproven class, repeat the whole.
+    Called in the transaction that accepts the task; `leaves` are those of the accepted answer. An audit that chance
+    alone orders repeats two windows of the task; all others, and those of an unproven class, repeat the whole. A task
+    that a plain vote decided for want of an auditor is not audited.
 
-    Called in the transaction that accepts the task. Where a plain vote decided for want of an auditor there is none.
-    The audit is certain if another task has the same root, if a paid
-    worker was barred meanwhile, if one replica decided in an unproven class, or, where answers are scored, if no test
-    has cleared the operator.
+    The audit is certain if another task has the same root, if a paid worker was barred meanwhile, if one replica
+    decided in an unproven class, or, where answers are scored, if no test has cleared the operator.
     """
     task, job = hand.task, hand.job
     if task.plan in jobs.load_spec(job).unaudited_plans:
@@ -62,7 +61,8 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
 def may_be_a_lie(job: Job, task: Task) -> bool:
     """Returns whether the diverged task is audited.
 
-    Scored jobs' are not, since a single score proves nothing, nor is what a plain vote decided for want of an auditor.
+    A task of a scored job is not, since a single score proves nothing; nor is one that a plain vote decided for want of
+    an auditor.
     """
     spec = jobs.load_spec(job)
     return spec.audited and not spec.verifier.scored and task.plan not in spec.unaudited_plans

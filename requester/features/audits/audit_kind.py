@@ -1,4 +1,4 @@
-"""What an audit may do otherwise than to repeat a whole task and to compare roots: features have kinds of audits."""
+"""Kinds of audits, which features add: audits that do not just repeat a whole task and compare roots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from requester.store.work import RowReader, Work
 
 @dataclass(frozen=True)
 class OtherWork:
-    """A task to be run as run `run` where no audit is due; `fields` are those of its AuditWork that say what for."""
+    """A task to be run as run `run` where no audit is due; `fields`: those of its AuditWork that give the purpose."""
 
     task: str
     run: int
@@ -63,15 +63,15 @@ class AuditKind:
         """Called in the same transaction where one run was not enough."""
 
     def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
-        """Called in the judging transaction; returns whether the accepted answer stands, None where roots tell it."""
+        """Called in the judging transaction; returns whether the accepted answer stands, None where roots decide it."""
         return None
 
     def find_other_work(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
-        """Called in the claiming transaction where no audit is due; returns what this auditor may compute meanwhile."""
+        """Called in the claiming transaction where no audit is due; returns other work for this auditor, if any."""
         return None
 
     def find_owed_work(self, work: Work, asker: Asker) -> OtherWork | None:
-        """Called in the claiming transaction before anything else; returns what others wait for, at once."""
+        """Called in the claiming transaction before anything else; returns work that others wait for, if any."""
         return None
 
     def find_turn(self, reader: RowReader, asker: Asker, now: float) -> Turn | None:
@@ -83,7 +83,7 @@ class AuditKind:
         return None
 
     def renew_claim(self, work: Work, task_id: str, asker: Asker, now: float) -> None:
-        """Called when an auditor says that it goes on computing a task, of this kind or not."""
+        """Called when an auditor reports that it goes on computing a task, of this kind or not."""
 
     def renew_waits(self, work: Work, now: float) -> None:
         """Called when the service starts: while it was away, no auditor could answer in time."""
@@ -108,7 +108,7 @@ class AuditKind:
         return False
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
-        """Called when candidates of a job are gathered; returns whom alone the job's audits have cleared."""
+        """Called when candidates of a job are gathered; returns the job's Clearance, if its audits clear operators."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Queries about audits: what waits for one, and from which round on an open audit may take something back."""
+"""Queries about audits: which of them wait, and from which round on an open audit may take something back."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -45,7 +45,7 @@ _EARLIEST: Final = select(func.min(Audit.round)).where(Audit.job_id == bindparam
 
 
 def sum_awardable_units(reader: RowReader, job_id: str) -> int:
-    """Returns what the job's open audits can award at most: the prices of outvoted answers to the audited tasks."""
+    """Returns the units that the job's open audits can award at most: the prices of outvoted answers to their tasks."""
     rejected = (Replica.state == ReplicaState.REJECTED, Replica.outcome == int(Outcome.REJECTED))
     judged = select(Task).join(Audit, Audit.task_id == Task.id).join(Replica, Replica.task_id == Task.id)
     theirs = judged.where(Audit.job_id == job_id, Audit.state.in_(AUDIT_OPEN), *rejected)
@@ -53,7 +53,7 @@ def sum_awardable_units(reader: RowReader, job_id: str) -> int:
 
 
 def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> str:
-    """Returns what the audits wait for that nobody has run yet; their number would reveal which tasks were drawn."""
+    """Describes what due audits wait for, without their number, which would reveal which tasks were drawn."""
     any_cpu = Audit.determinism_class == REPRODUCIBLE
     able = case((Audit.scored, "any class"), (any_cpu, "any x86 processor"), else_="class " + Audit.determinism_class)
     auditor = "an auditor of " + able + " (gradmarket auditor run)"
@@ -65,14 +65,15 @@ def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> str:
 
 
 def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
-    """Whether an audit of any of these tasks is not over."""
+    """Returns whether an audit of any of these tasks is not over."""
     return bool(reader.session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(AUDIT_OPEN)))))
 
 
 def compute_longest_wait(reader: RowReader, job: Job, since: int, now: float) -> float:
     """Returns the longest wait for an audit, in seconds: of those due in the job's class, and of its newest rounds.
 
-    These begin with round `since`. What another job's audits wait for besides an auditor says nothing of auditors.
+    The newest rounds begin with round `since`. Another job's audits that wait for something besides an auditor are left
+    out, since they show nothing of auditors.
     """
     mine = Audit.job_id == job.id
     could = or_(mine, and_(true(), *(~condition for _, condition in _list_awaited(reader, now))))
@@ -94,12 +95,13 @@ _ALL_ANSWERED: Final = (
 
 
 def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns the ids of at most 256 tasks whose audits wait in vain: no auditor of the class asked for work, or each
-    that took one left it unanswered.
+    """Returns the ids of at most 256 tasks whose audits wait in vain.
 
-    Once one lapsed, further ones of its class in the job lapse at once. What is to be settled before anything is
-    accepted waits for no auditor that is gone, either: nobody is paid before. Nor does a score once the job has ended,
-    where none asks for work at all: it keeps pay waiting. Time in which the service itself was away does not count.
+    An audit waits in vain where no auditor of its class asked for work, or each that took it left it unanswered. Once
+    one lapsed, further ones of its class in the job lapse at once. An audit that settles a task before it is accepted
+    does not wait for an auditor that is gone, since nobody is paid before. Nor does a score once the job has ended and
+    no auditor asks for work at all, since it keeps pay waiting. Time in which the service itself was away does not
+    count.
     """
     if not reader.session.scalar(_ANY_DUE):
         return []
@@ -187,11 +189,11 @@ def list_confirmed_parties(reader: RowReader, audit: Audit) -> Sequence[Party]:
 
 
 def next_due(work: Work, determinism_class: str, now: float, rivals: Sequence[Turn] = ()) -> Audit | None:
-    """Returns a due audit that a machine of this class may run and nobody runs: the oldest of the job whose turn it is.
+    """Returns a due audit that nobody runs and this class may run: the oldest of the job whose turn it is.
 
-    None where it is the turn of one of the `rivals`, jobs whose audits are not given here.
-    Skips rows that are locked. One that waits for something is not due yet, and one that ATTEMPTS auditors left
-    unanswered is none any more (market.rules.classes). The turns are market.features.audits.auditing.order_turns.
+    Returns None where it is the turn of one of the `rivals`, jobs whose audits are not given here. Skips rows that are
+    locked, audits that wait for something, and those that ATTEMPTS auditors left unanswered (market.rules.classes). The
+    turns are market.features.audits.auditing.order_turns.
     """
     ready = [~condition for _, condition in _list_awaited(work, now)]
     able = or_(Audit.determinism_class.in_(classes.list_checked_classes(determinism_class)), Audit.scored)
@@ -229,7 +231,7 @@ _HAS_AGREED: Final = select(
 
 
 def next_owed(work: Work, determinism_class: str, now: float) -> Audit | None:
-    """Returns the oldest audit of the class after which an auditor is to bring its payload, and nobody is at it.
+    """Returns the oldest audit of the class whose payload an auditor must bring and none brings now.
 
     Skips rows that are locked.
     """
@@ -238,7 +240,7 @@ def next_owed(work: Work, determinism_class: str, now: float) -> Audit | None:
 
 
 TURNS_S: Final = 3600.0
-"""How long a turn counts."""
+"""Seconds for which a turn counts."""
 _SERVED: Final = (
     select(Audit.job_id, Job.token, func.max(Audit.claimed_at))
     .join(Job, Job.id == Audit.job_id)
@@ -273,12 +275,12 @@ def renew_claim(work: Work, task_id: str, auditor: str, now: float) -> None:
 
 
 def _list_awaited(reader: RowReader, now: float) -> list[tuple[str, ColumnElement[bool]]]:
-    """Returns what audits may wait for, in words, each with the condition that one does (audit_kind)."""
+    """Returns the reasons for which audits may wait, in words, each with its condition (audit_kind)."""
     return [item for kind in audit_kinds_of(reader) for item in kind.build_awaited(now).items()]
 
 
 def release_claims(work: Work, auditor: str) -> None:
-    """Lets other auditors have what this one, which is gone, had in hand."""
+    """Releases the audits that this auditor, which is gone, had claimed."""
     mine = (Audit.state == AuditState.DUE, Audit.auditor == auditor)
     work.session.execute(update(Audit).where(*mine).values(claimed_until=None))
 
@@ -296,7 +298,7 @@ def lock_spared_tasks(work: Work, keys: Sequence[str]) -> Sequence[Task]:
 
 
 def lock_unaudited_tasks(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
-    """Returns those of the tasks that are accepted and that nobody has audited yet; locks them, and their jobs."""
+    """Returns the accepted ones of these tasks that nobody has audited yet; locks them, and their jobs."""
     audited = exists().where(Audit.task_id == Task.id)
     rows = select(Task).where(Task.id.in_(tasks), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
     return held_tasks(work, rows.where(~audited)) if tasks else ()

@@ -1,4 +1,4 @@
-"""Tables of audits: what an auditor must run again, and the classes that auditors ask for."""
+"""Tables of audits: the tasks that an auditor must run again, and the classes that auditors ask for."""
 
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
@@ -36,7 +36,7 @@ class Audit(Base):
     claims: Mapped[int] = mapped_column(default=0, server_default="0")
     """How often an auditor took it."""
     claimed_at: Mapped[float | None]
-    """When one last did."""
+    """When an auditor last took it."""
     claimed_until: Mapped[float | None]
     seconds: Mapped[float | None]
     """Duration of the auditor's step."""

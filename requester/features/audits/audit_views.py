@@ -18,9 +18,9 @@ NOTHING: Final[Mapping[str, object]] = {}
 def view_audit(
     row: Audit, published: bool, audit_sketch: Sketch | None = None, more: Mapping[str, object] = NOTHING
 ) -> AuditView:
-    """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure).
+    """Returns the view of an audit.
 
-    `more`: what the features describe of it.
+    `published`: whether the task's answer may be shown (store.disclosure). `more`: the features' fields of the view.
     """
     told: dict[str, Any] = {"accusations": [], "score": None, **more}
     return AuditView(

@@ -39,8 +39,8 @@ def _select_of_job(job: Job, names: Iterable[str]) -> frozenset[str]:
 def renew_classes(work: Work, now: float) -> None:
     """Gives the auditors that were there when the service stopped GRACE_S from `now`, its start, to come back.
 
-    It last ran, as far as its rows show, when a worker was heard of or a job made; whose auditor had been gone by then
-    gets no grace.
+    By its rows, the service last ran when a worker was heard of or a job was made. Auditors that had been gone by then
+    get no grace.
     """
     signs = (select(func.max(Worker.seen_at)), select(func.max(Job.created_at)))
     stopped = max(work.session.scalar(sign) or 0.0 for sign in signs)
@@ -51,7 +51,7 @@ def renew_classes(work: Work, now: float) -> None:
 
 
 def select_classes_there(now: float | BindParameter[float]) -> Select[tuple[str]]:
-    """Selects the classes of which an auditor asked for work within UNHEARD_S, or has an audit in hand."""
+    """Selects the classes in which an auditor asked for work within UNHEARD_S, or has an audit in hand."""
     lately = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= now - class_checks.UNHEARD_S)
     at_work = select(Audit.determinism_class).where(Audit.state == AuditState.DUE, Audit.claimed_until >= now)
     return select(lately.union(at_work).subquery().c.determinism_class)
@@ -63,8 +63,8 @@ _THERE: Final = select_classes_there(NOW)
 def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
     """Returns the classes whose answers an auditor of the job can check; None where any class may answer.
 
-    Any may where no bits are compared with an auditor's; where separate operators vote, until an audit lapsed; and
-    where audits settle what is accepted, once none of these classes has a worker (limit_classes).
+    Any class may answer where no bits are compared with an auditor's; where separate operators vote, until an audit
+    lapsed; and where audits settle tasks before acceptance, once none of these classes has a worker (limit_classes).
     """
     spec = jobs.load_spec(job)
     if not spec.audited or spec.verifier.scored:
@@ -95,7 +95,7 @@ def limit_classes(reader: RowReader, job: Job, now: float, asking: Sequence[Work
 def _may_vote_plainly(
     reader: RowReader, job: Job, servable: frozenset[str], now: float, asking: Sequence[Worker]
 ) -> bool:
-    """Returns whether a plain vote may decide, in a class without auditor, where audits settle what is accepted.
+    """Returns whether a plain vote may decide in a class without auditor, where audits settle tasks before acceptance.
 
     It may while no worker of the servable classes can be drawn, and once a task has waited for one and none of them
     answered meanwhile; in a job that settled on a class without auditor at once.
@@ -112,22 +112,22 @@ def _may_vote_plainly(
 
 
 def list_preferred_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
-    """Returns the classes whose answers an auditor can compare with its own; None for all where none is compared."""
+    """Returns the classes whose answers an auditor can compare with its own; None where no answers are compared."""
     spec = jobs.load_spec(job)
     return list_heard_classes(reader, job, now) if spec.audited and not spec.verifier.scored else None
 
 
 def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable | None:
-    """Returns the pairs of classes with an auditor, each on tasks of its own, where audits settle what is accepted."""
+    """Returns the pairs of classes with an auditor, each on its own tasks, in jobs whose audits settle tasks first."""
     if jobs.load_spec(job).unaudited_plan is None:
         return None
     return frozenset(combinations(sorted(list_servable_classes(reader, job, now) or ()), 2))
 
 
 def find_last_sign(reader: RowReader, now: float) -> float:
-    """Returns when the service last heard of anybody: while it was away, no auditor could ask.
+    """Returns when the service last heard from any client: while it was away, no auditor could ask.
 
-    Stages of other processes run meanwhile, and take nobody's silence for absence.
+    Stages of other processes run meanwhile, and must not take silence for absence.
     """
     return min(now, max(sign or 0.0 for sign in reader.session.execute(_SIGNS).one()))
 
@@ -204,7 +204,7 @@ def needs_no_auditor(reader: RowReader, job: Job, now: float) -> bool:
 
 
 def is_lately_unable(reader: RowReader, job: Job, now: float) -> bool:
-    """Returns whether auditors of the job's class leave its audits unanswered just now, one of which they answered."""
+    """Returns whether auditors of the job's class, which answered one of its audits, now leave them unanswered."""
     name = job.determinism_class
     ended = Audit.state.in_([AuditState.PASSED, AuditState.FAILED])
     answered = exists().where(Audit.job_id == job.id, Audit.determinism_class == name, ended)
@@ -226,7 +226,7 @@ def _has_lapsed_audit(reader: RowReader, job: Job) -> bool:
 
 
 def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
-    """Returns whether a task of the job is open that was made before."""
+    """Returns whether an open task of the job was made before `since`."""
     return bool(reader.session.scalar(_WAITING, {"job": job_id, "since": since}))
 
 

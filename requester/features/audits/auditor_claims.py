@@ -1,7 +1,7 @@
-"""Gives audits to auditors and takes their answers. An audit is blind: the auditor does not learn what was accepted.
+"""Gives audits to auditors and takes their answers. The auditor of a blind audit does not learn the accepted answer.
 
-If no audit is due in the auditor's class, it gets what a kind of audits has for it meanwhile. A
-scored audit cannot be blind: its auditor gets the accepted payload, and answers with its own root nevertheless.
+If no audit is due in the auditor's class, it gets other work from a kind of audits, if any has some. A scored audit
+cannot be blind: its auditor gets the accepted payload, and answers with its own root nevertheless.
 """
 
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ from requester.store.work import RowReader, Work
 class Claimed:
     """A task to be computed again as run `run`; for `seconds` no other auditor gets it.
 
-    If `wave_seed` is set, the answer includes a sketch under it. `calibrates` says that the task passed its audit in
-    another class. If `score` is set, the answer includes the score of that payload.
+    If `wave_seed` is set, the answer includes a sketch under it. `calibrates`: the task passed its audit in another
+    class. If `score` is set, the answer includes the score of that payload.
     """
 
     task: str
@@ -41,15 +41,15 @@ class Claimed:
     planted: bool = False
     score: ScoreTask | None = None
     brings: bool = False
-    """Whether its payload itself is asked for (auditor_payloads)."""
+    """Whether the auditor must bring the payload itself (auditor_payloads)."""
     window: WindowTask | None = None
     """Two windows to repeat, in place of the whole task."""
     panel: Literal["seal", "open"] | None = None
-    """What the auditor is to do in the panel that audits the task."""
+    """The auditor's next step in the panel that audits the task."""
 
 
 def renew_held_audit(context: Context, asker: Asker, task_id: str) -> None:
-    """Takes the sign of an auditor that computes an audit: it is there, and the audit stays its own."""
+    """Records that an auditor still computes an audit: it is present, and the audit stays its own."""
     now = context.clock()
     with context.begin() as work:
         audited_classes.record_asking_auditor(work, asker.determinism_class, now)
@@ -61,8 +61,8 @@ def renew_held_audit(context: Context, asker: Asker, task_id: str) -> None:
 def claim_next_audit(context: Context, asker: Asker) -> Claimed | None:
     """Claims the next audit that machines of this class may run, or else other work, if any.
 
-    What others wait for comes first: seals to be opened, and a payload that an auditor found and no worker. Audits that
-    kinds give out themselves take turns with the others.
+    Work that others wait for comes first: seals to be opened, and a payload that an auditor found and no worker. Audits
+    that kinds give out themselves take turns with the others.
     """
     now, determinism_class = context.clock(), asker.determinism_class
     with context.begin() as work:

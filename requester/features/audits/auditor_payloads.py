@@ -22,7 +22,7 @@ from requester.store.work import Work, record_event
 
 
 def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:
-    """Returns which payload an auditor is to bring for the task; raises NotFound where none is asked for."""
+    """Returns the grant for the payload that an auditor must bring; raises NotFound where none is asked for."""
     with context.reading() as reader:
         task = reader.get(Task, task_id)
         if task is None or not tasks.awaits_review(task):

@@ -28,14 +28,14 @@ from requester.store.locks import retry_on_conflict
 NAME: Final = "this service"
 """The auditor's name in audits."""
 PREFIX: Final = "GRADMARKET_"
-"""Of the variables of the service, which hold its keys and its own token."""
+"""Prefix of the service's variables, which hold its keys and its own token."""
 NONE: Final = "none"
 DUTY_S: Final = 30.0
 LOOK_S: Final = 1.0
 AGAIN_S: Final = 10.0
-"""Seconds from the end of an auditor that nobody asked to end until the next one's start."""
+"""Seconds from an auditor's unrequested end until the next one's start."""
 LEAVE_S: Final = 3.0
-"""Seconds that it has to end; what it had in hand is computed again after the next start."""
+"""Seconds that it has to end; its unfinished work is computed again after the next start."""
 
 log = structlog.get_logger("gradmarket.auditor")
 
@@ -43,7 +43,7 @@ log = structlog.get_logger("gradmarket.auditor")
 class OwnAuditor:
     """`with OwnAuditor(context, command, log):` runs the command until the end of the block, one in all processes.
 
-    `command` is called at each start. What the process says goes to the file `said`, which each start empties.
+    `command` is called at each start. The output of the process goes to the file `said`, which each start empties.
     """
 
     def __init__(self, context: Context, command: Sequence[str], said: Path, holder: str | None = None) -> None:
@@ -104,7 +104,7 @@ class OwnAuditor:
 
     @retry_on_conflict
     def _take_over(self) -> None:
-        """Frees what the auditor before had in hand, and makes this service's token the live one."""
+        """Releases the audits that the previous auditor had claimed, and makes this service's token the live one."""
         context = self._context
         secret = keys.load_or_create_secret(None, token_path(context.settings))
         with context.begin() as work:
@@ -126,7 +126,7 @@ class OwnAuditor:
 
     def _read_last_line(self) -> str:
         said = self._said.read_text(errors="replace").strip().splitlines()
-        lines = [line for line in said if not line.startswith("fix: ")]  # what is wrong comes before it
+        lines = [line for line in said if not line.startswith("fix: ")]  # the fault comes before its fix
         return lines[-1][:500] if lines else ""
 
 
@@ -135,9 +135,9 @@ def token_path(settings: RequesterSettings) -> Path:
 
 
 def build_command(context: Context, url: str) -> list[str] | None:
-    """Returns the command of the service's own auditor, None where there is to be none.
+    """Returns the command of the service's own auditor, None where the service runs none.
 
-    `url` is the address under which this machine reaches the service.
+    `url`: the address under which this machine reaches the service.
     """
     settings = context.settings
     if settings.auditor == NONE or find_spec("torch") is None:
@@ -151,7 +151,7 @@ def build_command(context: Context, url: str) -> list[str] | None:
 
 
 def describe_own_auditor(settings_auditor: str) -> str:
-    """Returns what the service says of its auditor at its start."""
+    """Describes the service's own auditor, for the service's start."""
     if settings_auditor == NONE:
         return "none here: jobs are decided by votes until one runs (gradmarket auditor run)"
     if find_spec("torch") is None:

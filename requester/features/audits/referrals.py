@@ -1,4 +1,4 @@
-"""Has an audit settle what ballots leave open, before anything is accepted: whoever has the auditor's root is paid.
+"""Has an audit settle tasks that ballots leave open, before anything is accepted: answers with its root are paid.
 
 The rules are market.features.proven.seat_rules and, for the auditor's runs, audits.auditing.judge_referral.
 """
@@ -26,12 +26,12 @@ REASON: Final = "an audit found another root than it did"
 
 
 def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
-    """Accepts the answers that the auditor found too; where there are none, its own result is the gradient, if it has
-    found an answer of the job right before: a machine that agrees with nobody is not fit to audit.
+    """Accepts the answers that have the auditor's root; without any, its own result may be the gradient.
 
-    A wrong answer is unpaid, and its worker rests. Two equal ones bar their operators, and a lone one costs its
-    operator's standing. A right answer is evidence once its payload has come. The caller has locked the audits, the
-    job and the task.
+    Its result is the gradient if an audit of its class has found an answer of the job right before: a machine that
+    agrees with nobody is not fit to audit. A wrong answer is unpaid, and its worker rests. Two equal ones bar their
+    operators, and a lone one costs its operator's standing. A right answer is evidence once its payload has come. The
+    caller has locked the audits, the job and the task.
     """
     task, revealed = hand.task, hand.in_state(ReplicaState.REVEALED)
     right = [replica for replica in revealed if replica.root == audit.root]
@@ -59,14 +59,14 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
 def _request_auditors_payload(work: Work, task: Task, root: Digest, now: float) -> None:
     """Asks the auditors of the task's class for the payload with this root, which no worker's answer has.
 
-    There is time for two of them to compute it. Where none brings it, the attempt fails and nobody heard the root.
+    There is time for two of them to compute it. Where none brings it, the attempt fails and nobody learns the root.
     """
     due = now + 2 * task.offer.lease_seconds + task.offer.upload_seconds
     work.move(task, TaskState.UPLOADING, uploader=None, root=root, due_at=due, due_most=due)
 
 
 def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
-    """Fails an attempt that no auditor of its class looks at; nobody is blamed, and the task is done again."""
+    """Fails an attempt that no auditor of its class audits; nobody is blamed, and the task is done again."""
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
     details = {"task": hand.task.id, "round": hand.task.round, "determinism_class": audit.determinism_class}
     record_event(work, hand.task.job_id, "audit_lapsed", now, **details)
@@ -90,6 +90,6 @@ def record_settled_answers(work: Work, hands: Iterable[TaskInHand], now: float) 
 
 
 def list_convicted(wrong: Mapping[str, str]) -> set[str]:
-    """Returns which of these unpaid wrong answers convict, given each one's root: those that are not alone with it."""
+    """Returns which of these unpaid wrong answers, with their roots, convict: those whose root another one shares."""
     counts = Counter(wrong.values())
     return {replica for replica, root in wrong.items() if counts[root] > 1}
