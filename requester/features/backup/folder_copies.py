@@ -4,8 +4,8 @@ Rows name blobs, and blobs are deleted when no row needs them any more. So nobod
 linked: then all blobs that the copied rows name are among the copied blobs. A link takes microseconds, so the service
 waits for milliseconds; the bytes are copied afterwards.
 
-A local chain of the service's own is copied last: what the copied rows say of it has happened there, and what happened
-since is found by comparing the books with it, as after any restart.
+The service's own local chain, if any, is copied last: all that the copied rows record of it has happened there, and
+later events are found by comparing the books with it, as after any restart.
 """
 
 import os
@@ -45,7 +45,7 @@ class BackupRefused(Refused):
 
 @dataclass(frozen=True)
 class BackupEntry:
-    """What a backup contains."""
+    """The contents of a backup."""
 
     blobs: int
     blob_bytes: int
@@ -76,7 +76,7 @@ def create_backup(data: Path, to: Path) -> BackupEntry:
 
 
 def restore_backup(kept_in: Path, data: Path, clock: Callable[[], float] = time.time) -> BackupEntry:
-    """Copies a backup into the new folder `data`, whose logs admit that; raises BackupRefused where it is not whole."""
+    """Copies a backup into the new folder `data`, whose logs admit that; raises BackupRefused if it is incomplete."""
     entry = check_backup(kept_in)
     _new_folder(data)
     shutil.copy2(kept_in / DATABASE, data / DATABASE)
@@ -88,7 +88,7 @@ def restore_backup(kept_in: Path, data: Path, clock: Callable[[], float] = time.
 
 
 def describe_missing_chain(kept_in: Path) -> str:
-    """Returns what a restore of this backup does not bring back; empty if it brings everything."""
+    """Describes the money that a restore of this backup does not bring back; empty if it brings everything."""
     if not (kept_in / DEPLOYMENT).is_file() or local.is_chain_resumable(kept_in / CHAIN):
         return ""
     return (
@@ -144,7 +144,7 @@ def _nobody_writes(path: Path) -> Iterator[None]:
 
 
 def _list_blob_files(root: Path) -> Iterator[Path]:
-    """Returns complete blobs; `incoming` holds what is still being uploaded."""
+    """Yields complete blobs; `incoming`, with unfinished uploads, is left out."""
     return (path for path in root.glob("[0-9a-f][0-9a-f]/*") if path.is_file())
 
 
@@ -168,7 +168,7 @@ def _copy_private_file(source: str, target: str) -> None:
         file.write(Path(source).read_bytes())
 
 
-# A restored service admits in each job's log where its copy ends: what it told after that is lost, and no lie.
+# A restored service admits in each job's log where its copy ends: records after that are lost, and were no lie.
 
 LEAVES: Final = """
     SELECT jobs.id, jobs.chain_job, log_leaves.hash FROM log_leaves JOIN jobs ON jobs.id = log_leaves.job_id
@@ -177,7 +177,7 @@ LEAVES: Final = """
 
 
 def admit_restore(database: Path, at: int) -> int:
-    """Adds a leaf to each log that the database has, `at` in Unix seconds; returns to how many.
+    """Adds a leaf to each log in the database, `at` in Unix seconds; returns the number of logs.
 
     A database without logs, of an earlier release, is left as it is.
     """

@@ -1,7 +1,7 @@
 """The local chain's node behind the service's own door, so that another machine needs one port and one address.
 
-What only the node's owner may do (Anvil's own methods, accounts that it signs for) does not pass: methods that read,
-and a transaction that its sender signed. Nor does what costs the node more than a block's gas or the service's memory.
+Methods that read pass, and transactions that their senders signed. Methods for the node's owner (Anvil's own, accounts
+that it signs for) do not pass; nor do requests that cost the node more than a block's gas or the service's memory.
 """
 
 import json
@@ -47,9 +47,9 @@ METHODS: Final = frozenset(
 )
 CALLS: Final = frozenset({"eth_call", "eth_estimateGas"})
 GAS: Final = 30_000_000
-"""What one call may burn: as much as a block of the local chain."""
+"""Gas of one call, at most: as much as a block of the local chain."""
 ANSWER: Final = 16 << 20
-"""Bytes of an answer, at most: it is in memory until the node has ended it."""
+"""Bytes of an answer, at most: the service holds it in memory until the node has ended it."""
 NODE_S: Final = 10.0
 HEX: Final = re.compile("0x[0-9a-fA-F]{1,64}")
 

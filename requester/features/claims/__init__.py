@@ -21,7 +21,7 @@ NONE: Final[list[Digest]] = []
 
 
 class ClaimWatch(MergeWatch):
-    """Of one merge, whose claims have these keys."""
+    """Watches one merge, whose claims have these keys."""
 
     def __init__(self, keys: list[Hash]) -> None:
         self._keys = keys

@@ -1,4 +1,4 @@
-"""The claims of a round: the key of the next one, who has answered the others, and the route to answer."""
+"""The claims of a round: the key of the next one, the auditors that answered the others, and the route to answer."""
 
 from typing import Annotated
 
@@ -64,7 +64,7 @@ def claim_round(context: Here, _identity: Anyone, job_id: JobPath, number: Round
 
 
 def build_claims_view(job: Job, rows: list[RoundClaimRow]) -> RoundClaims:
-    """Leaves out the digests of claims that nobody has answered, and the keys of all but the first of them."""
+    """Returns the round's claims without the digests of unanswered ones, and with the key of only their first."""
     answered = tuple(
         PublishedClaim(
             number=row.number,

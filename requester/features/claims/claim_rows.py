@@ -1,4 +1,4 @@
-"""Claims of rounds as rows: the withheld digests of a merge, and who sent the same."""
+"""Claims of rounds as rows: the withheld digests of a merge, and the auditors that sent the same."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -33,7 +33,7 @@ def store_withheld(work: Work, job: Job, number: int, withheld: Sequence[Digest]
 
 
 def derive_key(job: Job, row: RoundClaimRow) -> Hash:
-    """Returns the key under which the claim's digest is."""
+    """Returns the key under which the claim's digest was computed."""
     return claim_messages.derive_claim_key(job.secret, row.round, row.number)
 
 

@@ -1,7 +1,7 @@
-"""Clocks that step: what the kernel stored ahead of the time is brought back once a clock was set back.
+"""Clocks that step: times that the kernel stored ahead are brought back once a clock was set back.
 
-A worker that is suspended, rests or holds a lease for an hour too long otherwise stays so; nothing else looks at
-these rows.
+A worker that is suspended, rests or holds a lease for an hour too long otherwise stays so; nothing else looks at these
+rows.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ AGES: Final = (Transaction.created_at, Transaction.sent_at)
 
 
 def bring_back_kernel_times(work: Work, now: float) -> int:
-    """Returns how many rows had a time that is ahead of `now`, or of `now` and the longest that its rule gives."""
+    """Brings back times ahead of `now`, or of `now` and the longest that their rule gives; returns how many rows."""
     changed = shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
     changed += shift_times(work, now, Worker.seen_at, Worker.asking_until)
     changed += shift_times(work, now, Account.stalled_at, Account.rests_until)
@@ -77,7 +77,7 @@ def _bound_task_times(work: Work, task: Task, now: float) -> int:
 
 
 def _bound_claim_times(work: Work, now: float) -> int:
-    """Bounds what auditors have claimed, by their tasks' offers."""
+    """Bounds the times until which auditors hold claims, by their tasks' offers."""
     changed = 0
     for kind in (table for feature in work.session.info["features"] for table in feature.claimed_tables):
         claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)

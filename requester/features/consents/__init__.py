@@ -67,8 +67,8 @@ def is_withdrawal_usable(reader: RowReader, worker: Address, payout: Address, no
 def withdraw_consents(work: Work, address: Address, payout: Address, nonce: int, now: float) -> Address:
     """Withdraws the payout key's consents up to `nonce`; a worker under that key becomes its own operator.
 
-    Returns the worker's operator after it. Raises Conflict for a worker that never signed in where as many are kept of
-    such workers as there may be (leftovers).
+    Returns the worker's operator after it. Raises Conflict for a worker that never signed in once MOST_WITHDRAWN
+    withdrawals of such workers are kept (leftovers).
     """
     work.one_at_a_time(f"worker {address}")
     row, known = work.get(ConsentRow, (address, payout)), work.get(Worker, address) is not None

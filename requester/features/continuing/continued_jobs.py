@@ -35,7 +35,7 @@ MOST_WAITING: Final = 64
 
 
 def fill_posted(context: Context, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a posted job with what it leaves open of the job that it continues; others as they came."""
+    """Returns a posted job with its open fields filled from the job that it continues; other jobs as they came."""
     with context.reading() as reader:
         job = reader.get(Job, name) if (name := find_continued(body)) else None
         return dict(body) if job is None else fill_fields(body, jobs.load_spec(job), jobs.find_publication(job))
@@ -95,7 +95,10 @@ def _load_earlier(reader: RowReader, continued: Continued) -> Job:
 
 
 def find_start(reader: RowReader, spec: JobSpec) -> JobSpec | None:
-    """Returns the job with what its first round starts from; None while the earlier job goes on. Raises JobRefused."""
+    """Returns the job with the state in which its first round starts; None while the earlier job goes on.
+
+    Raises JobRefused.
+    """
     if spec.continue_from is None:
         return spec
     job = _load_earlier(reader, spec.continue_from)

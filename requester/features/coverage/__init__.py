@@ -34,7 +34,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The training partitions' names, rows, merged tasks and uses, in order, and what is counted over all of them."""
+    """The training partitions' names, rows, merged tasks and uses, in order, and the counts over all of them."""
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
@@ -77,7 +77,7 @@ def get_coverage(
 def read_books(context: Context, request: Request, who: Identity | None, source: str | None, job_id: str) -> Books:
     """Returns the job's books, cached while it is in one state and round.
 
-    Raises NotFound before the job is published, 401 or 403 for a caller who may not read what it trains from.
+    Raises NotFound before the job is published, 401 or 403 for a caller that may not read the job's training data.
     """
     kept: Recent[Books] = request.app.state.coverage
     with context.reading() as reader:

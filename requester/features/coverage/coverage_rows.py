@@ -14,7 +14,7 @@ from requester.store.work import RowReader
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """Of a job's tasks: how many are in updates, and in a later one than their round's; how many wait for theirs.
+    """Counts of a job's tasks: those in updates, those in a later update than their round's, and those that wait.
 
     `whole`: how many are in updates from the first in line on, without one left out.
     """
