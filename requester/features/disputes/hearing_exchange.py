@@ -1,4 +1,7 @@
-"""Tells workers and auditors what a referee asks them, and takes what they say: once, and signed before it is read."""
+"""Passes a referee's questions to workers and auditors and takes their answers, each once.
+
+An answer's signature is checked before its bytes are read.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -41,7 +44,10 @@ NOT_ASKED: Final = "no referee asks you that: ask for the open question"
 
 @dataclass(frozen=True)
 class HearingDoor:
-    """What a side may bring by `until`: at most `most_bytes`, and a longer answer only as said to be so long."""
+    """An answer that a side may bring by `until`: at most `most_bytes`.
+
+    A longer one, where `may_be_longer`, is stored without its bytes.
+    """
 
     task: str
     most_bytes: int
@@ -125,11 +131,10 @@ def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequ
 def store_answer(
     context: Context, caller: str, door: HearingDoor, said: Statement, body: Bytes | None, size: int
 ) -> None:
-    """Writes an answer down; `body` is none of one that is longer than the referee holds.
+    """Stores an answer; `body` is None for one that is longer than the referee holds.
 
-    Of long ones this process has one in memory at a time; the others wait in their files.
-
-    Raises Refused for other bytes than were signed, NotFound where they come too late.
+    This process holds one long answer in memory at a time; the others wait in their files. Raises Refused for other
+    bytes than were signed, NotFound where they come too late.
     """
     if body is not None and digest_said(body) != said.said:
         raise Refused("the bytes are not those that were signed")

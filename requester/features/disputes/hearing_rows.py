@@ -1,4 +1,4 @@
-"""Hearings as rows: what a referee asks two workers, or two auditors, whose answers differ, and what they said."""
+"""Hearings as rows: a referee's questions to two workers, or two auditors, whose answers differ, and their answers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ from requester.store.tables import Base, Job, Task
 from requester.store.work import RowReader, Work
 
 AHEAD_S: Final = SLACK_S + 1.0
-"""A question that ends so much later than its rule gives, in whole seconds, was put by a clock that was wrong."""
+"""Seconds by which a question, which ends at a whole second, may outlast its rule: beyond them a clock was wrong."""
 AT_ONCE: Final = 64
 """Hearings that are looked at at a time."""
 
@@ -32,7 +32,7 @@ class DisputeUnderWay(Base):
     at: Mapped[float]
     over: Mapped[bool]
     run: Mapped[int | None] = mapped_column(default=None)
-    """Of the task's audit, whose panel's answers differ; none where they are its workers'."""
+    """The run of the task's audit in whose panel answers differ; None where its workers' do."""
 
     __table_args__ = (Index("disputed_tasks_under_way", "over", "at"),)
 
@@ -55,9 +55,9 @@ class TaskHearing(Base):
     questions: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
     """Each an AskedInHearing."""
     most_bytes: Mapped[int]
-    """Of an answer to the last question."""
+    """Most bytes of an answer to the last question."""
     due_at: Mapped[float | None]
-    """Until when that is to be answered; none once there is a ruling."""
+    """The time by which the last question must be answered; None once there is a ruling."""
     ruling: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     run: Mapped[int | None] = mapped_column(default=None)
     """As its dispute's."""
@@ -112,7 +112,7 @@ def list_hearings(reader: RowReader, task_id: str) -> Sequence[TaskHearing]:
 
 
 def list_heard(rows: Sequence[TaskHearing], run: int | None) -> list[Heard]:
-    """Returns those of the run's party that are over, as the rules know them."""
+    """Returns the ended hearings of the run's party, as the rules read them."""
     over = [(row.sides, row.ruling) for row in rows if row.ruling is not None and row.run == run]
     return [Heard(sides, SignedRuling.model_validate(ruling).wrong) for sides, ruling in over]
 
@@ -139,7 +139,7 @@ def begin_dispute(work: Work, task: Task, now: float, run: int | None) -> None:
 
 
 def find_run(reader: RowReader, task_id: str) -> int | None:
-    """Returns in which run of its audit the task's answers differ; None where they are its workers'."""
+    """Returns the run of its audit in which the task's answers differ; None where its workers' answers do."""
     row = reader.get(DisputeUnderWay, task_id)
     return None if row is None else row.run
 
@@ -149,8 +149,7 @@ def end_dispute(work: Work, task_id: str) -> None:
 
 
 def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns the disputed tasks that nobody hears just now, and those whose open question has both answers, or whose
-    time is over."""
+    """Returns the disputed tasks without an open hearing, and those whose question has both answers or no time left."""
     is_open = exists().where(TaskHearing.task_id == DisputeUnderWay.task_id, TaskHearing.due_at.is_not(None))
     new = select(DisputeUnderWay.task_id).where(DisputeUnderWay.over.is_(False), ~is_open)
     unheard = reader.session.scalars(new.order_by(DisputeUnderWay.at).limit(AT_ONCE)).all()
@@ -172,14 +171,14 @@ def count_open_hearings(reader: RowReader, job: Job) -> tuple[int, int]:
 
 
 def list_open_hearings(reader: RowReader, side: Address) -> Sequence[TaskHearing]:
-    """Returns the open hearings of which this is a side and has the last question to answer."""
+    """Returns the open hearings in which this side must answer the last question."""
     own = or_(TaskHearing.one == side, TaskHearing.other == side)
     rows = reader.session.scalars(_OPEN.where(own)).all()
     return [row for row in rows if side not in row.answered][:AT_ONCE]
 
 
 def bound_times(work: Work, now: float) -> int:
-    """Has the stage look at questions that end later than their rule gives, whose end is signed; returns how many."""
+    """Makes the stage look at questions that outlast their rule, since their end is signed; returns how many."""
     rows = work.session.scalars(_OPEN.where(TaskHearing.due_at > now + AHEAD_S)).all()
     ahead = [row for row in rows if (row.due_at or 0.0) > now + row.answer_s + AHEAD_S]
     for row in ahead:
@@ -194,7 +193,7 @@ def list_tasks_asked(reader: RowReader) -> Sequence[str]:
 
 
 def put_off(row: TaskHearing, until: int, signature: bytes) -> None:
-    """Has the open question end later."""
+    """Extends the time of the open question."""
     later = row.open.model_copy(update={"until": until, "signature": signature})
     row.questions = [*row.questions[:-1], later.model_dump(mode="json")]
     row.due_at = float(until)

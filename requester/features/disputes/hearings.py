@@ -38,13 +38,13 @@ from requester.store.work import RowReader, Work, record_event
 
 TOPIC: Final = "hearings"
 MOST_VALUES: Final = 32 * 2**20
-"""Bytes of an operation's inputs that are taken of a side."""
+"""Most bytes of an operation's inputs that a side may send."""
 WORKERS: Final = WorkersHeard()
 
 
 @dataclass(frozen=True)
 class _Scene:
-    """A task whose answers differ, `classes` those in which they were computed, and what was heard of it so far."""
+    """A task whose answers differ, the `classes` in which they were computed, and its hearings so far."""
 
     task: str
     run: int | None
@@ -83,7 +83,7 @@ def run(context: Context, task_id: str) -> float | None:
 
 
 def _abandon(context: Context, task_id: str) -> float | None:
-    """Ends a dispute on whose ruling nobody waits any more, with nobody wrong."""
+    """Ends a dispute whose ruling nobody waits for any more, with nobody wrong."""
     with context.begin() as work:
         hand = in_hand.lock_task_if_free(work, task_id)
         if hand is None:
@@ -100,7 +100,7 @@ def _abandon(context: Context, task_id: str) -> float | None:
 
 
 def find_party(reader: RowReader, run: int | None) -> HearingParty:
-    """Returns whose answers differ: the task's workers', or those of a run of its audit."""
+    """Returns the party whose answers differ: the task's workers, or the auditors of a run of its audit."""
     parties = (feature.hearing_party for feature in features_of(reader) if feature.hearing_party is not None)
     return WORKERS if run is None else next(parties)
 
@@ -189,7 +189,7 @@ def _store_hearing(
     most: int = 0,
     ruling: SignedRuling | None = None,
 ) -> float | None:
-    """Writes a new hearing down, with its first question or a ruling that it cannot be heard."""
+    """Stores a new hearing, with its first question or a ruling that it cannot be heard."""
     with context.begin() as work:
         hand = in_hand.lock_task_if_free(work, scene.task)
         if hand is None:
@@ -221,7 +221,7 @@ def _store_hearing(
 
 
 def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float | None:
-    """Plays the hearing again from what is written down, and writes down what comes next."""
+    """Replays the hearing from its stored questions and answers, and stores the next step."""
     terms = terms_of(context.domain, scene.offer_digest, hearing)
     ruling: SignedRuling | None
     try:

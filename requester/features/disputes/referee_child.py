@@ -28,7 +28,7 @@ ROWS: Final = ", rows"
 
 @dataclass(frozen=True)
 class RefereeCourse:
-    """A task as its referee knows it: what `course` describes, and whether it can compute on the task's rows."""
+    """A task as its referee sees it: the course of its operations, and whether the task's rows are here."""
 
     course: TracedCourse
     has_rows: bool

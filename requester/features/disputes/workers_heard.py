@@ -1,4 +1,4 @@
-"""A task's workers before its referee: whoever gave the answer that stands alone is paid, and no other."""
+"""A task's workers before its referee: only those with the answer that stands alone are paid."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -26,7 +26,7 @@ class WorkersHeard(HearingParty):
         return run is None and side == caller
 
     def settle(self, context: Context, work: Work, hand: TaskInHand, run: int | None, left: AnswersLeft) -> None:
-        """Where none stands the attempt fails, and where more do the ballots decide."""
+        """Fails the attempt where no answer stands, and has the ballots decide where several do."""
         now, root = context.clock(), left.root
         right = [replica for replica in hand.in_state(ReplicaState.REVEALED) if replica.root == root]
         wrong = [replica for replica in hand.in_state(ReplicaState.REVEALED) if replica not in right]

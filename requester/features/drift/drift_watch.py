@@ -31,7 +31,7 @@ def seed_of(job: Job) -> Hash:
 
 
 class DriftWatch(MergeWatch):
-    """Of one merge; `groups` has for each answer the operators that agreed on it."""
+    """Watches one merge; `groups`: for each answer, the operators that agreed on it."""
 
     def __init__(self, groups: Sequence[frozenset[str]], seed: Hash) -> None:
         self._groups = groups
@@ -40,14 +40,14 @@ class DriftWatch(MergeWatch):
 
     @classmethod
     def of_merge(cls, reader: RowReader, job: Job, used: Sequence[Task]) -> "DriftWatch":
-        """Operators whose answer is only near the payload are left out, since theirs is not merged."""
+        """Builds the watch of a merge without operators whose answer is only near the payload: it is not merged."""
         by_task = paid_operators(reader, used)
         return cls([frozenset(by_task[task.id]) for task in used], seed_of(job))
 
     def measure(self, context: Context, inputs: MergeInputs) -> None:
         """Sketches the answers, each read shard by shard; none if nothing could be compared.
 
-        So it is in a private job, where each holder's honest answers lean as its rows do.
+        Nothing can be in a private job, where each holder's honest answers lean as its rows do.
         """
         self._contributions = []
         if inputs.spec.private or not drift.has_comparable_groups(self._groups):

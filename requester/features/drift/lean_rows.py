@@ -32,7 +32,7 @@ class Lean(Base):
 
 
 def of_job(reader: RowReader, job_id: str) -> Sequence[Lean]:
-    """Returns all that is stored of the job's operators, the oldest first."""
+    """Returns the stored sums of the job's operators, the oldest first."""
     return reader.session.scalars(_OF_JOB, {"job": job_id}).all()
 
 
@@ -47,10 +47,10 @@ def list_sums_before(rows: Iterable[Lean], number: int) -> dict[str, drift.Drift
 def store_leans(
     work: Work, job_id: str, number: int, rows: Sequence[Lean], leans: Mapping[str, drift.Drift], first: int
 ) -> None:
-    """Stores the operators' sums after this round's merge. Of `rows`, all that is stored of the job, deletes those of
-    later merges, which were taken back, and needless older ones.
+    """Stores the operators' sums after this round's merge.
 
-    No round before `first` is rewound.
+    `rows`: all stored sums of the job; those of later merges, which were taken back, and needless older ones are
+    deleted. No round before `first` is rewound.
     """
     earlier = [row for row in rows if row.round < number and row.operator in leans]
     for row in (*_list_needless_rows(earlier, first), *(row for row in rows if row.round >= number)):
@@ -75,7 +75,7 @@ def _drift_of(row: Lean) -> drift.Drift:
 
 
 def newest_drifts(reader: RowReader) -> Sequence[tuple[str, dict[str, Any]]]:
-    """Returns the jobs that have not ended, with what their newest merge showed (Round.drift)."""
+    """Returns the jobs that have not ended, with the drift of their newest merge (Round.drift)."""
     merged = select(Round.drift).where(Round.job_id == Job.id, Round.state == RoundState.CLOSED)
     newest = merged.order_by(Round.number.desc()).limit(1).scalar_subquery()
     rows = reader.session.execute(select(Job.id, newest).where(Job.state.not_in(ENDED)))
