@@ -25,7 +25,7 @@ from requester.store.work import Work
 
 
 def check_metrics(context: Context, publication: Publication, manifest: Manifest) -> None:
-    """Checks that what the job asks for is measured, and where it has a metrics document measures it once.
+    """Checks that the metrics that the job names are measured, and measures its metrics document, if any, once.
 
     Raises JobRefused, DocumentRefused.
     """
@@ -55,7 +55,7 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
 
 
 def _list_metrics(context: Context, publication: Publication) -> list[str]:
-    """Returns all that its evaluations measure."""
+    """Returns the names of all metrics that the job's evaluations measure."""
     sums = parse_document(context.blobs.read(publication.evaluation or publication.document)).metrics
     whole = () if publication.metrics is None else parse_document(context.blobs.read(publication.metrics)).metrics
     return [metric_names.LOSS, *sorted({*sums, *whole})]
@@ -84,7 +84,7 @@ def _remedy(spec: JobSpec, name: str) -> str:
 
 
 def mark_best_round(work: Work, job: Job, row: Round, now: float) -> None:
-    """Called in the transaction that closed the round; the parameters that were best before are let go."""
+    """Marks the round with the best parameters and releases the earlier best; called in the closing transaction."""
     spec = jobs.load_spec(job)
     if spec.evaluation is None:
         return
@@ -99,7 +99,7 @@ def mark_best_round(work: Work, job: Job, row: Round, now: float) -> None:
 
 
 def choose_best_again(context: Context, work: Work, job: Job) -> None:
-    """Called once merges were taken back; of the rounds that stand, those whose parameters are stored count."""
+    """Chooses the best of the rounds that stand and whose parameters are stored; called once merges were taken back."""
     spec = jobs.load_spec(job)
     if spec.evaluation is None:
         return

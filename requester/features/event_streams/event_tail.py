@@ -26,7 +26,7 @@ from requester.store.work import RowReader
 AT_ONCE: Final = 200
 """Events of one query."""
 KEPT: Final = 400
-"""How many of a job's newest events are kept, for streams that are nearly up to date."""
+"""Newest events of a job that are kept, for streams that are nearly up to date."""
 PAUSE_S: Final = 0.25
 """Seconds before each page that is read for one address alone."""
 BUSY_S: Final = 10.0
@@ -37,7 +37,7 @@ BUSY_S: Final = 10.0
 class TailItem:
     id: int
     line: bytes
-    """As it is streamed."""
+    """The event as it is streamed."""
 
 
 @dataclass
@@ -102,9 +102,10 @@ class EventTails:
     async def after(
         self, job_id: str, last: int, since: float | None, source: str | None
     ) -> tuple[list[TailItem], bool]:
-        """At most AT_ONCE events after `last`, as of `since` (the loop's time) or later; whether no more can come.
+        """Returns at most AT_ONCE events after `last`, as of `since` (the loop's time) or later; and whether these are
+        all.
 
-        `since` none: for who follows no further, and reads for himself.
+        `since` is None for a stream that follows no further: it queries the rows for itself.
         """
         if since is None:
             return await self._load_old_events(job_id, last, source)
@@ -161,7 +162,7 @@ def find_newest_event_number(reader: RowReader, job_id: str) -> int:
 def load_events_after(
     reader: RowReader, job_id: str, last: int, most: int
 ) -> Sequence[Row[int, str, dict[str, Any], float]]:
-    """Returns at most so many events after the number `last`, in order: number, kind, body and time."""
+    """Returns at most `most` events after the number `last`, in order: number, kind, body and time."""
     return reader.session.execute(_AFTER, {"job": job_id, "last": last, "most": most}).all()
 
 

@@ -31,7 +31,7 @@ from requester.store.work import RowReader
 
 UNCHECKED: Final = "no auditor could check an answer of the workers here: run one of class {} (gradmarket auditor run)"
 VOTED: Final = "; in {:.0f} s a plain majority of {} decides"
-"""What an unaudited class has to wait for besides."""
+"""The further wait of an unaudited class."""
 FAILING: Final = (
     "auditors of class {} left an audit of the job unanswered {} times, and {} of {} proven workers are here to vote "
     "instead: run one with more memory or time (gradmarket auditor run)"
@@ -43,7 +43,7 @@ WAITING_PAY: Final = (
 )
 FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
-"""Seconds without a lease or commitment after which a task is told of that nobody asks for, nor works beside."""
+"""Seconds without a lease or commitment after which a task that nobody asks for, with all workers idle, is reported."""
 
 
 def chain_trouble(reader: RowReader) -> str:

@@ -103,7 +103,7 @@ def _find_best_chance(reader: RowReader, job: Job, candidate: Candidate, mixable
 def _explain_chance(
     reader: RowReader, job: Job, candidate: Candidate, chance: Chance, mixable: Mixable, now: float
 ) -> tuple[Reason | Idle, str]:
-    """Returns what stands against the worker at the task; else what the job lacks, and last who comes before it."""
+    """Returns the obstacle between worker and task; else the job's lack, and last the workers that come first."""
     reason, worker = assignment.why_not(candidate, chance.opening), candidate.party.worker
     if reason is Reason.AT_CAPACITY and not job_waits.any_in_flight(reader, [worker]):
         return Idle.ASKS_NOTHING, Idle.ASKS_NOTHING
@@ -168,7 +168,7 @@ def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixabl
 
 
 def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable, now: float) -> str:
-    """Returns whose left place keeps a newcomer from a seat, and for how long; empty where none does."""
+    """Describes the left place that keeps a newcomer from a seat, and for how long; empty where none does."""
     spec = jobs.load_spec(job)
     votes = spec.replication.replicas
     if not one.is_unknown or seats.count_proven(reader, job, mixable, now, votes) < votes:

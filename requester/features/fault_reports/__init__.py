@@ -1,4 +1,4 @@
-"""Faults that workers report of a job's own steps: what separate workers report alike pauses the job.
+"""Faults of a job's own steps that workers report: equal reports of separate workers pause the job.
 
 The rule is market.rules.faults.
 """
@@ -25,9 +25,10 @@ from requester.store.work import RowReader, Work, record_event
 
 
 def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
-    """Returns whether the job is at fault, so that nobody else is asked for the attempt.
+    """Finds out whether the job is at fault, and returns it: then nobody else is asked for the attempt.
 
-    The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
+    The job pauses once no worker holds a lease of the task any more. `in_vain`: no worker came that could still be
+    asked.
     """
     claims = _list_claims(work, hand)
     if not claims or any(replica.sealed is not None for replica in hand.replicas):
@@ -93,12 +94,12 @@ def _declare_job_faulty(
 
 
 def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:
-    """Returns those of the workers whose work was accepted before."""
+    """Returns those of the workers that had an answer accepted before."""
     return set(reader.session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
 
 
 def list_disproved_keys(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
-    """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
+    """Returns the keys of all that reported a fault for a task to which another worker's answer was accepted.
 
     Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since
     is found by its address, and the other wallets of an operator by that.
