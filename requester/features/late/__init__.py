@@ -1,6 +1,6 @@
-"""Late tasks: a round that has its least waits as market.rules.stragglers says, and asks one more worker for the last.
+"""Late tasks: a round with its least tasks waits by market.rules.stragglers, and asks one more worker for the last.
 
-As many as a task's wave needs decide it, whoever commits first: a backup changes neither the vote nor what it costs.
+The first commitments decide a task, as many as its wave needs: a backup changes neither the vote nor its cost.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from requester.store.work import RowReader, Work
 
 
 class MeasuredLateness(Lateness):
-    """By the times that the service measures from leases to commitments."""
+    """Lateness by the times that the service measures from leases to commitments."""
 
     def expect_seconds(self, reader: RowReader, job: Job) -> Callable[[Worker], float | None]:
         spec = jobs.load_spec(job)

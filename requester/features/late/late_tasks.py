@@ -1,4 +1,4 @@
-"""Which tasks keep a round waiting that has its least, and how long it waits, by market.rules.stragglers."""
+"""Tasks that keep a round with its least tasks waiting, and how long it waits, by market.rules.stragglers."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -67,7 +67,7 @@ def compute_grace_seconds_left(reader: RowReader, job: Job, row: Round, now: flo
 
 
 def _list_expected_times(reader: RowReader, row: Round, now: float) -> list[float]:
-    """Returns when each answer that the round may still get is expected; what is committed, at once."""
+    """Returns when each answer that the round may still get is expected; `now` for those that are committed."""
     waiting = Task.state.in_(merges.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
     replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)
     rows = reader.session.execute(replicas.where(*merges.merged_in(row.job_id, row.number), *waiting))

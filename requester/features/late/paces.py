@@ -32,7 +32,7 @@ class Paces:
         return [one.seconds for one in self._measured if one.worker == worker]
 
     def of_class(self, determinism_class: str | None = None) -> list[float]:
-        """Of one class, or of all."""
+        """Returns the times of one class, or of all."""
         return [one.seconds for one in self._measured if determinism_class in (None, one.determinism_class)]
 
 

@@ -1,4 +1,4 @@
-"""A job's ledger in double entry: what its rows promise and the chain moved, compared with the contract's figures."""
+"""A job's ledger in double entry: promises from its rows and moves on-chain, compared with the contract's books."""
 
 from typing import Annotated
 

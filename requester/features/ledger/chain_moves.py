@@ -33,7 +33,7 @@ def list_moves(ledger: Ledger, job: int, last: int, first: int | None = None) ->
     """Returns every move of units in the blocks from `first` (default: the deployment's) to `last`.
 
     A release's amount is the difference to the earlier reservation, so `first` must not be after the job's opening.
-    What lapsed when all claims ended has no event of its own: see `lapsed`. Raises ChainUnreachable.
+    Money that lapsed when all claims ended has no event of its own: see `insert_lapsed_moves`. Raises ChainUnreachable.
     """
     reserved: dict[Address, int] = {}
     entries = (_build_ledger_entry(ledger, log, reserved) for log in _fetch_job_logs(ledger, job, first, last))
@@ -66,9 +66,9 @@ def _compute_moved_units(name: str, args: Any, reserved: int) -> int:
 
 
 def insert_lapsed_moves(entries: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
-    """Returns the moves, with what lapsed inserted before a refund of more than was free.
+    """Returns the moves, with lapsed money inserted before a refund of more than was free.
 
-    `credited` is each worker's credit in the contract.
+    `credited`: each worker's credit in the contract.
     """
     free, reserved, whole = 0, Counter[Address](), list[LedgerEntry]()
     for move in entries:

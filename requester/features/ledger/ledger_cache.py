@@ -1,4 +1,4 @@
-"""Computes and caches ledgers, one at a time, each for all who asked meanwhile; limits the time spent for strangers."""
+"""Computes and caches ledgers, one at a time for all requests that came meanwhile; limits the time for strangers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from requester.features.ledger import statement
 from requester.store.remembered import Remembered
 
 KEPT: Final = 8
-"""How many ledgers are kept for their further pages."""
+"""Ledgers that are kept for their further pages."""
 SHARE: Final = 20.0
-"""Computing ledgers for strangers takes at most one in so many seconds."""
+"""Computing ledgers for strangers takes at most 1/SHARE of the time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A job's whole ledger at one block: what was promised, from the rows, and what was moved, from the chain's events."""
+"""A job's whole ledger at one block: its promises, from the rows, and its moves, from the chain's events."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What the rows say: `moves` in the order of earning, up to the EARNED row `through`; `opened` is a block."""
+    """Promises from the rows: `moves` in the order of earning, up to the EARNED row `through`; `opened` is a block."""
 
     chain_job: int | None
     workers: tuple[Address, ...]
@@ -34,7 +34,7 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the contract says at `block`; all empty for a job that is not on-chain yet."""
+    """The contract's figures at `block`; all empty for a job that is not on-chain yet."""
 
     block: Block | None
     job: JobOnChain | None
@@ -42,7 +42,7 @@ class Figures:
 
 
 def load_promises(reader: RowReader, job: Job, through: int | None = None) -> Promises:
-    """Reads what the job promised, up to the EARNED row `through`, or to the last one.
+    """Reads the job's promises, up to the EARNED row `through`, or to the last one.
 
     Pass the `through` of an earlier result, so that a list read in pages is one list.
     """
@@ -80,7 +80,7 @@ def fetch_figures(ledger: Ledger, promised: Promises) -> Figures:
 def list_ledger_entries(
     ledger: Ledger, promised: Promises, block: int | None, known: Figures | None = None
 ) -> list[LedgerEntry]:
-    """Returns what was promised, then what was moved on-chain up to `block`.
+    """Returns the promises, then the moves on-chain up to `block`.
 
     The newest figures are needed for lapsed money alone, and that is the same at every block: nothing lapses before all
     claims have ended, and nothing is credited after.
@@ -96,7 +96,7 @@ def list_ledger_entries(
 
 
 def compare_with_contract(made: list[LedgerEntry], onchain: Figures) -> list[str]:
-    """Returns what ledger and contract disagree about, in words."""
+    """Describes each disagreement between ledger and contract."""
     ended = any(move.kind is EntryKind.LAPSED for move in made)
     job = JobFigures(onchain.job.deposited, onchain.job.reserved) if onchain.job else JobFigures(Units(0), Units(0))
     return compare_books(

@@ -1,6 +1,6 @@
-"""Rows that strangers leave behind and nobody needs: ended sessions, workers that only asked, what was told to repeats.
+"""Rows that strangers leave behind and nobody needs: ended sessions, workers that only asked, answers kept for repeats.
 
-Anybody may sign in, so each such row has an end. What a worker did, earned or is barred for stays.
+Anybody may sign in, so each such row has an end. Records of a worker's answers, earnings and bars stay.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from requester.store.work import RowReader, Work
 NAME: Final = "leftovers"
 EVERY_S: Final = 600.0
 QUIET_S: Final = 3600.0
-"""Seconds after which what a worker asked for last is forgotten: its next poll says it again."""
+"""Seconds after which a worker's last request is forgotten: its next poll repeats it."""
 REPEATED_S: Final = 7 * 86_400.0
 """Seconds for which a POST may be repeated with its Idempotency-Key."""
 WITHDRAWN_S: Final = 30 * 86_400.0
@@ -39,13 +39,13 @@ AT_ONCE: Final = 500
 
 
 def is_sweep_due(reader: RowReader, now: float) -> bool:
-    """Whether the last sweep is over for EVERY_S, or left rows behind."""
+    """Returns whether EVERY_S have passed since the last sweep, or it left rows behind."""
     row = reader.get(LeaderLease, NAME)
     return row is None or row.until < now
 
 
 def delete_leftovers(work: Work, now: float, session_s: float) -> None:
-    """Deletes at most AT_ONCE rows of each kind; the next sweep is due at once where that were not all."""
+    """Deletes at most AT_ONCE rows of each kind; the next sweep is due at once where more are left."""
     ended = select(ApiToken.hash).where(ApiToken.until < now)
     repeated = select(Idempotency.subject, Idempotency.key).where(Idempotency.at < now - REPEATED_S)
     withdrawn = select(ConsentRow.worker, ConsentRow.payout).where(ConsentRow.at < now - WITHDRAWN_S, ~_KNOWN)

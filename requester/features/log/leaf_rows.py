@@ -173,7 +173,7 @@ _RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
         job_log.encode_payment,
     ),
 )
-"""Of each kind: how a record is named, what of it is in the leaf, which records there are, and the leaf."""
+"""For each kind: the name of a record, the columns in its leaf, the conditions on its rows, and the leaf's encoding."""
 _ORDERS: Final[dict[LeafKind, Sequence[Any]]] = {
     LeafKind.OFFER: (Task.round, Task.index, Task.attempt),
     LeafKind.WAVE: (Wave.task_id, Wave.number),

@@ -24,7 +24,7 @@ from requester.store.work import RowReader
 
 
 class Score(Base):
-    """What an audit measured of an accepted gradient and of the auditor's own: see market.features.loss_change."""
+    """An audit's measurements of an accepted gradient and of the auditor's own: see market.features.loss_change."""
 
     __tablename__ = "scores"
 
@@ -36,9 +36,9 @@ class Score(Base):
     trusted_own: Mapped[float]
     trusted_others: Mapped[list[Any]] = mapped_column(JSON)
     number: Mapped[int | None]
-    """Position in the order in which the job's scores were judged, from 0; until then it and what follows are None."""
+    """Position in the order in which the job's scores were judged, from 0; None until then, as the fields below."""
     honest: Mapped[float | None]
-    """At least this share of honest gradients passes, by the trusted runs until then; None where it says too little."""
+    """At least this share of honest gradients passes, by the trusted runs until then; None where they are too few."""
     total: Mapped[float | None]
     """Sum of the operator's weights in its present test, including this one."""
     newcomers: Mapped[list[Any] | None] = mapped_column(JSON)
@@ -92,8 +92,7 @@ def list_newest_scores(reader: RowReader, job_id: str) -> list[Score]:
 def decide_waiting_pay(reader: RowReader, job: Job, operator: str) -> bool | None:
     """Returns whether the operator's waiting pay is promised, or dropped; None while nothing decides.
 
-    At the job's end it is promised unless all of its scores together, by what is known of honest ones then, speak
-    against it.
+    At the job's end it is promised unless all of its scores together, by the honest share known then, speak against it.
     """
     if is_operator_cleared(reader, job.id, operator):
         return True
@@ -157,7 +156,7 @@ def list_cleared_operators(reader: RowReader, job_id: str) -> frozenset[str]:
 
 
 def list_promising_operators(reader: RowReader, job_id: str) -> frozenset[str]:
-    """Returns the operators whose newest sum of scores in this job says honest rather than noise."""
+    """Returns the operators whose newest sum of scores in this job speaks for honesty rather than noise."""
     newest = select(func.max(Score.number)).where(Score.job_id == job_id).group_by(Score.operator)
     theirs = select(Score.operator).where(Score.job_id == job_id, Score.number.in_(newest), Score.total < 0.0)
     return frozenset(reader.session.scalars(theirs))
@@ -171,6 +170,6 @@ def count_uncleared_answers(reader: RowReader, job_id: str, number: int, cleared
 
 
 def is_operator_cleared(reader: RowReader, job_id: str, operator: str) -> bool:
-    """Whether a whole test has found the operator honest in this job."""
+    """Returns whether a whole test has found the operator honest in this job."""
     own = (Score.job_id == job_id, Score.operator == operator, Score.total <= CLEARS)
     return bool(reader.session.scalar(select(exists().where(*own))))

@@ -1,6 +1,6 @@
 """Audits by scores, where no second machine gives the same answer: one score never fails an audit by itself.
 
-All scores of an operator in the job together can convict it, as market.features.loss_change says.
+All scores of an operator in the job together can convict it, by the rule of market.features.loss_change.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,10 +64,10 @@ class ScoredAudits(AuditKind):
         return jobs.load_spec(job).verifier.scored and not scores.is_operator_cleared(reader, job.id, replica.operator)
 
     def settle_waiting_pay(self, work: Work, job: Job, sign: Callable[[Job, Account], bytes], now: float) -> None:
-        """Pays whom a whole test has cleared, and drops what the convicted were to be paid.
+        """Pays operators that a whole test has cleared, and drops the waiting pay of the convicted.
 
-        Once the job has ended, the rest is decided as soon as no audit of their answers is under way. No score is of an
-        answer that diverged: scores.split_diverged says where it is dropped, and where it waits for another's.
+        Once the job has ended, the rest is decided as soon as no audit of their answers is under way. An answer that
+        diverged has no score: scores.split_diverged decides where its pay is dropped, and where it waits for another's.
         """
         if not jobs.load_spec(job).verifier.scored:
             return

@@ -32,7 +32,7 @@ def address_of(url: str) -> str:
 
 
 class DatabaseNotifier(Notifier):
-    """`relay` passes topics on to whatever runs the stages elsewhere."""
+    """`relay` passes topics on to the processes that run the stages elsewhere."""
 
     def __init__(self, url: str, relay: Relay | None = None) -> None:
         super().__init__()

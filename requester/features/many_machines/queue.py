@@ -79,7 +79,7 @@ def celery_of(settings: RequesterSettings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         beat_scheduler=Sweeps,
-        # who sends does not wait out kombu's six seconds for a broker that is away: the next sweep finds the row
+        # a sender does not wait out kombu's six seconds for a broker that is away: the next sweep finds the row
         broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0, "max_retries": 1} | RETRY,
         beat_schedule={f"sweep {topic}": _build_schedule_entry(settings.sweep_s, topic) for topic in STAGES},
         beat_max_loop_interval=settings.sweep_s,
@@ -137,7 +137,7 @@ def send_message(app: Celery, task: str, *arguments: str, seconds: float = 0.0) 
 
 
 class TaskRunner:
-    """What one child process works with, created at its first task: nothing of it may be inherited over a fork."""
+    """The resources of one child process, created at its first task: none may be inherited over a fork."""
 
     def __init__(self, app: Celery, settings: RequesterSettings) -> None:
         self._app = app
@@ -213,7 +213,7 @@ def beat(json: Json = False) -> None:
 
 
 def _end_on_sigterm(sender: Service, **_signal: Any) -> None:
-    """Replaces Celery's handler, which only raises: Python drops what is raised while a destructor runs."""
+    """Replaces Celery's handler, which only raises: Python drops an exception that is raised in a destructor."""
 
     def stop(*_arguments: object) -> NoReturn:
         sender.stop()

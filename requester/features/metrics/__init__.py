@@ -24,9 +24,9 @@ router = APIRouter(tags=["service"])
 
 
 class StageWaits:
-    """How long rows of stages have been ready, of which no row tells since when: as this process's scrapes saw it.
+    """Seconds for which rows of stages have been ready where no column shows it, as this process's scrapes saw them.
 
-    Of a stage with more than a sweep's rows, one that was seen once counts on while it is not among those shown.
+    In a stage with more rows than a sweep takes, a row that was seen once counts on while it is not among those shown.
     """
 
     def __init__(self, context: Context) -> None:

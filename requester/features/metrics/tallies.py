@@ -52,7 +52,7 @@ MONEY: Final = ("deposited", "refunded", "earned", "settled", "withdrawn")
 def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | None = None) -> Iterator[Metric]:
     """Yields all metrics, from one snapshot. Money is in the token's smallest unit.
 
-    waits: the lags of the stages of which no row tells since when it is ready (api.metric_routes.StageWaits).
+    `waits`: the lags of the stages whose rows do not record since when they are ready (StageWaits).
     """
     counted = {name: _count_by_column(reader, column) for name, (column, _) in STATES.items()}
     for name, (_, text) in STATES.items():
@@ -106,7 +106,7 @@ def _list_worker_gauges(reader: RowReader, now: float) -> Iterator[Metric]:
 
 
 def _list_money_metrics(reader: RowReader) -> Iterator[Metric]:
-    """Yields sums over all jobs, and what is left in each job that has not ended: neither refunded nor earned."""
+    """Yields sums over all jobs, and the money left in each job that has not ended: neither refunded nor earned."""
     sums = dict.fromkeys(MONEY, 0)
     left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
     for job_id, state, unit, *amounts in reader.session.execute(_select_job_sums()):
