@@ -102,10 +102,10 @@ class EventTails:
     async def after(
         self, job_id: str, last: int, since: float | None, source: str | None
     ) -> tuple[list[TailItem], bool]:
-        """Returns at most AT_ONCE events after `last`, as of `since` (the loop's time) or later; and whether these are
-        all.
+        """Returns at most AT_ONCE events after `last`, as of `since` (the loop's time) or later.
 
-        `since` is None for a stream that follows no further: it queries the rows for itself.
+        The flag is true once no more can come. `since` is None for a stream that follows no further: it queries the
+        rows for itself.
         """
         if since is None:
             return await self._load_old_events(job_id, last, source)
