@@ -28,7 +28,7 @@ def find_owner_opening(chain: ChainContext, job: Job) -> OwnerCall:
 
 
 def _judge_opening(chain: ChainContext, event: JobOpened) -> OwnerCall:
-    """Accepts the opening once it has enough confirmations and lets the service's sender act for the job."""
+    """Accepts the opening once it has enough confirmations and the service's sender may act for the job."""
     if chain.ledger.job(event.job).sender != chain.sender:
         return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
     deep = chain.ledger.block().number - event.block + 1 >= chain.policy.confirmations
@@ -38,10 +38,10 @@ def _judge_opening(chain: ChainContext, event: JobOpened) -> OwnerCall:
 
 
 def find_opening_fault(chain: ChainContext, job: Job, event: JobOpened) -> str:
-    """Returns how the opening differs from what was asked for; empty where it does not.
+    """Returns how the opening differs from the requested one; empty where it does not.
 
-    An owner may take its time to sign: half of the lifetime that it was given must be left, and what was added to the
-    budget meanwhile is deposited afterwards.
+    An owner may take its time to sign: half of the lifetime that it was given must be left. Units added to the budget
+    meanwhile are deposited afterwards.
     """
     deposit = jobs.load_spec(job).deposit // int(job.unit)
     end, now = jobs.load_spec(job).deadlines.end, chain.clock()
@@ -60,7 +60,7 @@ def find_opening_fault(chain: ChainContext, job: Job, event: JobOpened) -> str:
 
 
 def to_sign(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[ToSign]:
-    """Returns what the owner must sign now, in this order, if the budget grows by `added` units.
+    """Returns the calls that the owner must sign now, in this order, if the budget grows by `added` units.
 
     Raises ChainUnreachable.
     """

@@ -1,4 +1,4 @@
-"""The web page: what the API tells anybody, for people to read, and a form for those who may submit."""
+"""The web page: the API's public data for human readers, and a form for tokens that may submit jobs."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The form to post a job, made from the job's JSON schema, and what the job in it would cost."""
+"""The form to post a job, made from the job's JSON schema, and an estimate of the job's cost."""
 
 import json
 import re
@@ -28,7 +28,7 @@ EXAMPLE: Final = """{
 }"""
 _NULL: Final = r"\bnull\b"
 DEPTH: Final = 3
-"""Levels of the schema that the form shows; what is deeper is written as JSON."""
+"""Levels of the schema that the form shows; deeper values are written as JSON."""
 LEFT_OUT: Final = frozenset({"staleness", "min_tasks", "growth"})
 USUAL: Final = ("name", "model", "data", "step", "optimizer", "rounds", "tasks_per_round", "price", "replication")
 """Fields that most jobs set, in the form's order; the others follow folded."""
@@ -38,7 +38,7 @@ CHOSEN: Final[Mapping[str, Mapping[str, str]]] = {
     "step": {"GradientStep": "rows microbatch"},
     "replication": {"ProvenReplication": "name replicas audit"},
 }
-"""Of a field that takes several forms: the schemas whose fields the form has. Other forms are written as JSON."""
+"""The schemas whose fields the form has, by fields that take several forms. Other forms are written as JSON."""
 NAMED: Final[Mapping[str, str]] = {
     "model.architecture": "gradmarket.market.model.arguments",
     "optimizer.name": "gradmarket.market.gradient.optimizers",
@@ -71,9 +71,9 @@ class FormField:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`gradients`: that are paid at most; `first`: replicas that are asked first; `audit`: probability of an audit.
+    """`gradients`: most gradients that are paid. `first`: replicas of the first wave. `audit`: probability of an audit.
 
-    `short`: what a budget below the cost at most means; empty where it covers that.
+    `short`: the consequence of a budget below the highest cost; empty where it covers that.
     """
 
     cost: str
@@ -88,7 +88,7 @@ class Estimate:
 
 @cache
 def list_form_fields() -> tuple[FormField, ...]:
-    """Returns the fields of a job, the usual ones first, with what fields.json says of each."""
+    """Returns the fields of a job, the usual ones first, with their descriptions in fields.json."""
     schema = JobSpec.model_json_schema()
     parts: Schemas = schema.get("$defs", {})
     describe_fields({"JobSpec": schema, **parts})
@@ -126,7 +126,7 @@ def _build_field(
 
 
 def _shorten_help(described: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
-    """Returns the first sentence of what is said of a field, in the form's words: it sends null for an empty one."""
+    """Returns the first sentence of a field's description, in the form's words: it sends null for an empty one."""
     said = " ".join(str(described.get("description") or shape.get("description", "")).split())
     first = said.partition(". ")[0].rstrip(".")
     return "" if first in ("", "Name") else f"{re.sub(_NULL, 'empty', first)}."
@@ -137,7 +137,7 @@ def _list_choices(path: str) -> tuple[str, ...]:
 
 
 def _list_chosen_fields(path: str, parts: Schemas, needed: bool, depth: int) -> Iterator[FormField]:
-    """Yields the fields that the form has of a field of several forms; all may be empty where there are several."""
+    """Yields the fields that the form shows of a field of several forms; all may be empty where there are several."""
     for schema, names in CHOSEN.get(path, {}).items():
         required = parts[schema].get("required", ()) if needed and len(CHOSEN[path]) == 1 else ()
         for name in names.split():

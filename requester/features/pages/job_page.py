@@ -1,4 +1,4 @@
-"""What the page of a job shows, read in one transaction."""
+"""The contents of a job's page, read in one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ MEND: Final = {
 }
 """The command that most often mends a job that does not get on; a paused one has its remedy."""
 HOLD: Final = "{join} --dataset FOLDER --for {id}"
-"""The same of a private job that runs: it gets on with its holders' workers alone."""
+"""The same command for a private job that runs: it gets on with its holders' workers alone."""
 
 
 STEPS: Final = {
@@ -57,7 +57,7 @@ STEPS: Final = {
     JobState.RUNNING: ("pause", "fund", "cancel"),
     JobState.PAUSED: ("resume", "fund", "cancel"),
 }
-"""What may be done with a job, by its state; nothing with one that is over."""
+"""Commands that a job's state allows; none once the job is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Money:
 
     price: str
     at_most: str
-    """What worth may raise the price to; empty where it is paid as it is."""
+    """The highest price that worth may lead to; empty where answers are not paid by worth."""
     deposited: str
     earned: str
     reserved: str
@@ -89,7 +89,7 @@ class EventLine:
 class GridRow:
     worker: str
     cells: tuple[tuple[str, str, str], ...]
-    """For each round shown: how it went, what is said of it, and a task's id (empty where it had none)."""
+    """The outcome, its sentence and a task's id (empty where there was no task), for each round shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class JobPage:
     mend: str
     checks: str
     steps: tuple[str, ...]
-    """What may be done with it now."""
+    """Commands that the job's state allows now."""
     main: str
-    """The step that gets it on; empty where none does."""
+    """The command that gets it on; empty where none does."""
     money: Money
     left_s: float | None
     replicas: dict[str, int]
@@ -114,11 +114,11 @@ class JobPage:
     privacy: PrivacyView | None
     row_privacy: RowPrivacyView | None
     vest: str
-    """What of each worker's pay is locked; empty where nothing is."""
+    """The locked part of each worker's pay; empty where nothing is locked."""
     tags: list[str]
     note: str
     continues: str
-    """The job that it continues; empty where there is none."""
+    """The job that it continues; empty where it continues none."""
     best_round: int | None
     curve: dict[str, list[float | int | None]]
     events: list[EventLine]
@@ -136,7 +136,7 @@ def _build_mend_command(context: Context, job: Job, spec: JobSpec, remedy: str) 
 
 
 def _list_steps(job: Job, remedy: str) -> tuple[tuple[str, ...], str]:
-    """Returns what may be done with the job, and the step that gets it on. It is resumed only where that mends it."""
+    """Returns the commands that the job allows, and the one that gets it on. It is resumed only where that mends it."""
     steps = STEPS.get(JobState(job.state), ())
     mends = next((step for step in steps if f"job {step} " in remedy), "")
     left = [step for step in steps if step != "resume" or mends == "resume"]
@@ -222,7 +222,7 @@ def _estimate_seconds_left(closed: Sequence[Any], rounds: int) -> float | None:
 
 
 def _build_curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:
-    """Returns the rounds and, by name, what was measured in each; at most CURVE_POINTS, evenly chosen.
+    """Returns the rounds and, by name, each round's measurements; at most CURVE_POINTS, evenly chosen.
 
     The training loss is of the round's parameters before its update, on the workers' rows; the rest of those after it.
     """

@@ -16,7 +16,7 @@ from requester.notifier import job_topic, rung_within
 PACE_S: Final = 0.7
 """Least seconds between two renderings of one part."""
 LOOK_S: Final = 5.0
-"""Seconds after which a part is rendered without an event: who is there, and how long ago, change too."""
+"""Seconds after which a part is rendered without an event: presence and ages of workers change too."""
 EVENT: Final = "part"
 
 
@@ -34,7 +34,7 @@ Make = Callable[[], PagePart]
 
 @dataclass(eq=False)
 class _Watched:
-    """A job's newest part, as it is streamed; `told` is replaced, and the one before set, when there is another."""
+    """A job's newest part, as it is streamed; a newer part replaces the event `told` and sets the old one."""
 
     viewers: int = 0
     number: int = 0
@@ -45,7 +45,7 @@ class _Watched:
     task: "asyncio.Task[None] | None" = None
 
     def tell(self, part: PagePart | None) -> None:
-        """Wakes who follows; without a part, because there will be none."""
+        """Wakes the followers, with a new part or, with None, because none will come."""
         self.over = part is None or part.over
         if part is not None and part.text != self.text:
             self.number, self.text = self.number + 1, part.text
@@ -85,7 +85,7 @@ class LiveParts:
                 self._forget_part(job_id, watched)
 
     async def _render_until_over(self, job_id: str, watched: _Watched, make: Make) -> None:
-        """Ends with the job, with the service, or with an error: then viewers come again, and hear of it."""
+        """Ends with the job, the service or an error; after an error viewers connect again and receive it."""
         try:
             with self._context.notifier.listen_async([job_topic(job_id)]) as notified:
                 while not (watched.over or self._context.notifier.closing):
@@ -103,7 +103,7 @@ class LiveParts:
 
     @staticmethod
     async def _render_once(watched: _Watched, make: Make) -> bool:
-        """Returns whether the newest event is shown. Where too much is rendered just now, nothing is told."""
+        """Returns whether the newest event is shown. Where too much is rendered just now, followers are not woken."""
         with suppress(HTTPException):
             part = await run_in_threadpool(make)
             watched.tell(part)

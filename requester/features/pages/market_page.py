@@ -1,4 +1,4 @@
-"""What the first page shows: the market's sums, its jobs with expected pay, and the workers that are present."""
+"""The contents of the first page: the market's sums, its jobs with expected pay, and the workers that are present."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,7 +24,7 @@ JOBS: Final = 50
 
 
 class JobQuery(BaseModel):
-    """What the viewer looks for, as in the page's address. `mine`: what the API token that is sent posted."""
+    """The viewer's search, as in the page's address. `mine`: only the jobs posted with the viewer's API token."""
 
     state: Printable = Field(default="", max_length=20)
     q: Printable = Field(default="", max_length=80)

@@ -1,4 +1,4 @@
-"""What a page shows of a job that is counted over many rows, cached for all viewers."""
+"""Figures of a page that are counted over many rows, cached for all viewers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
 VIEWERS: Final = "viewers"
-"""All viewers count as one source: what is rendered for one is shown to all."""
+"""All viewers count as one source: a part rendered for one is shown to all."""
 PAY_S: Final = 30
 """Seconds for which an expected pay is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageMeasures:
-    """`pay`: what one more worker would earn an hour, as people write it; empty where nobody was paid lately.
+    """`pay`: an hour's expected earnings of one more worker, as people write it; empty where nobody was paid lately.
 
     `newest`: the newest closed round.
     """

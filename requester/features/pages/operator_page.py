@@ -1,4 +1,4 @@
-"""What the service's operator watches: readiness, stages, database, chain sender, disk, failures, versions."""
+"""The operator's page: readiness, stages, database, chain sender, disk, failures, versions."""
 
 import shutil
 import sys

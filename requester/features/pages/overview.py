@@ -1,4 +1,4 @@
-"""What the web page shows beyond the API's lists: sums over jobs, paid work, and a grid of workers and rounds."""
+"""Figures of the web page beyond the API's lists: sums over jobs, paid work, and a grid of workers and rounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from requester.store.tables import Account, Batch, Earned, Job, JobEvent, Replic
 from requester.store.work import RowReader
 
 ALIVE_S: Final = 120.0
-"""A worker that was seen so many seconds ago or later is counted as present."""
+"""Seconds since its last request within which a worker counts as present."""
 GRID_ROUNDS: Final = 40
 GRID_CELLS: Final = 4_000
 """Replicas that are read for the grid, at most: the newest ones."""
@@ -107,7 +107,7 @@ _ROUNDS: Final = (
 def list_grid_replicas(reader: RowReader, job_id: str, newest: int) -> Sequence[Row[*tuple[Any, ...]]]:
     """Returns worker, round, state, task and ended audit's state of replicas in the newest rounds, the newest first.
 
-    An audit that has not ended is not told: who knows that it is audited can run away.
+    An audit that has not ended is not shown: a worker that knows of it can run away.
     """
     first = max(0, newest - GRID_ROUNDS + 1)
     return reader.session.execute(_GRID, {"job": job_id, "first": first}).all()
@@ -148,7 +148,7 @@ _EVENTS: Final = (
 
 
 def payments_of(reader: RowReader, task_id: str) -> Sequence[Row[*tuple[Any, ...]]]:
-    """Returns what a task paid: replica, worker, units, time, and the batch and transaction that carry it."""
+    """Returns a task's payments: replica, worker, units, time, and the batch and transaction that carry each."""
     return reader.session.execute(_PAYMENTS, {"task": task_id}).all()
 
 

@@ -1,4 +1,4 @@
-"""Renders the service's templates, and has refusals of a page's routes said on a page instead of in JSON."""
+"""Renders the service's templates, and shows refusals of a page's routes on a page instead of as JSON."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -29,7 +29,7 @@ class PageRoute(APIRoute):
                 return _render_error_page(request, 404, str(error))
             except RequestValidationError:
                 if request.method != "GET":
-                    raise  # what a page sends by its script, which shows the problem's words
+                    raise  # the page's script sent this request, and shows the problem's words
                 return _render_error_page(request, 404, f"there is no page {request.url.path[:100]}")
             except HTTPException as error:
                 if error.status_code not in (404, 503):

@@ -1,8 +1,8 @@
-"""The routes of the web page. All but the operator's part show what the API tells anybody.
+"""The routes of the web page. All but the operator's part show the API's public data.
 
 A page is rendered once for all its viewers, in a share of the time of its own (api.response_cache), so viewers cannot
-slow a job. It is rendered anew after an event of its job, or after a second. Who watches a job holds one stream, in
-which the service sends the part that changes (live_parts).
+slow a job. It is rendered anew after an event of its job, or after a second. A viewer that watches a job holds one
+stream, in which the service sends the part that changes (live_parts).
 """
 
 from collections.abc import Callable, Sequence
@@ -134,7 +134,7 @@ def _render_runs(context: Context, request: Request, query: RunsQuery) -> str:
 
 @router.get("/errors")
 def errors(context: Here) -> Response:
-    """What the `type` of a problem leads to."""
+    """The page to which the `type` of a problem leads."""
     return _render_page(context, "errors.html", "", kinds=problem_kinds.list_problem_kinds())
 
 
@@ -151,7 +151,7 @@ def job(context: Here, request: Request, job_id: JobPath) -> Response:
 
 @router.get("/page/jobs/{job_id}")
 def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
-    """The part of the job's page that changes; to who accepts event streams whenever it does, until the job ends."""
+    """The part of the job's page that changes; as an event stream, each change until the job ends."""
     if request.headers.get("accept") != EVENT_STREAM:
         return build_html_response(_render_job(context, request, job_id).text)
     with context.reading() as reader:
@@ -181,7 +181,7 @@ def _render_job(context: Context, request: Request, job_id: str) -> PagePart:
 
 @router.get("/page/jobs/{job_id}/coverage")
 def coverage_now(context: Here, request: Request, who: AnyoneOrNobody, source: Source, job_id: JobPath) -> Response:
-    """Who may read what the job trains from sees how it is used, and before there is anything, why not."""
+    """Shows the use of the job's data to readers of that data, and the reason where there is none yet."""
     try:
         books = read_books(context, request, who, source, job_id)
     except NotFound as error:
@@ -223,7 +223,7 @@ def submit(context: Here) -> Response:
 
 @router.post("/page/plan")
 def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
-    """What the job in the form would cost at most, or what is wrong with it, checked as when it is posted."""
+    """Shows the highest cost of the job in the form, or its faults, checked as when it is posted."""
     token, faults, shown, guidance = TokenUnit.of(context.chain_facts), list[tuple[str, str]](), None, ""
     try:
         spec = JobSpec.model_validate(given := in_smallest(job, lambda: token))
@@ -238,7 +238,7 @@ def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
 
 
 def _find_guidance(context: Context, spec: JobSpec, token: TokenUnit) -> str:
-    """Returns what others paid, and who would take this price where the model was computed here before."""
+    """Returns the prices that others paid, and the workers that would accept this price where the cost is known."""
     with context.reading() as reader:
         guide = price_guide.load_price_guide(reader, context.clock())
         operations = price_guide.find_known_operations(reader, spec)

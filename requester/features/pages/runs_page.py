@@ -1,4 +1,4 @@
-"""What the page of several runs shows: one line of loss for each, and the fields in which they differ."""
+"""The contents of the page of several runs: one line of loss for each, and the fields in which they differ."""
 
 import json
 import re
@@ -95,7 +95,7 @@ def build_runs_page(context: Context, reader: RowReader, query: RunsQuery) -> Ru
 
 
 def _select_fields(spec: JobSpec) -> dict[str, Any]:
-    """Returns the fields to compare: of a continued job what its requester named, and the seed last."""
+    """Returns the fields to compare: of a continued job those that its requester named, and the seed last."""
     fields = spec.model_dump(mode="json")
     if spec.continue_from is not None:
         fields["continue_from"] = spec.continue_from.job
@@ -103,7 +103,7 @@ def _select_fields(spec: JobSpec) -> dict[str, Any]:
 
 
 def _find_jobs(reader: RowReader, query: RunsQuery) -> tuple[Sequence[Job], int]:
-    """Returns the runs, and how many there are in all."""
+    """Returns the runs, and their number in all."""
     if query.tag:
         search = overview.JobSearch(tag=query.tag)
         return overview.list_jobs(reader, search, 0, MOST), overview.count_jobs(reader, search)
@@ -131,7 +131,7 @@ def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, close
 
 
 def _describe_best(spec: JobSpec, best: Any | None) -> str:
-    """Returns by what, and after which round, a run's best checkpoint is the best; a dash where there is none."""
+    """Returns the metric and the round of a run's best checkpoint; a dash where it has none."""
     if best is None or spec.evaluation is None:
         return ABSENT
     metric = choose_metric(spec.evaluation.metric, [best.metrics])
@@ -147,7 +147,7 @@ def _show_value(token: TokenUnit, path: str, value: Any) -> str:
 
 
 def _label_runs(rows: Sequence[Job], differences: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns what a chart calls each run: in what it differs, and its id where that tells too little."""
+    """Returns a chart's label of each run: its differences, and its id where those do not identify it."""
     named = [(path.rpartition(".")[2], values) for path, values in differences.items() if path != "seed"]
     told = [
         ", ".join(f"{name} {values[place]}" for name, values in named if values[place] != ABSENT)

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Sentence(NamedTuple):
-    """`tone` is good, bad or plain: the colour beside the text, which says it too."""
+    """`tone` is good, bad or plain: the colour beside the text, which expresses it too."""
 
     tone: str
     text: str

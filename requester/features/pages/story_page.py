@@ -1,4 +1,4 @@
-"""A gradient's story: the published evidence of a task and what was paid for it. The browser proves it by itself."""
+"""A gradient's story: the published evidence of a task and its payments. The browser verifies it by itself."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from requester.store.work import RowReader
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """What one replica of the task was paid, and the batch that carries it."""
+    """The pay of one replica of the task, and the batch that carries it."""
 
     replica: str
     worker: str

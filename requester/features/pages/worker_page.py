@@ -1,4 +1,4 @@
-"""What anybody may see of a worker: its jobs, its newest answers, its record. What it earned it alone may ask for."""
+"""The public view of a worker: its jobs, newest answers and record. Its earnings are shown to the worker alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

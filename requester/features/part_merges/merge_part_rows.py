@@ -22,13 +22,13 @@ _TO_DO: Final = text("result IS NULL")
 class MergePart(Base):
     """A part of a merge that several processes do: a range of the flat payload (market.features.part_merges).
 
-    A row without a result is the request; who takes it and ends leaves it as it is.
+    A row without a result is the request; a process that takes it and is killed leaves it unchanged.
     """
 
     __tablename__ = "merge_parts"
 
     id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
-    """PostgreSQL never uses one again: what was computed for a merge that was taken back finds no row."""
+    """PostgreSQL never uses one again: a result computed for a merge that was taken back finds no row."""
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     round: Mapped[int]
     step: Mapped[bool]
@@ -36,7 +36,7 @@ class MergePart(Base):
     start: Mapped[int]
     stop: Mapped[int]
     factor: Mapped[float | None]
-    """What a step multiplies gradients by, where the clip does."""
+    """The clip's factor, by which a step multiplies gradients; None without a clip."""
     result: Mapped[Digest | None]
     """Its squares, or its parameters and buffers; empty once they are joined."""
     memory: Mapped[Digest | None]
@@ -52,9 +52,9 @@ class MergePart(Base):
 
 
 def find_requested(reader: RowReader, called: str) -> Sequence[str]:
-    """Returns parts that nobody does yet, of rounds that are being merged and jobs that run; the oldest first.
+    """Returns parts that no process does yet, of rounds that are being merged and jobs that run; the oldest first.
 
-    called: what comes before a part's number in what a process is `locks.alone` with.
+    called: the text before a part's number in the name of the lock that a process holds (`locks.alone`).
     """
     asked = select(MergePart.id).where(MergePart.result.is_(None))
     asked = asked.join(Round, (Round.job_id == MergePart.job_id) & (Round.number == MergePart.round))
@@ -87,9 +87,10 @@ def steps_of(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]
 def request_parts(
     work: Work, job_id: str, number: int, step: bool, ranges: Iterable[slice], factor: float | None = None
 ) -> None:
-    """Asks for parts, unless they are asked for already. The caller has locked the job.
+    """Requests parts, unless they are requested already. The caller has locked the job.
 
-    On PostgreSQL who lost its connection is not alone with the job's merges any more, and does not know it yet.
+    On PostgreSQL a process that lost its connection has also lost the lock on the job's merges, and does not know it
+    yet.
     """
     if any(row.step == step for row in of_round(work, job_id, number)):
         return

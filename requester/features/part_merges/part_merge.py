@@ -2,9 +2,10 @@
 
     squares of each part (where gradients are clipped) -> the factor -> a step of each part -> joined parameters
 
-A part's row is its request, and its result is a function of durable blobs: whoever is killed leaves the row as it was,
-and who does a part twice stores the same bytes. The optimizer's memory stays in parts from round to round. They are a
-copy alone: the truth is the snapshots and payloads (moves.replay), from which one process merges where a part is gone.
+A part's row is its request, and its result is a function of durable blobs: a killed process leaves the row unchanged,
+and a process that repeats a part stores the same bytes. The optimizer's memory stays in parts from round to round. They
+are a copy alone: the truth is the snapshots and payloads (moves.replay), from which one process merges where a part is
+gone.
 """
 
 import math
@@ -41,12 +42,12 @@ from requester.store.work import RowReader, Work
 
 TOPIC = "parts"
 PART: Final = "part"
-"""What a blob was to the job that released it: a part's result or memory."""
+"""The kind under which a job releases a blob that is a part's result or memory."""
 log = structlog.get_logger("gradmarket.merges")
 
 
 class Progress(Enum):
-    """What is to be done of a merge: all of it here, nothing yet, or to join its parts."""
+    """The next move of a merge: all of it here, nothing yet, or joining its parts."""
 
     HERE = 1
     WAITING = 2
@@ -124,7 +125,7 @@ def _step_ranges(context: Context, inputs: MergeInputs) -> list[slice]:
 
 
 def _has_all_blobs(context: Context, reader: RowReader, job_id: str, inputs: MergeInputs) -> bool:
-    """Returns whether everything that the parts read is stored; else one process replays, or says what is missing."""
+    """Returns whether all blobs that the parts read are stored; else one process replays, or reports a missing one."""
     memory = (_find_memory(reader, job_id, inputs.number, part) for part in _step_ranges(context, inputs))
     blobs = (inputs.before.parameters, *(blob for blob, _ in inputs.answers), *memory)
     return all(digest is not None and context.blobs.has(digest) for digest in dict.fromkeys(blobs))
@@ -140,9 +141,9 @@ def _find_memory(reader: RowReader, job_id: str, number: int, part: slice) -> Di
 
 
 def compute_part(context: Context, number: int) -> None:
-    """Does a part, unless it is done or not wanted any more.
+    """Computes a part, unless it is done or not wanted any more.
 
-    A message may come after its job's end, which lets the blobs go that the part reads.
+    A message may come after its job's end, which releases the blobs that the part reads.
     """
     with context.reading() as reader:
         row = reader.get(MergePart, number)
@@ -167,7 +168,7 @@ def compute_part(context: Context, number: int) -> None:
 
 
 def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
-    """Returns whether the part's job has ended, and says so."""
+    """Returns whether the part's job has ended, and logs it."""
     if not jobs.list_ended_jobs(reader, [row.job_id]):
         return False
     log.info("a part of a merge is not done: its job has ended", job=row.job_id, round=row.round)
@@ -175,7 +176,7 @@ def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
 
 
 def _release_all_parts(context: Context, job_id: str) -> None:
-    """Lets all parts go, since a blob is missing: one process merges the round, and says so where it cannot."""
+    """Releases all parts, since a blob is missing: one process merges the round, and reports it where it cannot."""
     with context.begin() as work:
         lock_row(work, Job, job_id)
         release_parts(work, job_id, context.clock())
@@ -205,7 +206,7 @@ def _compute_step(context: Context, inputs: MergeInputs, row: MergePart, memory:
 
 
 def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
-    """Returns what the step gives; no view of a mapped file outlives the call, or it could not be closed."""
+    """Returns the step's result; no view of a mapped file outlives the call, or it could not be closed."""
     layout, part, move = inputs.recipe.layout, slice(row.start, row.stop), move_of(inputs.spec)
     before = part_merges.cut_out(layout, part, tensors.view_tensors(memoryview(model)))
     memory = part_merges.cut_out(layout, part, tensors.view_tensors(memoryview(held)), prefixed=True)
@@ -217,7 +218,7 @@ def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Byt
 
 
 def _store_part(context: Context, row: MergePart, result: Chunks, memory: Chunks, loss: float | None) -> None:
-    """Stores what a part gave, for the next step."""
+    """Stores a part's result and memory, for the next step."""
     stored = {_store_blob(context, chunks, row.job_id): chunks for chunks in (result, memory) if chunks}
     names = list(stored)
     with context.begin() as work:
@@ -231,7 +232,7 @@ def _store_part(context: Context, row: MergePart, result: Chunks, memory: Chunks
 
 
 def _store_blob(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
-    """Stores a blob that a job lets go before it is there: what a process leaves that is killed is dropped."""
+    """Stores a blob that a job releases before it is stored: the leftovers of a killed process are dropped."""
     with context.blobs.receive() as incoming:
         for chunk in chunks:
             incoming.write(chunk)
@@ -259,7 +260,7 @@ def join_memory(context: Context, job_id: str, number: int) -> Digest:
 
 
 def _join_files(context: Context, like: Digest, parts: list[Digest], counters: tuple[str, ...], memory: bool) -> Digest:
-    """Stores a file whose arrays lie as in `like`: from the parts, else as they are there; counters count one more."""
+    """Stores a file whose arrays lie as in `like`: from the parts, else from `like`; counters count one more."""
     with ExitStack() as stack:
         model, *files = (stack.enter_context(context.blobs.mapped(digest)) for digest in (like, *parts))
         pieces, more = _find_pieces(files, memory), _advance_counters(model, counters)
@@ -274,7 +275,7 @@ def _join_files(context: Context, like: Digest, parts: list[Digest], counters: t
 
 
 def _find_pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes, slice]]]:
-    """Returns where the parts of each array are; of what all parameters have in common, the first file's alone."""
+    """Returns where the parts of each array are; of arrays that all parameters share, the first file's alone."""
     found: dict[str, list[tuple[Bytes, slice]]] = {}
     for file in files:
         for name, place in tensors.locate_tensors(file).items():
@@ -294,7 +295,9 @@ def release_parts(work: Work, job_id: str, now: float, since: int = 0, until: in
 
 
 def release_merged_parts(work: Work, job_id: str, number: int, in_parts: bool, now: float) -> None:
-    """Releases what the next merge does not need, in the transaction that closes a round: all but its memory."""
+    """Releases the blobs that the next merge does not need, when a round is closed (same transaction):
+    all but memory.
+    """
     release_parts(work, job_id, now, until=number if in_parts else number + 1)
     if in_parts:
         unneeded.release_blobs(work, job_id, PART, merge_part_rows.mark_joined(work, job_id, number), now)
@@ -318,7 +321,7 @@ def run(context: Context, row_id: str) -> float | None:
 
 
 def _compute_part(context: Context, number: int) -> None:
-    """Does a part. A blob that is gone is no trouble yet: one process merges the round then, and says what it lacks."""
+    """Computes a part. A missing blob is no failure yet: one process merges the round then, and reports it."""
     with context.reading() as reader:
         job_id = merge_part_rows.job_of(reader, number)
     if job_id is None:

@@ -1,4 +1,4 @@
-"""Planted tasks: an idle auditor computes tasks before anybody answers them, and public figures say what that shows."""
+"""Planted tasks: an idle auditor computes tasks before anybody answers them; public figures report the comparison."""
 
 from collections.abc import Mapping
 from functools import partial

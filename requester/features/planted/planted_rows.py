@@ -20,7 +20,7 @@ UNANSWERED: Final = (TaskState.OPEN, TaskState.COMMITTING)
 
 
 class PlantedAnswer(Base):
-    """`root`: what the auditor found; None until it did, and where somebody had answered before it."""
+    """`root`: the auditor's result; None before it, and where somebody had answered earlier."""
 
     __tablename__ = "planted_answers"
 
@@ -58,6 +58,6 @@ def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Ite
 
 
 def is_answered(reader: RowReader, task_id: str) -> bool:
-    """Returns whether any replica has told its root to the service."""
+    """Returns whether any replica has committed its root to the service."""
     told = exists().where(Replica.task_id == task_id, Replica.root.is_not(None))
     return bool(reader.session.scalar(select(told)))

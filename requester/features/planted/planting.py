@@ -1,4 +1,4 @@
-"""Gives tasks that nobody has answered to idle auditors, and takes what they found."""
+"""Gives tasks that nobody has answered to idle auditors, and takes their results."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ class PlantingAudits(AuditKind):
         return OtherWork(task.id, row.claims - 1, {"planted": True})
 
     def choose_rate(self, reader: RowReader, hand: TaskInHand, drawn: float) -> tuple[float, str] | None:
-        """An accepted answer that is not the planted one is audited: two runs decide, as everywhere, who errs."""
+        """Audits an accepted answer that is not the planted one: two runs decide, as everywhere, which is wrong."""
         audit = jobs.load_spec(hand.job).audit
         row = reader.get(PlantedAnswer, hand.task.id) if audit is not None and audit.planted else None
         if row is None or row.root is None or row.determinism_class != hand.task.determinism_class:
@@ -48,7 +48,7 @@ class PlantingAudits(AuditKind):
 
 
 def record_planted_answer(context: Context, task_id: str, said: AuditAnswer) -> None:
-    """Takes what an auditor found; drops it where somebody has answered meanwhile: it was not known beforehand.
+    """Takes an auditor's result; drops it where somebody has answered meanwhile: it was not known beforehand.
 
     Repeating an answer changes nothing. Raises NotFound where nobody claimed the task, and Conflict for another answer,
     or for one of an auditor that did not claim it last.

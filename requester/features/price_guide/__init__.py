@@ -1,4 +1,4 @@
-"""Price guidance: what other jobs pay a GFLOP, and which workers took how little.
+"""Price guidance: the pay of other jobs for a GFLOP, and the lowest pay that each worker accepted.
 
 The rule is market.rules.price_guide.
 """
@@ -27,7 +27,7 @@ MOST_CLASSES: Final = 100
 
 
 def load_price_guide(reader: RowReader, now: float) -> PriceGuide:
-    """Pay by worth, and what a price rule paid in earlier rounds, is not in it: a job counts by its newest price."""
+    """Loads the guide. Pay by worth and earlier prices of a price rule are not in it: a job's newest price counts."""
     paid = exists().where(Account.job_id == Job.id, Account.earned > 0)
     recent = select(Job).where(Job.created_at > now - DAYS * 86_400, Job.spec_digest.is_not(None), paid)
     rows = reader.session.scalars(recent.order_by(Job.created_at.desc(), Job.id).limit(MOST)).all()

@@ -1,4 +1,4 @@
-"""Private jobs: rows stay with their holders, which are drawn once a round, and weighed and paid by what they bring."""
+"""Private jobs: rows stay with their holders, drawn once a round, weighed by their rows, and paid by their worth."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from requester.store.work import RowReader
 
 
 class HoldersAnswers(AnswerKind):
-    """Nobody else can compute such an answer again."""
+    """No other worker can compute such an answer again."""
 
     def takes(self, spec: JobSpec) -> bool:
         return spec.private is not None
@@ -31,7 +31,7 @@ class HoldersAnswers(AnswerKind):
         return holder_rows.compute_merge_weights(reader, job, tasks)
 
     def count_earlier_rounds(self, job: Job) -> int:
-        """What everybody knows of the model is taken out of answers that are paid by worth."""
+        """Returns the rounds before the merged one whose updates are subtracted from answers that are paid by worth."""
         return 0 if jobs.load_spec(job).by_worth is None else known_updates(layout_of(job))
 
     def describe_absence(self, reader: RowReader, job: Job) -> str:

@@ -1,4 +1,7 @@
-"""Who takes part in private jobs with rows of its own, and who may take no further task there (rules.private_jobs)."""
+"""Holders that take part in private jobs with rows of their own, and those that get no further task there.
+
+The rules are rules.private_jobs.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,9 +19,9 @@ from requester.store.work import RowReader, Work
 
 
 def record_holder(work: Work, job_id: str, worker: Address, rows: int | None, now: float) -> tuple[int | None, bool]:
-    """Notes that the worker takes part; returns the rows that it told first, and whether that is now.
+    """Records that the worker takes part; returns its first number of rows, and whether it is new.
 
-    What merges weigh its answers by must not change: they are done again from the payloads after a crash.
+    The weights of its answers in merges must not change: merges are repeated from the payloads after a crash.
     """
     known = work.get(Holder, (job_id, worker))
     if known is None:
@@ -65,7 +68,7 @@ _BUSY: Final = (
 
 
 def compute_merge_weights(reader: RowReader, job: Job, tasks: Sequence[Task]) -> tuple[float, ...]:
-    """Returns what the merge multiplies the tasks' answers by: 1 but where they weigh as their holders' rows."""
+    """Returns the merge's factors of the tasks' answers: 1 unless they weigh by their holders' rows."""
     data = jobs.load_spec(job).private
     if data is None or data.rows_cap is None:
         return (1.0,) * len(tasks)
@@ -73,7 +76,7 @@ def compute_merge_weights(reader: RowReader, job: Job, tasks: Sequence[Task]) ->
 
 
 def compute_pot_weight(reader: RowReader, job: Job, tasks: Sequence[Task]) -> float:
-    """Returns for how many answers a round of these tasks pays by worth (rules.pricing.worth)."""
+    """Returns the number of answers for which a round of these tasks pays by worth (rules.pricing.worth)."""
     data = jobs.load_spec(job).private
     if data is None or data.rows_cap is None:
         return len(tasks)

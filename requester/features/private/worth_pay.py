@@ -1,7 +1,7 @@
-"""Pays a round's answers by what they were worth, where the job's price says so (private.shapley, pricing.worth).
+"""Pays a round's answers by their worth, where the job's price is by worth (private.shapley, pricing.worth).
 
-What is measured is the loss on the requester's own rows, in the runner's child, before the transaction that closes the
-round. Draws come from the job's secret, so that a round that is measured again after a crash gives the same.
+The runner's child measures the loss on the requester's own rows, before the transaction that closes the round. Draws
+come from the job's secret, so that a round that is measured again after a crash gives the same.
 """
 
 import math
@@ -37,14 +37,14 @@ UNMEASURED: Final = Worths((), ())
 
 @dataclass(frozen=True)
 class WorthFound:
-    """`error`: why nothing could be measured, so that the floor is all that is paid."""
+    """`error`: why nothing could be measured, so that only the floor is paid."""
 
     worths: Worths = UNMEASURED
     error: str = ""
 
 
 def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publication: Publication) -> WorthFound:
-    """Returns what each answer of a merge is worth, in the order of its answers; nothing where it is not paid by it."""
+    """Returns the worth of each answer of a merge, in the answers' order; nothing where answers are not paid by it."""
     settings, wanted = inputs.spec.by_worth, inputs.spec.evaluation
     if settings is None or wanted is None:
         return WorthFound()
@@ -79,9 +79,9 @@ def _build_group_steps(
 
 
 def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, now: float) -> None:
-    """Writes what the answers of a round that is being merged are worth, and new vouchers, once for each.
+    """Writes the worth of the answers of a round that is being merged, and new vouchers, once for each.
 
-    Nobody is paid beyond its reservation: who took that back before the round closed has the floor.
+    Nobody is paid beyond its reservation: a worker that took that back before the round closed has the floor.
     """
     with context.begin() as work:
         job, row = lock_row(work, Job, job_id), work.get_one(Round, (job_id, number))

@@ -31,9 +31,9 @@ from requester.store.work import RowReader
 def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address] | None:
     """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes.
 
-    A reservation returns only with the job, and each of a flood would hold one: so those get it whose turn comes. A
-    record tells who is proven, and of each operator one wallet is due: it has one seat. None where the job has no
-    queue.
+    A reservation returns only with the job, and each worker of a flood would hold one: so workers get it in turn.
+    Records decide which workers are proven, and of each operator one wallet is due: it has one seat. None where the job
+    has no queue.
     """
     if not joining.has_queue(reader, job, now):
         return None
@@ -52,7 +52,10 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
 
 
 def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
-    """Returns the proven ones of the same whose operators hold no money for a wallet that earned nothing."""
+    """Returns the proven workers among the known or the new ones.
+
+    Leaves out operators that hold money for a wallet that earned nothing.
+    """
     proof = jobs.load_spec(job).proof or 0
     asked = newcomers.ask_in_turn(job, mixable, now) | proven_records.bind_proof(job, now)
     rows = newcomers.load_content_workers(reader, job, _RECORDED[known], asked)

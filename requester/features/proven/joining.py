@@ -22,14 +22,14 @@ ROUNDS: Final = 64
 
 
 def has_queue(reader: RowReader, job: Job, now: float) -> bool:
-    """Returns whether the job tells newcomers from proven workers, and its class has the auditor for it."""
+    """Returns whether the job separates newcomers from proven workers, and its class has the auditor for it."""
     return jobs.load_spec(job).proof is not None and not audited_classes.needs_no_auditor(reader, job, now)
 
 
 def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Newcomer]:
     """Returns the unproven workers that ask for work and hold no place of the job, in the order of their turns.
 
-    Empty where the job tells nobody apart. They are `covered` or not.
+    Empty where the job separates none. They are `covered` or not.
     """
     if not has_queue(reader, job, now):
         return []
@@ -54,7 +54,7 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
 
 
 def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
-    """Returns the first of the queue, as many as get a seat in two rounds, and as many of those with a deposit.
+    """Returns the first of the queue: those that get a seat in two rounds, and the same number of those with a deposit.
 
     Places that were left are given again (market.features.proven.seat_rules.count_places_again).
     """

@@ -47,10 +47,10 @@ class PlainPool(CandidatePool):
 def list_plain_voters(
     reader: RowReader, job: Job, candidates: Sequence[Candidate], mixable: Mixable, now: float
 ) -> list[Candidate]:
-    """Returns who may vote where a plain majority decides for want of an auditor (rules.classes).
+    """Returns the workers that may vote where a plain majority decides for want of an auditor (rules.classes).
 
-    Proven ones alone where they are enough, so that nobody gains a vote while the auditor is away; else everybody.
-    Where the job's auditors were able to check it and leave audits unanswered now, others do not vote at all.
+    Only proven ones where they are enough, so that nobody gains a vote while the auditor is away; else everybody. Where
+    the job's auditors were able to check it and leave audits unanswered now, others do not vote at all.
     """
     spec = jobs.load_spec(job)
     votes = spec.replication.replicas

@@ -1,6 +1,6 @@
-"""The rule of who is proven in a job (market.features.reputation.weigh_evidence), as a condition of a query.
+"""The rule of proven workers in a job (market.features.reputation.weigh_evidence), as a condition of a query.
 
-So no number of workers whose records say nothing in the job keeps those that are proven there out of a sample.
+So workers whose records do not count in the job, however many, keep no worker that is proven there out of a sample.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from requester.store.tables import Job, Reputation, Worker
 
 
 def bind_proof(job: Job, now: float) -> dict[str, object]:
-    """Returns the parameters of PROVEN: the least evidence of a proven operator of the job, and what it cost."""
+    """Returns the parameters of PROVEN: the least evidence of a proven operator of the job, and its least cost."""
     least, here = proven.LEFT * (jobs.load_spec(job).proof or 0), reputations.compute_cost(job)
     each = least / reputation.COMPARABLE
     spent = {"least_paid": each * here.price, "least_computed": each * here.operations}
@@ -40,7 +40,7 @@ def bind_proof(job: Job, now: float) -> dict[str, object]:
 
 
 _GIVEN: Final = func.json_each(Reputation.payers).table_valued(column("key", String), column("value", JSON))
-"""What each requester's token gave."""
+"""The evidence from each requester's token."""
 _EVIDENCE, _PAID, _COMPUTED = (_GIVEN.c.value[number].as_float() for number in range(3))
 _AGE: Final = case((Reputation.at < NOW, NOW - Reputation.at), else_=0.0) / float(reputation.HALF_LIFE_S)
 _WEIGHT: Final = func.power(0.5, _AGE, type_=Float(53))
@@ -52,7 +52,7 @@ _OTHERS: Final = and_(not_(_FORGOTTEN), _PAYER != "", _GIVEN.c.key != _PAYER)
 def _weigh(
     all_: InstrumentedAttribute[float], given: ColumnElement[float], others: Callable[..., ColumnElement[Any]]
 ) -> ColumnElement[float]:
-    """Returns what is left of a sum, without what is forgotten and without the sum or the largest of the others."""
+    """Returns the rest of a sum, without the forgotten part and without the sum or the largest of the others."""
     gone = func.coalesce(func.sum(case((_FORGOTTEN, given))), 0.0)
     return (all_ - gone - func.coalesce(others(case((_OTHERS, given))), 0.0)) * _WEIGHT
 

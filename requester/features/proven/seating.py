@@ -1,4 +1,4 @@
-"""Gives seats to newcomers and to proven workers, where a job tells them apart (market.features.proven.seat_rules)."""
+"""Gives seats to newcomers and proven workers, where a job separates them (market.features.proven.seat_rules)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,12 +21,12 @@ from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader
 
 Seating = tuple[list[Candidate], Plan | None]
-"""Who gets a task's open seats, and the plan of a task that begins with them."""
+"""The candidates for a task's open seats, and the plan of a task that begins with them."""
 NOBODY: Final[Seating] = ([], None)
 
 
 class SeatPool(CandidatePool):
-    """Candidates of a job that tells newcomers from proven workers; each can take one seat."""
+    """Candidates of a job that separates newcomers from proven workers; each can take one seat."""
 
     def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         waiting = seats.list_waiting_workers(reader, job, asking, now)
@@ -40,14 +40,14 @@ class SeatPool(CandidatePool):
         self._alone: dict[int, int] = {}
         self._queue: list[Newcomer] | None = None
         self.patience_s: dict[str, float] = {}
-        """After how many seconds a proven worker takes over the seat of a task; with the lease for those that lack."""
+        """Seconds after which a proven worker takes over a task's seat; the lease's length for tasks not in it."""
 
     def list_able_candidates(self, _seed: Hash, opening: Opening, _places: int) -> list[Candidate]:
         """Returns the candidates that may take the task; newcomers are bounded by their share of tasks."""
         return [one for one in self.candidates.values() if assignment.why_not(one, opening) is None]
 
     def draw(self, places: OpenPlaces, able: Sequence[Candidate]) -> Deal | None:
-        """Draws for the task's open places; nobody where too few are there."""
+        """Draws for the task's open places; returns None where too few candidates are present."""
         task = places.task
         seated, plan = self._choose_seated(places, able)
         taken = len(seated) if plan else places.count
@@ -126,7 +126,7 @@ class SeatPool(CandidatePool):
         return is_proven(self._standings.get(worker, 0.0), self._proof)
 
     def _order(self, alone: Sequence[Address]) -> list[Newcomer]:
-        """Returns who may go on alone in the order of the job's queue; proven ones come last."""
+        """Returns those that may go on alone in the order of the job's queue; proven ones come last."""
         if self._queue is None:
             self._queue = joining.list_queue(self._reader, self._job, self.mixable, self._now)
         queued = [one for one in self._queue if one.party.worker in alone]
@@ -135,7 +135,10 @@ class SeatPool(CandidatePool):
         return [*queued, *rest]
 
     def _plan_vote(self, task: Task, proven: int) -> Plan:
-        """Where audits are late, a hidden seat takes their place, if so many are there and the deposit pays for it."""
+        """Plans a vote of proven workers.
+
+        Where audits are late, a hidden seat replaces them, if enough workers are present and the deposit pays for it.
+        """
         plan = self._spec.plan(BEST)
         plan = replace(plan, audit=1.0) if task.round >= self._spec.rounds - LAST else plan
         if not self._is_auditor_outgrown:

@@ -23,7 +23,7 @@ from requester.store.work import RowReader
 
 SEATED: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 PACED: Final = 64
-"""Newest answers of a class that tell how long it takes."""
+"""Newest answers of a class that determine its pace."""
 MOST: Final = 512
 """Most audited answers that are measured, the newest first."""
 
@@ -86,7 +86,7 @@ _PRESENT: Final = workers.PRESENT.where(
 
 
 def list_seated_operators(reader: RowReader, job: Job) -> set[str]:
-    """Returns the operators that have a seat of the job, also those whose worker is not there for it any more."""
+    """Returns the operators that have a seat of the job, also those whose worker is not present any more."""
     return set(reader.session.scalars(_SEATED, {"job": job.id}))
 
 
@@ -158,7 +158,7 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
 
 
 def count_recent_newcomers_tasks(reader: RowReader, job: Job, now: float) -> dict[int, int]:
-    """Returns the same by round, of those that somebody got while places that were left count."""
+    """Returns the same by round, of tasks that were taken since left places count."""
     since = now - compute_watched_s(jobs.load_spec(job).deadlines.lease_s)
     return dict(reader.session.execute(_ALONE_SINCE, {"job": job.id, "since": since}).all())
 

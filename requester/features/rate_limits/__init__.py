@@ -88,7 +88,7 @@ class RateLimit:
                 del self._held[source]
 
     async def _compute_wait(self, scope: Scope) -> tuple[str, float]:
-        """Returns what is limited ("address" or "token") and the seconds to wait; zero if the request is allowed.
+        """Returns the limited subject ("address" or "token") and the seconds to wait; zero if the request is allowed.
 
         Sets `source` in the scope's state: the address, or None for an API token or an address without limits.
         """
@@ -168,7 +168,7 @@ REMEDY: Final = (
 def refusal_delay(base_s: float, waiting: int) -> float:
     """Returns the seconds that a refusal is delayed while `waiting` of its address wait, itself included.
 
-    256 connections that come again at once make 26 requests a second instead of 128.
+    256 connections that retry at once make 26 requests a second instead of 128.
     """
     return base_s * min(LONGEST, max(1.0, waiting / FEW))
 

@@ -1,4 +1,4 @@
-"""Records of a job for anybody to read: tasks with their evidence, verdicts, payments, counts, and its workers."""
+"""Public records of a job: tasks with their evidence, verdicts, payments, counts, and its workers."""
 
 from starlette.datastructures import State
 

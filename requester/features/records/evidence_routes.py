@@ -1,4 +1,4 @@
-"""What happened in a job: its checkpoints, its tasks with all that their verdicts rest on, and its workers."""
+"""Routes for a job's history: its checkpoints, its tasks with the evidence of their verdicts, and its workers."""
 
 from fastapi import APIRouter
 

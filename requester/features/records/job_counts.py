@@ -1,4 +1,4 @@
-"""What a job's rows add up to, and how many bytes its workers sent and fetched."""
+"""Totals of a job's rows, and the bytes that its workers sent and fetched."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def of_job(reader: RowReader, job_id: str) -> JobCounts:
 
 
 def count_uploads(reader: RowReader, job_id: str) -> tuple[int, int]:
-    """Returns how many payloads arrived, and their bytes."""
+    """Returns the number of payloads that arrived, and their bytes."""
     size = func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)
     count, together = reader.session.execute(select(*size).where(Task.job_id == job_id)).one()
     return count, together or 0
@@ -70,8 +70,9 @@ _COUNTS_OF: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """`up`: of the payloads that arrived, in bytes. `down`: one set of parameters for each replica, or one update where
-    rounds publish updates, in bytes: what goes past this service is not counted otherwise. None before there is a set.
+    """`up`: bytes of the payloads that arrived. `down`: bytes of one set of parameters for each replica, or of one
+    update where rounds publish updates; fetches from other servers are not counted otherwise. None before the first
+    set.
     """
 
     uploads: int
@@ -82,7 +83,7 @@ class Traffic:
 def traffic_of(
     context: Context, reader: RowReader, job: Job, newest: Round | None, replicas: Mapping[str, int]
 ) -> Traffic:
-    """Returns the job's traffic, given its newest closed round and how many replicas it has in each state."""
+    """Returns the job's traffic, given its newest closed round and its numbers of replicas in each state."""
     uploads, up = count_uploads(reader, job.id)
     each = _find_fetched_bytes(context, job, newest)
     return Traffic(uploads, up, None if each is None else each * sum(replicas.values()))

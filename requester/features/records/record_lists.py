@@ -1,4 +1,4 @@
-"""Lists that are read page by page: what each holds."""
+"""Statements of the lists that are read page by page."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +12,7 @@ from requester.store.tables import Account, Batch, Earned, Job, Replica, Round, 
 from requester.store.work import RowReader
 
 _LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
-"""Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
+"""Columns that a list of tasks does not show, and whose JSON takes longer to read than all else."""
 _VERDICT: Final = (
     *(Replica.id, Replica.task_id, Replica.worker, Replica.state),
     *(Replica.outcome, Replica.reason, Replica.verdict_signature),
@@ -56,7 +56,7 @@ def select_workers(job_id: str) -> Select[*tuple[Any, ...]]:
 
 
 def select_payments(job_id: str) -> Select[*tuple[Any, ...]]:
-    """What was earned in the job, with the batches and transactions that settle it."""
+    """Selects the earnings in the job, with the batches and transactions that settle them."""
     return (
         select(*_PAYMENT)
         .join(Task, Task.id == Earned.task_id)

@@ -1,4 +1,4 @@
-"""Who earned what, how far each payment has been settled on-chain, and what is known of a job and of a worker."""
+"""Routes for earnings, the settlement of each payment on-chain, and the public view of a job and of a worker."""
 
 from fastapi import APIRouter, Request
 
@@ -89,7 +89,7 @@ def _load_worker(reader: RowReader, address: str) -> Worker:
     summary="What is known of a worker",
 )
 def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
-    now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
+    now, kept = context.clock(), request.app.state.histories  # counts over all its answers
     with context.reading() as reader:
         row = _load_worker(reader, address)
         history: History = kept.get(row.address, "", source, lambda: worker_figures.read_history(reader, row.address))

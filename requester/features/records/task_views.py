@@ -95,7 +95,7 @@ def build_task_evidence(
     audit: tuple[AuditView | None, bool],
     sketches: Mapping[str, Sketch],
 ) -> TaskEvidence:
-    """Returns all that a verdict is based on. `published`: the task's answer may be shown (store.disclosure).
+    """Returns all evidence of a verdict. `published`: the task's answer may be shown (store.disclosure).
 
     `audit` is a Review's view of it; `sketches` are the replicas', by their ids.
     """

@@ -1,4 +1,4 @@
-"""What a worker has done in all jobs, and what one more worker of a job may expect to earn."""
+"""A worker's replicas in all jobs, and the expected earnings of one more worker of a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reputation: what an operator's answers were found to be, by determinism class; other features trust it by that."""
+"""Reputation: the judged answers of an operator, by determinism class; other features grant trust by it."""
 
 from collections.abc import Iterable, Sequence
 

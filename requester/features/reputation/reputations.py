@@ -1,7 +1,8 @@
 """Records of operators and wallets, changed in the transaction that judges their work.
 
-The rules are market.features.reputation and, for the records that an answer affects, market.rules.operators. What these
-functions call operators are the keys of records: addresses of payout keys, and of wallets that are their own operators.
+The rules are market.features.reputation and, for the records that an answer affects, market.rules.operators. The
+operators of these functions are the keys of records: addresses of payout keys, and of wallets that are their own
+operators.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ _RECORDS: Final = select(Reputation).where(is_in_bound_list(Reputation.operator,
 
 
 Passed = tuple[str, str, GradientCost]
-"""An operator with whose answer an audit agreed, the answer's determinism class, and what it cost."""
+"""An operator with whose answer an audit agreed, the answer's determinism class, and its cost."""
 
 
 def record_passed_audits(work: Work, passed: Iterable[Passed], now: float) -> None:
@@ -121,7 +122,7 @@ def _store_record(row: Reputation, after: TrustRecord) -> None:
 
 
 def _lock_or_create_record(work: Work, operator: str, determinism_class: str, now: float) -> Reputation:
-    """Returns the record, locked for this transaction; creates it where there is none."""
+    """Returns the record, locked for this transaction; creates it where it is missing."""
     rows = _lock_records(work, Reputation.operator == operator, determinism_class)
     if rows:
         return rows[0]
@@ -149,7 +150,7 @@ def _lock_records(work: Work, where: ColumnElement[bool], determinism_class: str
 
 
 def compute_cost(job: Job, price: int | None = None) -> GradientCost:
-    """Returns what a gradient of the job costs now, or one of this price: its pay, its operations and its payer."""
+    """Returns the cost of a gradient of the job now, or of one at this price: its pay, its operations and its payer."""
     operations, _bytes = find_task_costs(job) or (0, 0)
     paid = float((job.price if price is None else price) * int(job.unit))
     return GradientCost(paid, float(operations), job.token)

@@ -1,7 +1,8 @@
-"""Takes what holders say in the steps of a round's secure aggregation, and answers what each is told.
+"""Takes the messages of holders in the steps of a round's secure aggregation, and returns the replies.
 
-Each message is checked completely and written once: another one of the same step is refused. Who has said what the open
-step asks keeps its lease while it waits for the others; whoever is waited for has the time that its lease has left.
+Each message is checked completely and written once: another one of the same step is refused. A holder that has sent its
+message of the open step keeps its lease while it waits for the others; an awaited holder has the time that its lease
+has left.
 """
 
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ TOLD: Final[dict[int, tuple[str, type[Any]]]] = {
     3: ("survivors", SurvivorsProposed),
     4: ("unmask", UnmaskRequest),
 }
-"""What is told after a step, by its name in StepTold."""
+"""The content of a step's reply, by its name in StepTold."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class StepAsked:
 
 @dataclass(frozen=True)
 class StepDoor:
-    """What may come with it: so many bytes of JSON, and in step 3 of a vector; `known`: that came before."""
+    """The upload that a request may bring: most bytes of JSON and, in step 3, of a vector; `known`: it came before."""
 
     asked: StepAsked
     job: str
@@ -72,7 +73,7 @@ class StepDoor:
 
 
 def find_step_grant(context: Context, asked: StepAsked) -> StepDoor:
-    """Finds out what may come before a byte of it is read.
+    """Returns the bounds of the upload before a byte of it is read.
 
     Raises NotFound where the worker holds no such lease, or the job's rounds are not summed so; TooLate where the lease
     is over.
@@ -104,10 +105,10 @@ def _check_leased(replica: Replica) -> None:
 
 
 def take_message(context: Context, asked: StepAsked, body: bytes, incoming: Incoming | None = None) -> StepTold:
-    """Takes what a holder says, unless it said the same before; returns what it is told, if that is known yet.
+    """Takes a holder's message, unless it sent the same before; returns the reply, once that is known.
 
-    Raises Refused for what breaks a rule, Conflict for a second, other message, TooEarly and TooLate where the step is
-    not open.
+    Raises Refused for a message that breaks a rule, Conflict for a second, other message, TooEarly and TooLate where
+    the step is not open.
     """
     said = parse_step_message(asked.step, body)
     with context.reading() as reader:
@@ -130,7 +131,7 @@ def take_message(context: Context, asked: StepAsked, body: bytes, incoming: Inco
 def _find_answer_for(
     reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAsked, said: Said
 ) -> StepTold | None:
-    """Returns what the holder is told; None where its message is still to be taken."""
+    """Returns the reply to the holder; None where its message is still to be taken."""
     here = StepTold(attempt=row.attempt, step=row.step)
     if asked.attempt != row.attempt:
         return here
@@ -142,7 +143,7 @@ def _find_answer_for(
         if row.step == SUMMED:
             return here.model_copy(update={"summed": True})
         if known is None and asked.step < row.step:
-            return here  # its vector counts, whatever else it misses
+            return here  # its vector counts, though it missed another step
     if known is None and asked.step == row.step:
         return None
     if known is None or (known.told is None and asked.step < row.step):
@@ -208,7 +209,7 @@ def _take_message_in_tx(context: Context, asked: StepAsked, said: Said, vector: 
 def _record_message(
     context: Context, work: Work, own: ReplicaInHand, row: SecureSum, said: Said, vector: Digest | None
 ) -> None:
-    """Checks the message against what others said, and writes it."""
+    """Checks the message against those of others, and writes it."""
     known = sum_rows.find_message(work, row, row.step, said.holder)
     _check_same(known, said)
     if known is not None:
@@ -255,7 +256,7 @@ def _load_earlier_message(reader: RowReader, row: SecureSum, step: int, holder: 
 
 
 def _renew_lease(context: Context, replica: Replica, task: Task, told: StepTold) -> StepTold:
-    """Lengthens the lease of a holder that waits for others, once half of it is over."""
+    """Renews the lease of a holder that waits for others, once half of it is over."""
     seconds, now = task.offer.lease_seconds, context.clock()
     if replica.lease_until - now < seconds / 2:
         with context.begin() as work:

@@ -27,7 +27,7 @@ MOST_WAIT_S: Final = 60.0
 LATEST: Final = 2**31 - 1
 """Greater than any attempt."""
 LOOK_S: Final = 5.0
-"""Seconds after which a wait looks at the rows though nobody called: a notification may get lost."""
+"""Seconds after which a wait reads the rows without a notification: one may get lost."""
 
 
 @router.post(
@@ -65,7 +65,7 @@ async def aggregate(
 
 
 def _has_no_news(told: StepTold, asked: StepAsked) -> bool:
-    """Whether nothing is told that the holder could act on."""
+    """Returns whether the reply has nothing on which the holder could act."""
     tells = told.keys or told.shares or told.survivors or told.unmask or told.summed
     return not tells and (told.step == 0 or told.attempt == asked.attempt)
 
@@ -93,7 +93,7 @@ async def _receive_message(
 async def _receive_masked_vector(
     context: Context, readers: PieceReaders, parts: Parts, door: StepDoor, files: ExitStack
 ) -> Incoming | None:
-    """Receives the masked vector; what comes once more, since an answer was lost, is dropped."""
+    """Receives the masked vector; drops it where it came before, and only the answer was lost."""
     if door.known:
         async for _again in parts.next(door.vector):
             continue

@@ -1,8 +1,8 @@
 """Ends the steps of a round's secure aggregation, and takes the masks off its sum (rules: market.features.secure_sums).
 
-A step ends when all have said what it asks for, or when its time is over: who is missing then has dropped out. A round
-whose sum cannot be had begins anew as long as holders were told of no survivors, and never after that: each signs one
-set a round. It then waits for the survivors, and pauses the job where none of them may answer.
+A step ends when all its messages have come, or when its time is over: holders that are missing then have dropped out. A
+round without an obtainable sum begins anew as long as no holder has received the set of survivors, and never after
+that: each signs one set a round. It then waits for the survivors, and pauses the job where none of them may answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ def end_step(context: Context, job_id: str, sum_id: str) -> None:
 
 
 def _open_next_step(context: Context, job: Job, row: SecureSum, expected: int) -> None:
-    """Opens the next step, for so many holders."""
+    """Opens the next step, which expects messages of this number of holders."""
     deadlines = jobs.load_spec(job).deadlines
     row.step += 1
     row.expected = expected
@@ -138,7 +138,7 @@ def _end_signatures_step(context: Context, work: Work, job: Job, row: SecureSum)
 _ENDS: Final[Mapping[int, Callable[[Context, Work, Job, SecureSum], float | None]]] = {
     1: _end_keys_step, 2: _end_shares_step, 3: _end_masks_step, 4: _end_signatures_step
 }  # fmt: skip
-"""By step, what ends it: raises Refused where the sum cannot be had from those that are left."""
+"""The function that ends each step: raises Refused where the remaining holders cannot give the sum."""
 
 
 def _restart_attempt(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
@@ -164,7 +164,7 @@ def _let_go(work: Work, row: SecureSum, now: float) -> None:
 
 
 def forget_closed_sums(context: Context, job_id: str) -> None:
-    """Forgets what was said in sums of closed rounds, and in those of a job that is over."""
+    """Deletes the messages in sums of closed rounds, and in those of a job that is over."""
     with context.begin() as work:
         for sum_id in sum_rows.list_closed_sums(work, job_id):
             row = lock_row(work, SecureSum, sum_id)
@@ -200,7 +200,7 @@ def unmask_sum(context: Context, job_id: str, sum_id: str) -> None:
 
 
 def replace_receipts_by_mean(work: Work, job: Job, number: int, chosen: Sequence[Task], now: float) -> None:
-    """Puts the round's mean, where it is summed so, in place of what its holders are paid for, their receipts."""
+    """Replaces the receipts, for which holders of a summed round are paid, by the round's mean."""
     total = sum_rows.find_mean_blob(work, job.id, number) if jobs.load_spec(job).secure else None
     if total is not None:
         unneeded.release_blobs(work, job.id, blob_cleanup.PAYLOAD, [task.payload for task in chosen], now)
@@ -209,7 +209,7 @@ def replace_receipts_by_mean(work: Work, job: Job, number: int, chosen: Sequence
 
 
 def _compute_mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> bytes:
-    """Returns the mean of the survivors' answers as one payload; loss and buffers of it are zeros.
+    """Returns the mean of the survivors' answers as one payload; its loss and buffers are zeros.
 
     Raises Refused where a mask cannot be taken off.
     """
@@ -233,8 +233,11 @@ def _add_vector(context: Context, members: Aggregation, total: np.ndarray, vecto
 
 
 def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
-    """Waits for those that may still answer. Where none may, the job is paused: another attempt would tell the
-    difference of two sums. Once it is resumed, the next that comes back is waited for."""
+    """Waits for survivors that may still answer.
+
+    Where none may, the job is paused: another attempt would reveal the difference of two sums. Once the job is resumed,
+    the next survivor that comes back is waited for.
+    """
     now = context.clock()
     if sum_rows.is_answer_awaited(work, row, sum_rows.build_current_attempt(job, row).holders, now):
         row.due_at = now + jobs.load_spec(job).deadlines.wave_s

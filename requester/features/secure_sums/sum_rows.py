@@ -1,4 +1,4 @@
-"""The secure aggregations of jobs' rounds, and what holders said in them (rules: market.features.secure_sums)."""
+"""The secure aggregations of jobs' rounds, and the messages of holders in them (rules: market.features.secure_sums)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TypeVar
@@ -22,7 +22,7 @@ from requester.store.tables import Job, Replica, Round, Task
 from requester.store.work import RowReader, Work
 
 SUMMED: Final = 6
-"""The step of a sum that is there."""
+"""The step of a sum that is complete."""
 MASKED: Final = 3
 """The step in which vectors come."""
 MESSAGE = TypeVar("MESSAGE", bound=Wire)
@@ -46,7 +46,7 @@ def build_current_attempt(job: Job, row: SecureSum) -> Aggregation:
 
 
 def list_due_jobs(reader: RowReader, now: float) -> list[str]:
-    """Returns the running jobs whose newest round has no aggregation yet, or a step of which may end."""
+    """Returns the running jobs whose newest round has no aggregation yet, or one whose step may end."""
     found = []
     for job in jobs.running(reader):
         row = first_under_way(reader, job.id) if job.under_way and job.spec.secure else None
@@ -63,7 +63,7 @@ def _may_end(reader: RowReader, row: SecureSum, now: float) -> bool:
 
 
 def count_messages(reader: RowReader, row: SecureSum) -> int:
-    """Returns how many have said what the open step asks for."""
+    """Returns the number of messages that have come in the open step."""
     said: int | None = reader.session.scalar(_COUNT, {"sum": row.id, "attempt": row.attempt, "step": row.step})
     return said or 0
 
@@ -84,7 +84,7 @@ def list_messages(reader: RowReader, row: SecureSum, step: int) -> Sequence[Secu
 
 
 def parse_messages(reader: RowReader, row: SecureSum, step: int, kind: type[MESSAGE]) -> dict[int, MESSAGE]:
-    """Returns what was said in a step, by holder."""
+    """Returns the messages of a step, parsed, by holder."""
     return {one.holder: kind.model_validate_json(one.said) for one in list_messages(reader, row, step)}
 
 
@@ -105,7 +105,7 @@ def list_shut_out(reader: RowReader, job: Job, number: int) -> Collection[Addres
 
 
 def list_survivors(job: Job, row: SecureSum) -> set[Address]:
-    """Returns the holders whose vectors are summed, once that is fixed."""
+    """Returns the holders whose vectors are summed; none before that set is fixed."""
     members = build_current_attempt(job, row)
     if row.survivors is None:
         return set()
@@ -114,7 +114,7 @@ def list_survivors(job: Job, row: SecureSum) -> set[Address]:
 
 
 def find_receipt(reader: RowReader, job: Job, number: int, worker: Address) -> bytes | None:
-    """Returns what the worker is paid for; None unless its vector is in a sum that is there."""
+    """Returns the receipt for which the worker is paid; None unless its vector is in a complete sum."""
     row = of_round(reader, job.id, number)
     if row is None or row.step < SUMMED or worker not in list_survivors(job, row):
         return None
@@ -137,7 +137,7 @@ _IN_ROUND: Final = (
 
 
 def may_merge(reader: RowReader, job: Job, number: int) -> bool:
-    """Whether the round's sum is there, and everybody in it was paid, or has left its lease unanswered."""
+    """Returns whether the round's sum is complete, and everybody in it was paid, or has left its lease unanswered."""
     row = of_round(reader, job.id, number)
     if row is None or row.step < SUMMED:
         return False
@@ -150,13 +150,13 @@ def may_merge(reader: RowReader, job: Job, number: int) -> bool:
 
 
 def find_mean_blob(reader: RowReader, job_id: str, number: int) -> Digest | None:
-    """The blob of the round's mean, once it is there."""
+    """Returns the blob of the round's mean; None before it exists."""
     row = of_round(reader, job_id, number)
     return None if row is None else row.total
 
 
 def is_answer_awaited(reader: RowReader, row: SecureSum, holders: Sequence[Address], now: float) -> bool:
-    """Whether one that is asked in the open step, and holds a lease of the round, has not answered yet."""
+    """Returns whether a holder with a lease of the round, whose message the open step expects, has not answered yet."""
     asked, here = ({one.holder for one in list_messages(reader, row, step)} for step in (row.step - 1, row.step))
     missing = {holders[number] for number in asked - here}
     leased = reader.session.execute(_IN_ROUND, {"job": row.job_id, "round": row.round}).all()
@@ -164,7 +164,7 @@ def is_answer_awaited(reader: RowReader, row: SecureSum, holders: Sequence[Addre
 
 
 def list_closed_sums(reader: RowReader, job_id: str) -> list[str]:
-    """Returns the job's sums whose messages nobody needs any more: of closed rounds, and all once it is over."""
+    """Returns the job's sums whose messages nobody needs any more: of closed rounds, and all once the job is over."""
     return list(reader.session.scalars(_OVER.where(SecureSum.job_id == job_id)))
 
 
@@ -198,12 +198,12 @@ def delete_messages(work: Work, sum_id: str) -> list[Digest]:
 
 
 def is_vector_needed(reader: RowReader, digest: str) -> bool:
-    """Whether a sum that is not there yet needs the vector."""
+    """Returns whether an incomplete sum needs the vector."""
     return bool(reader.session.scalar(select(exists().where(SecureMessage.vector == digest))))
 
 
 def store_replies(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
-    """Writes down what holders are told after the step that ends."""
+    """Stores the holders' replies after the step that ends."""
     for one in list_messages(reader, row, row.step):
         if one.holder in told:
             one.told = told[one.holder].model_dump_json().encode()

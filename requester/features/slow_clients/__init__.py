@@ -1,9 +1,9 @@
 """Limits on connections: clients that are silent, too slow or too many.
 
 uvicorn limits only the pause between two requests. A "slow loris" attack holds connections by sending a header or a
-body byte by byte, or by never reading the answer, all without a token. A protocol hears bytes and knows no requests,
-an application is called for a request and hears no bytes: both tell the `Connection` that they share, which is found
-by the client's address and port. Only asyncio's and ASGI's own methods are used.
+body byte by byte, or by never reading the answer, all without a token. A protocol receives bytes and knows no requests,
+an application is called for a request and receives no bytes: both report to the `Connection` that they share, which is
+found by the client's address and port. Only asyncio's and ASGI's own methods are used.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class ConnectionLimits:
 
 
 class Connection:
-    """What one connection may send, and until when, before it is aborted."""
+    """Counts a connection's bytes and times, and aborts it beyond the limits."""
 
     def __init__(self, transport: asyncio.Transport, limits: ConnectionLimits, name: str) -> None:
         self._transport, self._limits = transport, limits
@@ -69,7 +69,7 @@ class Connection:
         _cancel_timer(self._headers_due)
 
     def read(self, length: int) -> None:
-        """The application took so many bytes of a chunked body; as many may come again."""
+        """Counts `length` bytes of a chunked body that the application took; as many may come again."""
         self._allowed += FRAMING * length
 
     def end(self) -> None:
@@ -78,11 +78,11 @@ class Connection:
             self._await_headers()
 
     def start_read_timer(self) -> None:
-        """The client does not read its answer as fast as it is written."""
+        """Starts the time of a client that does not read its answer as fast as it is written."""
         self._reading_due = self._loop.call_later(self._limits.silence_s, self.abort)
 
     def taken(self) -> None:
-        """The client has read what was waiting."""
+        """Stops that time: the client has read the waiting bytes."""
         _cancel_timer(self._reading_due)
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Connections:
 
 
 def _list_counted_names(name: str) -> tuple[str, ...]:
-    """Returns what a connection of an address counts for: the address, and its /48 where it is of IPv6."""
+    """Returns the names under which a connection is counted: the address and, for IPv6, its /48."""
     larger = find_site_network(name)
     return (name,) if larger is None else (name, larger)
 
@@ -172,12 +172,12 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def build_protocol_class(connections: Connections) -> type[asyncio.Protocol]:
-    """Returns a protocol class for uvicorn's `http` that tells these connections what it hears."""
+    """Returns a protocol class for uvicorn's `http` that reports received bytes to these connections."""
     return type("Guarded", (GuardedProtocol,), {"guard": connections})
 
 
 class SlowClients:
-    """Tells a request's connection when it begins and ends; aborts it if a body stands still for `silence_s`."""
+    """Reports begin and end of requests to their connection; aborts it if a body stands still for `silence_s`."""
 
     def __init__(self, app: ASGIApp, connections: Connections, silence_s: float) -> None:
         self._app, self._connections, self._silence_s = app, connections, silence_s
@@ -204,7 +204,8 @@ class SlowClients:
 class _Body:
     """Aborts a body's connection if nothing comes for `silence_s` while it is waited for.
 
-    One timer serves all that comes: it looks when the last wait began, and is set again where that is not so long ago.
+    One timer serves all waits: it checks when the last wait began, and is set again where that was less than
+    `silence_s` ago.
     """
 
     def __init__(self, connection: Connection, own: Receive, silence_s: float, chunked: bool) -> None:
@@ -221,7 +222,7 @@ class _Body:
         if self._silent_due is None:
             self._silent_due = self._loop.call_later(self._silence_s, self._check_silence)
         try:
-            message = await self._own()  # a disconnect, once uvicorn has heard that the connection was aborted
+            message = await self._own()  # a disconnect, once uvicorn has noticed that the connection was aborted
         finally:
             self._waits_since = None
         self._complete = not message.get("more_body", False)

@@ -1,4 +1,4 @@
-"""Spending: a token's budget of a day. What would go beyond it is refused; from four fifths on there is an alarm."""
+"""Spending: a token's budget of a day. Jobs beyond it are refused; from four fifths on there is an alarm."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What tokens may spend in a day and what they laid out for jobs, as rows. The rule is market.features.spending."""
+"""Limits on tokens' spending in a day, and their spending on jobs, as rows. The rule is market.features.spending."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from requester.store.work import RowReader, Work
 
 
 class SpendingLimit(Base):
-    """What the token of this name may spend in any 24 hours, in the token's smallest unit, as a decimal string."""
+    """The most that the token of this name may spend in any 24 hours: a decimal string, in the smallest unit."""
 
     __tablename__ = "spending_limits"
 
@@ -29,7 +29,7 @@ class SpendingLimit(Base):
 
 
 class Spending(Base):
-    """What a token laid out for a job: the budget when it was posted, and what was added later.
+    """A token's spending on a job: its budget when it was posted, or a later addition.
 
     Kept for a day, and for as long as the job waits for its deposit, whose time is then `at`.
     """
@@ -63,9 +63,9 @@ def set_limit(work: Work, token: str, a_day: Amount | None) -> None:
 
 
 def list_spent(reader: RowReader, token: str, now: float) -> list[Spent]:
-    """Returns what the token laid out in the last day, and what waits for its deposit, however old: it counts as now's.
+    """Returns the token's spending of the last day, and amounts that wait for their deposit: these count as now's.
 
-    Of a job that is over, what came back does not count, unless a deposit is still on its way to it.
+    Money that came back of a job that is over does not count, unless a deposit is still on its way to it.
     """
     waits = _await_deposit()
     own = select(Spending, Job, waits).join(Job, Job.id == Spending.job_id).where(Spending.token == token)
@@ -78,7 +78,7 @@ def list_spent(reader: RowReader, token: str, now: float) -> list[Spent]:
 
 
 def _await_deposit() -> ColumnElement[bool]:
-    """Whether money may still go on-chain for the job, by its budget or by a transaction whose outcome is open."""
+    """Condition: money may still go on-chain for the job, by its budget or by a transaction whose outcome is open."""
     deposits = (TransactionKind.OPEN, TransactionKind.TOP_UP)
     sent = select(Transaction.job_id).where(Transaction.state.in_(UNDER_WAY), Transaction.kind.in_(deposits))
     unfunded = and_(Job.ended_at.is_(None), Job.deposited < Job.budget)
@@ -97,12 +97,12 @@ def _list_of_job(rows: Iterable[tuple[Spending, Job, bool]], now: float) -> Iter
 
 
 def date_deposits(work: Work, job_ids: Iterable[str], at: float) -> None:
-    """What was laid out for these jobs counts from now on: their deposits were mined."""
+    """Moves the spending on these jobs to `at`: their deposits were mined."""
     work.session.execute(update(Spending).where(Spending.job_id.in_(job_ids), Spending.at < at).values(at=at))
 
 
 def date_top_up(work: Work, job: Job, amount: Units, at: float) -> None:
-    """What was laid out last, as much as was deposited now and what still waits, counts from now on."""
+    """Moves the newest spending on the job to `at`: as much as was deposited now and still waits."""
     left = (amount + max(0, job.budget - job.deposited)) * int(job.unit)
     rows = select(Spending).where(Spending.job_id == job.id).order_by(Spending.id.desc())
     for row in work.session.scalars(rows).all():
@@ -116,9 +116,9 @@ def find_token_room(reader: RowReader, row: SpendingLimit, asked: Amount, now: f
 
 
 def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
-    """Writes down what the token lays out for the job. Raises JobRefused where its budget of the day has not so much.
+    """Records the token's spending on the job. Raises JobRefused where its budget of the day is too small.
 
-    The token's webhooks are told once it has spent four fifths.
+    Queues the alarm of the token's webhooks once it has spent four fifths.
     """
     now = context.clock()
     work.one_at_a_time(f"spending of {token}")
@@ -139,7 +139,7 @@ def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) ->
 
 
 def bound_times(work: Work, now: float) -> int:
-    """Brings back what was spent ahead of the clock, which would count for longer than a day; returns how many."""
+    """Brings back spending dated ahead of the clock, which would count for longer than a day; returns the number."""
     rows = work.session.scalars(select(Spending).where(Spending.at > now + SLACK_S)).all()
     return sum(bound_row_times(row, {"at": now}) for row in rows)
 

@@ -28,7 +28,7 @@ class Accusation(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     state: Mapped[AccusationState]
     event: Mapped[Hash]
-    """Hash of what the worker did: market.stakes."""
+    """Hash of the worker's offence: market.stakes."""
     case: Mapped[Hash]
     """The contract's id of the case."""
     amount: Mapped[str]

@@ -62,7 +62,7 @@ def _post_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
 
 
 def post_with_bond(chain: ChainContext, job: Job, accusation: Call) -> bool:
-    """Posts the accusation once its bond is there; returns whether anything was posted."""
+    """Posts the accusation once its bond is available; returns whether anything was posted."""
     bond = Amount(chain.ledger.job(job.chain_job or 0).bond * int(job.unit))
     if not funding.has_money(chain, bond):
         tell_once(chain, job.id, "accusation_waits", reason=f"waits for the bond of {bond} at {chain.sender}")

@@ -31,7 +31,7 @@ def record_trusted_run(work: Work, job: Job, audit: Audit, now: float) -> None:
 
 
 def claim_trusted_run(work: Work, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
-    """Claims a task that this class is to compute too, for the length of a lease; None if there is none."""
+    """Claims a task that this class must compute too, for the length of a lease; returns None without one."""
     known = trusted_runs.find_wanted_run(work, determinism_class, now)
     if known is None:
         return None

@@ -22,7 +22,7 @@ from requester.store.locks import retry_on_conflict
 router = APIRouter(prefix="/v1", tags=["audits"])
 
 TASKS_TOLD = 100
-"""How many tasks are shown for each pair, the newest ones."""
+"""Newest tasks that are shown for each pair."""
 
 
 @router.get(

@@ -1,7 +1,7 @@
-"""How far honest answers of two classes may deviate. The rule is market.features.tolerance.calibration.
+"""Bounds of the deviation between honest answers of two classes. The rule is market.features.tolerance.calibration.
 
-A *family* is what decides how honest answers deviate: jobs of one document, data, step, precision and codec share what
-their trusted runs show, so that a short job calibrates for the long ones after it.
+A *family* decides how honest answers deviate: jobs of one document, data, step, precision and codec share the evidence
+of their trusted runs, so that a short job calibrates for the long ones after it.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from requester.store.work import RowReader, Work
 
 
 class Calibration(Base):
-    """What the trusted runs of a family show about two classes, by market.features.tolerance.calibration."""
+    """The evidence of a family's trusted runs about two classes, by market.features.tolerance.calibration."""
 
     __tablename__ = "calibrations"
 

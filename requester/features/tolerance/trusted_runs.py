@@ -103,7 +103,7 @@ def _build_useful_conditions(reader: RowReader, determinism_class: str, now: flo
 
 
 def find_current_run(reader: RowReader, task_id: str, determinism_class: str) -> TrustedRun | None:
-    """Returns the run as it is now, or None; the caller holds its task."""
+    """Returns the run with its newest state, or None; the caller has locked its task."""
     own = (TrustedRun.task_id == task_id, TrustedRun.determinism_class == determinism_class)
     query = select(TrustedRun).where(*own).execution_options(populate_existing=True)
     return reader.session.scalars(query).one_or_none()

@@ -23,7 +23,7 @@ from requester.features.stakes.accusing import end_case, post_transaction, post_
 from requester.store.tables import Job
 
 RULED_ON: Final = AccusationState.CONTESTED
-"""The state of a case that only validators decide: as of a stake's that was contested."""
+"""The state of a case that only validators decide: the same as of a contested case of a stake."""
 
 
 def advance_vest_accusations(chain: ChainContext) -> bool:

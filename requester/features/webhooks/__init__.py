@@ -1,4 +1,4 @@
-"""Webhooks: what happens to a token's jobs is posted to addresses that it named, signed, until they took it.
+"""Webhooks: events of a token's jobs are posted, signed, to the addresses that it named, until they accept them.
 
 A secret is shown only on creation.
 """
@@ -76,7 +76,7 @@ def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> Creat
 def _check_receiver(context: Context, url: str) -> None:
     """Raises JobRefused for an address to which nothing would be posted.
 
-    What a name resolves to here, or whether it does, is told to nobody.
+    The error reveals neither whether a name resolves here, nor to which address.
     """
     allowed = context.settings.webhook_servers
     try:
@@ -131,7 +131,7 @@ def delete(context: Here, who: Submitter, webhook_id: IdPath) -> Response:
 
 
 def _find_own(reader: RowReader, webhook_id: str, who: Identity) -> Webhook:
-    """Another token's is as if there were none."""
+    """Raises NotFound for another token's webhook, too, as if it did not exist."""
     row = reader.get(Webhook, webhook_id)
     if row is None or (who.role != Role.ADMIN and row.token_hash != who.token):
         raise NotFound(f"no webhook {webhook_id}")

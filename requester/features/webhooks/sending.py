@@ -1,8 +1,8 @@
-"""Posts what webhooks have still to be told: again after a while where nobody takes it, and for three days at most.
+"""Posts the queued messages of webhooks: again after a while where no receiver accepts one, for three days at most.
 
-The time of the next try is written before a try begins, so that one that is killed is tried again: its receiver may
-get it twice, under one `webhook-id`. A webhook is told in order, and a token has one try at a time in a process: a
-slow receiver holds up its own token alone.
+The time of the next try is written before a try begins, so that one that is killed is tried again: its receiver may get
+it twice, under one `webhook-id`. A webhook gets its messages in order, and a token has one try at a time in a process:
+a slow receiver holds up its own token alone.
 """
 
 import threading
@@ -35,9 +35,11 @@ ANSWER_S: Final = 7.0
 TRY_S: Final = LOOK_UP_S + 2 * CONNECT_S + 2 * WRITE_S + ANSWER_S
 """Seconds that a try may take, in all."""
 AT_ONCE: Final = 16
-"""Tries at a time, of as many tokens."""
+"""Tries at a time, each of another token."""
 UNREACHED: Final = "it was not reached at a public address, or did not answer in time"
-"""All that a token's owner hears of the network: more would tell what this machine resolves and reaches."""
+"""The only network error that a token's owner sees: details would reveal which hosts this machine
+resolves and reaches.
+"""
 FIRST_WAIT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 6 * 3600.0
 GIVEN_UP_S: Final = 3 * 86_400.0
@@ -45,7 +47,7 @@ GIVEN_UP_S: Final = 3 * 86_400.0
 
 @dataclass(frozen=True)
 class Letter:
-    """A webhook as it is posted."""
+    """A webhook's message as it is posted."""
 
     webhook_id: str
     url: str
@@ -73,7 +75,7 @@ def run(context: Context, row_id: str) -> None:
 
 
 def start_try(context: Context, number: int) -> Future[None] | None:
-    """Begins a try, which ends in a thread of its own; returns None where there is none to begin now."""
+    """Begins a try, which ends in a thread of its own; returns None where none can begin now."""
     with context.reading() as reader:
         token = webhook_rows.find_token_of(reader, number)
     with _lock:
@@ -113,7 +115,7 @@ def compute_wait(tries: int) -> float:
 
 
 def _begin_try(context: Context, number: int) -> Letter | None:
-    """Writes down when to try again; returns what to send now, or None where another process does."""
+    """Writes the time of the next try; returns the letter to send now, or None where another process sends it."""
     now = context.clock()
     with context.begin() as work:
         row = webhook_rows.lock_delivery(work, number)
@@ -132,9 +134,9 @@ def _begin_try(context: Context, number: int) -> Letter | None:
 
 
 def post_letter(letter: Letter, allowed: frozenset[str], look_up: Resolve = _look_up) -> str:
-    """Posts it to a public address, or to an origin of `allowed`; returns what went wrong, empty where nothing did.
+    """Posts it to a public address, or to an origin of `allowed`; returns the error, empty where it was accepted.
 
-    Of the answer only the status is read: what a receiver says is told to nobody.
+    Only the status of the answer is read: a receiver's words are passed on to nobody.
     """
     network = PublicOnly(look_up, allowed)
     bounds = {ANSWER_WITHIN: ANSWER_S}

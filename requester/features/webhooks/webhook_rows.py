@@ -1,4 +1,4 @@
-"""Webhooks as rows, and what each has still to be told: written in the transaction in which it happens."""
+"""Webhooks and their queued messages as rows: a message is written in the transaction of its event."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -21,18 +21,18 @@ MOST: Final = 20
 """Webhooks of one token."""
 MOST_READY: Final = 256
 MOST_WAITING: Final = 1000
-"""What one webhook may have still to be told."""
+"""Queued messages of one webhook."""
 FULL: Final = f"{MOST_WAITING} wait, and each that comes drops the oldest"
 TOPIC: Final = "webhooks"
 KINDS: Final = {
     kind: f"job.{kind}"
     for kind in ("funded", "round_closed", "low_balance", "paused", "resumed", "finished", "cancelled", "failed")
 }
-"""Kind of an event -> what webhooks call it (market.views.service_views.Happening)."""
+"""Kind of an event -> its name for webhooks (market.views.service_views.Happening)."""
 
 
 class Webhook(Base):
-    """An address that is told what happens to the jobs of a token; an admin's, to all jobs."""
+    """An address that receives the events of a token's jobs; an admin's receives those of all jobs."""
 
     __tablename__ = "webhooks"
 
@@ -48,7 +48,7 @@ class Webhook(Base):
     happenings: Mapped[dict[str, Any]]
     """`told`: a list of market.views.service_views.Happening."""
     secret: Mapped[bytes]
-    """The key of the signatures. No route tells it once the webhook is made."""
+    """The key of the signatures. No route returns it once the webhook is made."""
     created_at: Mapped[float]
     delivered_at: Mapped[float | None]
     trouble: Mapped[str]
@@ -56,7 +56,7 @@ class Webhook(Base):
 
 
 class WebhookDelivery(Base):
-    """What a webhook has still to be told. The row goes once it is, or once nobody took it for days."""
+    """A queued message of a webhook. The row is deleted once the message is accepted, or nobody took it for days."""
 
     __tablename__ = "webhook_deliveries"
 
@@ -65,7 +65,7 @@ class WebhookDelivery(Base):
         ForeignKey("webhooks.id", name="deliveries_of_webhook", ondelete="CASCADE"), index=True
     )
     message: Mapped[str]
-    """Its id, alike in every try: who gets it twice knows by that."""
+    """Its id, alike in every try: a receiver that gets it twice recognises it."""
     body: Mapped[str]
     tries: Mapped[int]
     due_at: Mapped[float]
@@ -114,7 +114,7 @@ def count_waiting(reader: RowReader, webhook_id: str) -> int:
 
 
 def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
-    """Queues those of the events that webhooks of the job's token, or of an admin's, are told of."""
+    """Queues the events for those webhooks of the job's token, and of admins, that named their kind."""
     for event in events:
         kind = KINDS.get(event.kind)
         whose = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
@@ -129,7 +129,7 @@ def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
 
 
 def queue_for_token(work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
-    """Queues what the token of this name, and admins, are told of its part in the job, and nobody else."""
+    """Queues an event of this token's part in the job, for its webhooks and those of admins alone."""
     about = {"job": job.id, "name": job.spec["name"], "state": str(job.state)}
     for webhook in work.session.scalars(_select_listeners(token, at)).all():
         if kind in webhook.happenings["told"]:
@@ -137,7 +137,7 @@ def queue_for_token(work: Work, job: Job, token: str, kind: str, told: Mapping[s
 
 
 def _select_listeners(token: str | ScalarSelect[str], at: float) -> Select[Webhook]:
-    """Whoever's token has ended is told nothing more."""
+    """Selects the webhooks of the token and of admins, without those whose token has expired."""
     whose = or_(Webhook.token == token, Webhook.role == Role.ADMIN)
     lasts = or_(ApiToken.until.is_(None), ApiToken.until > at)
     return select(Webhook).join(ApiToken, ApiToken.hash == Webhook.token_hash).where(whose, lasts)
@@ -167,13 +167,15 @@ def queue_ping(work: Work, webhook: Webhook, now: float) -> None:
 
 
 def find_token_of(reader: RowReader, number: int) -> bytes | None:
-    """Returns the hash of the token whose webhook is to be told; None where there is nothing more to tell."""
+    """Returns the hash of the token whose webhook gets the message; None where the message is gone."""
     query = select(Webhook.token_hash).join(WebhookDelivery, WebhookDelivery.webhook_id == Webhook.id)
     return reader.session.scalar(query.where(WebhookDelivery.number == number))
 
 
 def list_ready(reader: RowReader, now: float, busy: Collection[bytes]) -> Sequence[int]:
-    """Returns what is due and the oldest of its webhook, which is told in order; nothing of the tokens `busy`."""
+    """Returns the messages that are due and the oldest of their webhook, which keeps them in order; none of tokens
+    `busy`.
+    """
     if not busy:
         return reader.session.scalars(_READY, {"now": now}).all()
     of_webhook = _READY.join(Webhook, Webhook.id == WebhookDelivery.webhook_id)
@@ -190,13 +192,13 @@ _READY: Final = (
 
 
 def lock_delivery(work: Work, number: int) -> WebhookDelivery | None:
-    """Returns what is still to be told, locked; None where it was."""
+    """Returns the message, locked; None where it was accepted already."""
     query = select(WebhookDelivery).where(WebhookDelivery.number == number).with_for_update()
     return work.session.scalars(query.execution_options(populate_existing=True)).one_or_none()
 
 
 def bound_times(work: Work, now: float, latest: float) -> int:
-    """Brings tries back that are due after `latest`, and the ages of what is ahead of the clock; returns how many."""
+    """Brings back tries that are due after `latest`, and ages ahead of the clock; returns the number of rows."""
     rows = work.session.scalars(
         select(WebhookDelivery).where(
             or_(WebhookDelivery.due_at > latest + SLACK_S, WebhookDelivery.created_at > now + SLACK_S)

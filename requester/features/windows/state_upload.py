@@ -24,7 +24,7 @@ NOT_ASKED = "no audit asks you for this state"
 
 @dataclass(frozen=True)
 class WantedState:
-    """What a worker may bring: a state after `done` inner steps, under this digest."""
+    """A state that a worker may bring: after `done` inner steps, under this digest."""
 
     worker: Address
     digest: Digest
@@ -51,7 +51,9 @@ def _build_state_request(row: WindowState, job: str, seconds: float) -> StateReq
 
 
 def load_wanted_state(context: Context, worker: Address, digest: Digest) -> WantedState:
-    """Returns what the worker may bring under this digest. Raises NotFound where no audit asks it for that."""
+    """Returns the state that the worker may bring under this digest. Raises NotFound where no audit asks
+    it for that.
+    """
     with context.reading() as reader:
         row = window_states.find_requested_state(reader, worker, digest, context.clock())
         job = None if row is None else reader.get_one(Job, reader.get_one(Task, row.task_id).job_id)
@@ -64,10 +66,10 @@ def load_wanted_state(context: Context, worker: Address, digest: Digest) -> Want
 
 
 def store_state(context: Context, want: WantedState, incoming: Incoming) -> None:
-    """Keeps what was uploaded. Raises Refused for other bytes, NotFound where they come too late.
+    """Keeps an uploaded state. Raises Refused for other bytes, NotFound where they come too late.
 
-    The form is checked beside the digest: whoever committed to the digest of another blob of this service would have
-    that blob dropped with the states.
+    The form is checked beside the digest: a worker that committed to the digest of another blob of this service would
+    have that blob dropped with the states.
     """
     if incoming.digest != want.digest:
         raise Refused(f"the bytes are {incoming.digest}, not {want.digest}")

@@ -22,11 +22,11 @@ from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
 STATE: Final = "state"
-"""What such a blob was to the job that released it."""
+"""The kind under which a job releases a blob that is such a state."""
 
 
 def audit_whole_task(context: Context, work: Work, task: Task, audit: Audit) -> None:
-    """Has the audit repeat the whole task; a worker that has not brought what was asked has a strike."""
+    """Has the audit repeat the whole task; a worker that has not brought a requested state gets a strike."""
     silent = [work.get_one(Replica, replica) for replica in window_states.list_silent_replicas(work, task.id)]
     strike_replicas(context, work, task, silent, withheld=True)
     audit.window = None
@@ -34,7 +34,7 @@ def audit_whole_task(context: Context, work: Work, task: Task, audit: Audit) -> 
 
 
 def build_window_task(audit: Audit) -> WindowTask | None:
-    """Returns what the auditor repeats of the task, without the leaf that it is to find; None for the whole."""
+    """Returns the windows that the auditor repeats, without the leaf that it must find; None for the whole task."""
     if audit.window is None or audit.leaves is None:
         return None
     cut = range(0, len(audit.leaves), LEAF_BYTES)

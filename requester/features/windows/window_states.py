@@ -30,7 +30,7 @@ class WindowState(Base):
 
 
 AT_ONCE = 64
-"""States that one worker is told of at a time."""
+"""States that one worker is asked for at a time."""
 
 
 def request_states(work: Work, replica: Replica, wanted: Iterable[tuple[int, Digest]], until: float) -> None:
@@ -41,13 +41,13 @@ def request_states(work: Work, replica: Replica, wanted: Iterable[tuple[int, Dig
 
 
 def asked_of(reader: RowReader, worker: Address, now: float) -> Sequence[WindowState]:
-    """Returns what the worker is asked for and has not brought, the most urgent first."""
+    """Returns the states that the worker is asked for and has not brought, the most urgent first."""
     asked = select(WindowState).where(WindowState.worker == worker, *_build_open_conditions(now))
     return reader.session.scalars(asked.order_by(WindowState.until, WindowState.task_id).limit(AT_ONCE)).all()
 
 
 def find_requested_state(reader: RowReader, worker: Address, digest: str, now: float) -> WindowState | None:
-    """Returns what the worker is asked for under this digest."""
+    """Returns the state that the worker is asked for under this digest."""
     asked = select(WindowState).where(
         WindowState.worker == worker, WindowState.digest == digest, *_build_open_conditions(now)
     )
@@ -55,7 +55,7 @@ def find_requested_state(reader: RowReader, worker: Address, digest: str, now: f
 
 
 def mark_brought(work: Work, worker: Address, digest: str, now: float) -> bool:
-    """Notes that the state is there; returns False where nothing asks for it any more."""
+    """Records that the state has come; returns False where no audit asks for it any more."""
     asked = (WindowState.worker == worker, WindowState.digest == digest, *_build_open_conditions(now))
     if not work.session.scalar(select(exists().where(*asked))):
         return False
@@ -69,7 +69,7 @@ def build_awaited_condition(now: float) -> ColumnElement[bool]:
 
 
 def list_silent_replicas(reader: RowReader, task_id: str) -> Sequence[str]:
-    """Returns the replicas that have not brought what was asked of them for this task."""
+    """Returns the replicas that have not brought a state requested for this task."""
     absent = (WindowState.task_id == task_id, WindowState.brought.is_(False))
     return reader.session.scalars(select(WindowState.replica).where(*absent).distinct()).all()
 
