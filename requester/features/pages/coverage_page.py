@@ -21,7 +21,7 @@ class PartitionLine:
 
 @dataclass(frozen=True, slots=True)
 class CoveragePage:
-    """`passes`: uses of a row, the mean over all rows. `left`: how many partitions are not in `lines`."""
+    """`passes`: uses of a row, the mean over all rows. `left`: the number of partitions that are not in `lines`."""
 
     partitions: int
     rows: int

@@ -45,7 +45,7 @@ class _Watched:
     task: "asyncio.Task[None] | None" = None
 
     def tell(self, part: PagePart | None) -> None:
-        """Wakes the followers, with a new part or, with None, because none will come."""
+        """Wakes the followers with a changed part or, with None, because none will come."""
         self.over = part is None or part.over
         if part is not None and part.text != self.text:
             self.number, self.text = self.number + 1, part.text
@@ -85,7 +85,7 @@ class LiveParts:
                 self._forget_part(job_id, watched)
 
     async def _render_until_over(self, job_id: str, watched: _Watched, make: Make) -> None:
-        """Ends with the job, the service or an error; after an error viewers connect again and receive it."""
+        """Renders until the job or the service ends, or an error comes: viewers then connect again and receive it."""
         try:
             with self._context.notifier.listen_async([job_topic(job_id)]) as notified:
                 while not (watched.over or self._context.notifier.closing):

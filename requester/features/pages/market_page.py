@@ -81,7 +81,7 @@ class MarketPage:
 def build_market_page(
     context: Context, reader: RowReader, request: Request, query: JobQuery, token_name: str | None
 ) -> MarketPage:
-    """`token_name`: of the viewer's API token; needed where `query.mine`."""
+    """Returns the page. `token_name`: of the viewer's API token; needed where `query.mine`."""
     nobody = query.mine and token_name is None
     search = overview.JobSearch(query.state, query.q.strip(), token_name if query.mine else None, query.tag.strip())
     number, first = 0 if nobody else overview.count_jobs(reader, search), JOBS * (query.page - 1)

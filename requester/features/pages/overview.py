@@ -52,7 +52,7 @@ _FAILED_AUDITS: Final = select(func.count()).select_from(Audit).where(Audit.stat
 
 @dataclass(frozen=True, slots=True)
 class JobSearch:
-    """Which jobs are looked for; an empty field takes all. `text` is part of a name, or the beginning of an id."""
+    """A search for jobs; an empty field takes all. `text` is part of a name, or the beginning of an id."""
 
     state: str = ""
     text: str = ""

@@ -64,7 +64,7 @@ AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 @router.get("/docs")
 def docs(context: Here) -> Response:
-    """The API's description, by scripts of our own origin."""
+    """Shows the API's description, by scripts of our own origin."""
     return build_html_response(render_template(context.public_url, "docs.html"))
 
 
@@ -134,7 +134,7 @@ def _render_runs(context: Context, request: Request, query: RunsQuery) -> str:
 
 @router.get("/errors")
 def errors(context: Here) -> Response:
-    """The page to which the `type` of a problem leads."""
+    """Shows the page to which the `type` of a problem leads."""
     return _render_page(context, "errors.html", "", kinds=problem_kinds.list_problem_kinds())
 
 
@@ -151,7 +151,7 @@ def job(context: Here, request: Request, job_id: JobPath) -> Response:
 
 @router.get("/page/jobs/{job_id}")
 def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
-    """The part of the job's page that changes; as an event stream, each change until the job ends."""
+    """Returns the part of the job's page that changes; as an event stream, each change until the job ends."""
     if request.headers.get("accept") != EVENT_STREAM:
         return build_html_response(_render_job(context, request, job_id).text)
     with context.reading() as reader:
@@ -181,7 +181,7 @@ def _render_job(context: Context, request: Request, job_id: str) -> PagePart:
 
 @router.get("/page/jobs/{job_id}/coverage")
 def coverage_now(context: Here, request: Request, who: AnyoneOrNobody, source: Source, job_id: JobPath) -> Response:
-    """Shows the use of the job's data to readers of that data, and the reason where there is none yet."""
+    """Shows how the job's data is used, to those that may read it, or the reason why nothing is shown yet."""
     try:
         books = read_books(context, request, who, source, job_id)
     except NotFound as error:

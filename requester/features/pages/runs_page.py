@@ -41,7 +41,7 @@ class RunsQuery(BaseModel):
     @field_validator("job")
     @classmethod
     def _split(cls, value: list[str]) -> list[str]:
-        """Of several ids in one text, too. Each once and in one order, so that one set of jobs is one page."""
+        """Splits texts of several ids, too. Each id comes once, in one order, so that one set of jobs is one page."""
         named = {name for text in value for name in text.replace(",", " ").split() if _ID.fullmatch(name)}
         return sorted(named)[:MOST_NAMED]
 

@@ -15,7 +15,7 @@ from requester.store.work import RowReader, Work
 EVER: Final = 2**62
 """After the last round."""
 AT_ONCE: Final = 4
-"""Parts that are asked for at a time, at every sweep and whenever one is done: other messages do not wait for all."""
+"""Parts requested at a time, at every sweep and whenever one is done: other messages do not wait for all."""
 _TO_DO: Final = text("result IS NULL")
 
 
@@ -134,7 +134,7 @@ def mark_joined(work: Work, job_id: str, number: int) -> list[str | None]:
 
 
 def names_blob(reader: RowReader, digest: str) -> bool:
-    """Whether a part, or anything else that is kept, names the blob."""
+    """Returns whether a part, or anything else that is kept, names the blob."""
     part = exists().where(or_(MergePart.result == digest, MergePart.memory == digest))
     others = (exists().where(JobBlob.digest == digest), exists().where(Task.payload == digest))
     rounds = (Round.updated, Round.published_update, Round.optimizer_state, Round.parameters)

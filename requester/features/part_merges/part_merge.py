@@ -3,9 +3,9 @@
     squares of each part (where gradients are clipped) -> the factor -> a step of each part -> joined parameters
 
 A part's row is its request, and its result is a function of durable blobs: a killed process leaves the row unchanged,
-and a process that repeats a part stores the same bytes. The optimizer's memory stays in parts from round to round. They
-are a copy alone: the truth is the snapshots and payloads (moves.replay), from which one process merges where a part is
-gone.
+and a process that repeats a part stores the same bytes. The optimizer's memory stays in parts from round to round.
+These are only copies: the truth is the snapshots and payloads (moves.replay), from which one process merges where a
+part is gone.
 """
 
 import math
@@ -295,9 +295,7 @@ def release_parts(work: Work, job_id: str, now: float, since: int = 0, until: in
 
 
 def release_merged_parts(work: Work, job_id: str, number: int, in_parts: bool, now: float) -> None:
-    """Releases the blobs that the next merge does not need, when a round is closed (same transaction):
-    all but memory.
-    """
+    """Releases, in the transaction that closes a round, all blobs but the memory, which the next merge needs."""
     release_parts(work, job_id, now, until=number if in_parts else number + 1)
     if in_parts:
         unneeded.release_blobs(work, job_id, PART, merge_part_rows.mark_joined(work, job_id, number), now)

@@ -116,7 +116,7 @@ def _tell_fault(work: Work, job_id: str, number: int, error: str, now: float) ->
 
 
 def _encode_error(error: float) -> float | None:
-    """JSON has no infinity: of a single pair of orders the error is unknown."""
+    """Returns None for infinity, which JSON lacks: of a single pair of orders the error is unknown."""
     return error if math.isfinite(error) else None
 
 
@@ -127,5 +127,5 @@ def started_from(reader: RowReader, job_id: str, number: int) -> Sequence[Digest
 
 
 def by_worth(work: Work, tasks: Sequence[str]) -> bool:
-    """Whether one of the tasks' answers was paid by worth already."""
+    """Returns whether one of the tasks' answers was paid by worth already."""
     return work.session.scalar(select(Earned.id).where(Earned.task_id.in_(tasks), Earned.by_worth).limit(1)) is not None

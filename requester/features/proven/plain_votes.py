@@ -28,7 +28,7 @@ class PlainPool(CandidatePool):
 
     @cached_property
     def _may_hide(self) -> bool:
-        """Whether proven ones alone vote for want of an auditor, and are enough for a hidden seat besides."""
+        """Returns whether only proven ones vote for want of an auditor, and are enough for a hidden seat besides."""
         needed = jobs.load_spec(self._job).replication.replicas + 1
         return seats.count_proven(self._reader, self._job, self.mixable, self._now, needed) >= needed
 

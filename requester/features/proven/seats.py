@@ -158,7 +158,7 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
 
 
 def count_recent_newcomers_tasks(reader: RowReader, job: Job, now: float) -> dict[int, int]:
-    """Returns the same by round, of tasks that were taken since left places count."""
+    """Returns the same by round, of tasks that were taken in the time in which left places count."""
     since = now - compute_watched_s(jobs.load_spec(job).deadlines.lease_s)
     return dict(reader.session.execute(_ALONE_SINCE, {"job": job.id, "since": since}).all())
 
@@ -204,7 +204,7 @@ def list_left_places(reader: RowReader, job: Job, since: float) -> list[LeftPlac
 
 
 def list_watched_places(reader: RowReader, job: Job, now: float) -> list[LeftPlace]:
-    """Returns those of them that count now."""
+    """Returns those left places that count now."""
     return list_left_places(reader, job, now - compute_watched_s(jobs.load_spec(job).deadlines.lease_s))
 
 

@@ -42,7 +42,7 @@ def select_closed_rounds(job_id: str) -> Select[Round]:
 
 
 def select_tasks(job_id: str) -> Select[Task]:
-    """Without offers, plans and thresholds."""
+    """Selects the job's tasks without offers, plans and thresholds."""
     return select(Task).options(*_LISTED).where(Task.job_id == job_id)
 
 
@@ -51,7 +51,7 @@ def select_verdicts(job_id: str) -> Select[*tuple[Any, ...]]:
 
 
 def select_workers(job_id: str) -> Select[*tuple[Any, ...]]:
-    """The job's accounts, each with its worker's payout address."""
+    """Selects the job's accounts, each with its worker's payout address."""
     return select(*_ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
 
 

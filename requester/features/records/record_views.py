@@ -14,7 +14,7 @@ from requester.store.tables import Batch, Reputation, Strike, Transaction
 
 
 def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str, int]) -> JobWorkerView:
-    """Of a row of record_lists.workers."""
+    """Builds the view of a row of record_lists.select_workers."""
     return JobWorkerView(
         address=account.worker,
         payout=account.payout,
@@ -31,7 +31,10 @@ def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str,
 
 
 def payment_view(row: Row[*tuple[Any, ...]], unit: str, published: bool) -> PaymentView:
-    """Of a row of record_lists.payments. `published`: the task's answer may be (store.disclosure)."""
+    """Builds the view of a row of record_lists.select_payments.
+
+    `published`: the task's answer may be shown (store.disclosure).
+    """
     return PaymentView(
         id=row.id,
         worker=row.worker,

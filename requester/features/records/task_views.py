@@ -128,7 +128,7 @@ def _at_work(task: Task, replica: Replica) -> bool:
 
 
 def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:
-    """Of a row of listings.verdicts."""
+    """Builds the view of a row of record_lists.select_verdicts."""
     return VerdictView(
         task=row.task_id,
         replica=row.id,

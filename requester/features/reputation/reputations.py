@@ -22,7 +22,7 @@ from requester.store.work import RowReader, Work
 
 
 def list_reputations(reader: RowReader, operator: str) -> Sequence[Reputation]:
-    """Its records, one for each class."""
+    """Returns the operator's records, one for each class."""
     return reader.session.scalars(_OWN, {"operator": operator}).all()
 
 

@@ -31,7 +31,7 @@ class MaskedSum(RoundSum):
         secure_steps.replace_receipts_by_mean(work, job, number, tasks, now)
 
     def count_noised_rounds(self, reader: RowReader, job_id: str, spec: JobSpec, merged: int) -> float:
-        """Each survivor has added its noise."""
+        """Counts a round by its survivors, each of which has added its noise."""
         sums = reader.session.scalars(_SURVIVORS, {"job": job_id, "merged": merged})
         survivors = [int.from_bytes(packed, "big").bit_count() for packed in sums if packed]
         terms = build_sum_terms(spec)

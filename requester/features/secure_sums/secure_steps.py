@@ -66,7 +66,7 @@ def begin_aggregation(context: Context, job_id: str) -> bool:
 
 
 def end_step(context: Context, job_id: str, sum_id: str) -> None:
-    """Ends the open step if its time has come; a sum that cannot be had begins anew."""
+    """Ends the open step if its time has come; begins the sum anew where it cannot be computed any more."""
     with context.begin() as work:
         job, row = lock_row(work, Job, job_id), lock_row(work, SecureSum, sum_id)
         if job.state != JobState.RUNNING or row.step not in _ENDS:

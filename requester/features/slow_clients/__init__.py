@@ -63,7 +63,7 @@ class Connection:
         return True
 
     def begin(self, length: int | None) -> None:
-        """A request's headers are complete; `length` bytes of body follow, or a chunked one if None."""
+        """Notes that a request's headers are complete; `length` bytes of body follow, or a chunked one if None."""
         self._requests += 1
         self._allowed = AHEAD + (length or 0)
         _cancel_timer(self._headers_due)

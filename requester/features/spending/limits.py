@@ -50,7 +50,7 @@ def list_limits(reader: RowReader) -> Sequence[SpendingLimit]:
 
 
 def set_limit(work: Work, token: str, a_day: Amount | None) -> None:
-    """None takes the limit away."""
+    """Stores the token's limit; None removes it."""
     work.one_at_a_time(f"spending of {token}")
     row = work.get(SpendingLimit, token)
     if a_day is None and row is not None:

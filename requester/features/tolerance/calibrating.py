@@ -2,7 +2,7 @@
 
 Only trusted runs count. An auditor whose audit passed has sketched its own answer, which is the accepted one. An
 auditor of another class that has nothing to audit computes the same task and answers with its sketch. Sketches that
-workers revealed do not count, so a threshold only grows by what honest machines show as the training goes on.
+workers revealed do not count, so a threshold only grows by the deviations of honest machines as the training goes on.
 """
 
 from collections.abc import Iterator

@@ -74,7 +74,7 @@ def lock_calibration(work: Work, family: str, classes: Classes, now: float) -> C
 
 
 def store_evidence(work: Work, row: Calibration, evidence: Evidence, now: float) -> None:
-    """Stores the evidence in `row`, which `held` returned."""
+    """Stores the evidence in `row`, which lock_calibration returned."""
     row.runs, row.largest, row.changed_at = evidence.runs, dict(evidence.largest), now
     if evidence.state != row.state:
         work.set_state_now(row, evidence.state)

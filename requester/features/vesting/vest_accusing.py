@@ -2,8 +2,8 @@
 
 The stage of a case is read from the chain each time, as for stakes (requester.features.stakes.accusing):
 
-    none    accused, with the job's bond, of what is locked of the worker's pay and no other case claims; dropped where
-            one of the worker's cases in the job failed: silent validators burn one bond a worker, not one a lie
+    none    accused, with the job's bond, of the worker's locked pay that no other case claims; dropped where one of
+            the worker's cases in the job failed: silent validators burn one bond a worker, not one a lie
     vested  waits for the validators' ruling, which anybody may submit; after the window it is closed: the bond burns
     closed  recorded, and a bond that came back is withdrawn from the stake
 """

@@ -37,9 +37,7 @@ TRY_S: Final = LOOK_UP_S + 2 * CONNECT_S + 2 * WRITE_S + ANSWER_S
 AT_ONCE: Final = 16
 """Tries at a time, each of another token."""
 UNREACHED: Final = "it was not reached at a public address, or did not answer in time"
-"""The only network error that a token's owner sees: details would reveal which hosts this machine
-resolves and reaches.
-"""
+"""The only network error that a token's owner sees: details would reveal this machine's names and reach."""
 FIRST_WAIT_S: Final = 5.0
 LONGEST_WAIT_S: Final = 6 * 3600.0
 GIVEN_UP_S: Final = 3 * 86_400.0

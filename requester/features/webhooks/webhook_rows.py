@@ -98,12 +98,15 @@ def create_webhook(work: Work, token: ApiToken, url: str, happenings: Sequence[s
 
 
 def select_webhooks(token: bytes | None) -> Select[Webhook]:
-    """Of the token of this hash, or all."""
+    """Selects the webhooks of the token of this hash, or all."""
     return select(Webhook) if token is None else select(Webhook).where(Webhook.token_hash == token)
 
 
 def has_ended(reader: RowReader, webhook: Webhook, now: float) -> bool:
-    """Whether its token has expired. A token that was revoked has no row, and took its webhooks with it."""
+    """Returns whether its token has expired.
+
+    A revoked token has no row, and its webhooks were deleted with it.
+    """
     until = reader.get_one(ApiToken, webhook.token_hash).until
     return until is not None and until <= now
 
@@ -173,9 +176,7 @@ def find_token_of(reader: RowReader, number: int) -> bytes | None:
 
 
 def list_ready(reader: RowReader, now: float, busy: Collection[bytes]) -> Sequence[int]:
-    """Returns the messages that are due and the oldest of their webhook, which keeps them in order; none of tokens
-    `busy`.
-    """
+    """Returns the messages that are due and the oldest of their webhook, to keep its order; none of `busy` tokens."""
     if not busy:
         return reader.session.scalars(_READY, {"now": now}).all()
     of_webhook = _READY.join(Webhook, Webhook.id == WebhookDelivery.webhook_id)

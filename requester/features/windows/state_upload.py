@@ -51,9 +51,7 @@ def _build_state_request(row: WindowState, job: str, seconds: float) -> StateReq
 
 
 def load_wanted_state(context: Context, worker: Address, digest: Digest) -> WantedState:
-    """Returns the state that the worker may bring under this digest. Raises NotFound where no audit asks
-    it for that.
-    """
+    """Returns the state that the worker may bring under this digest. Raises NotFound where no audit asks for it."""
     with context.reading() as reader:
         row = window_states.find_requested_state(reader, worker, digest, context.clock())
         job = None if row is None else reader.get_one(Job, reader.get_one(Task, row.task_id).job_id)

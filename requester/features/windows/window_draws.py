@@ -34,7 +34,7 @@ def audit_whole_task(context: Context, work: Work, task: Task, audit: Audit) -> 
 
 
 def build_window_task(audit: Audit) -> WindowTask | None:
-    """Returns the windows that the auditor repeats, without the leaf that it must find; None for the whole task."""
+    """Returns the window to repeat and the task's leaves, without the one to find; None for the whole task."""
     if audit.window is None or audit.leaves is None:
         return None
     cut = range(0, len(audit.leaves), LEAF_BYTES)
@@ -56,7 +56,7 @@ def release_states(work: Work, task: Task, audit: Audit, now: float) -> bool:
 
 
 def needs_state(reader: RowReader, digest: str) -> bool:
-    """Whether an audit that is not over has this state, or the blob is needed as an answer too."""
+    """Returns whether an audit that is not over has this state, or the blob is needed as an answer too."""
     return window_states.is_state_needed(reader, digest) or blob_cleanup.needs_payload(reader, digest)
 
 

@@ -75,7 +75,7 @@ def list_silent_replicas(reader: RowReader, task_id: str) -> Sequence[str]:
 
 
 def is_state_needed(reader: RowReader, digest: str) -> bool:
-    """Whether an audit that is not over has this state."""
+    """Returns whether an audit that is not over has this state."""
     kept = exists().where(WindowState.digest == digest, WindowState.brought.is_(True))
     return bool(reader.session.scalar(select(kept)))
 
@@ -89,7 +89,7 @@ def delete_state_requests(work: Work, task_id: str) -> list[str]:
 
 
 def bound_times(work: Work, now: float) -> int:
-    """Brings back until when states are waited for, where that is later than their rule gives; returns how many."""
+    """Brings back ends of waits for states that are later than their rule gives; returns the number."""
     waited = select(WindowState, Task).join(Task, Task.id == WindowState.task_id).where(WindowState.until > now)
     return sum(
         bound_row_times(row, {"until": now + task.offer.lease_seconds + task.offer.upload_seconds})
