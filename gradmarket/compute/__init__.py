@@ -1,1 +1,1 @@
-"""Runs a task, given its offer: what is fetched, kept and computed. Workers and auditors use it."""
+"""Fetches, caches and computes the task of an offer, for workers and auditors."""

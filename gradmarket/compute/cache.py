@@ -41,7 +41,7 @@ class Cache:
     def read(self, digest: Digest) -> memoryview | None:
         """Returns the mapped bytes after checking their digest, or None if there is no such file.
 
-        Deletes a file with wrong bytes. A file that is evicted stays on disk until nobody has it mapped.
+        Deletes a file with wrong bytes. An evicted file stays on disk until its last mapping is closed.
         """
         path = self.path(digest)
         try:
@@ -61,11 +61,11 @@ class Cache:
         while True:
             with path.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                # Whether the open file is the one of this name
+                # Checks that the name still leads to the open file
                 there, opened = _stat_file(path), os.fstat(file.fileno())
                 same_file = there is not None and (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
                 if not same_file:
-                    continue  # whoever held it before has deleted it
+                    continue  # the previous holder has deleted it
                 try:
                     yield
                 finally:

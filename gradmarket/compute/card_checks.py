@@ -1,4 +1,4 @@
-"""Starts the cards of this machine step by step, as a worker does: what each step said, and what to do about it."""
+"""Starts this machine's cards step by step, as a worker does, and reports each step's result and remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which card a worker or auditor takes: the one that is named, else one that no other of this machine has."""
+"""Chooses the card of a worker or auditor: the named one, else one that no other process of this machine holds."""
 
 import fcntl
 import os
@@ -17,9 +17,9 @@ LOCKS: Final = Path(tempfile.gettempdir())
 
 @contextmanager
 def take_card(found: Cards, device: str, locks: Path | None = None) -> Iterator[Card]:
-    """Yields the card of this device, held against others that name none; raises Refused where there is none.
+    """Yields the device's card and reserves it against processes that name none; raises Refused if there is none.
 
-    `cuda:N` is the N-th card in PCI order whoever has it; `cuda` the first that nobody has, else the one with most
+    `cuda:N` is the N-th card in PCI order, reserved or not; `cuda` the first unreserved one, else the one with most
     memory free.
     """
     if not found.cards:
@@ -48,7 +48,7 @@ def list_names(cards: Sequence[Card]) -> str:
 def _lock_card(card: Card, locks: Path) -> int | None:
     """Returns a descriptor that holds the card for this process until it is closed; None where another has it.
 
-    Users of one machine share the folder: the file of another's is opened as it is.
+    Users of one machine share the folder, so another user's file is opened with its mode unchanged.
     """
     path, flags = locks / f"gradmarket-{card.uuid}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:

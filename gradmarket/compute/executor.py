@@ -1,4 +1,4 @@
-"""Computes an offer's payload: fetches what was published by digest, runs the step, and encodes the result."""
+"""Computes an offer's payload: fetches the publication by digest, runs the step, and encodes the result."""
 
 import math
 import time
@@ -39,7 +39,7 @@ from graphdoc.values import Outside, find_misfit
 STATES_KEPT: Final = 2
 """Kept unpacked, those prefetched included."""
 JOBS_KEPT: Final = 16
-"""Jobs whose documents' facts are kept: as many as may have a warm child (graphdoc.runner.children)."""
+"""Jobs whose document facts are cached: as many as may have a warm child (graphdoc.runner.children)."""
 
 
 class Executor:
@@ -75,7 +75,7 @@ class Executor:
     def work(self, publication: Publication, offer: Offer) -> tuple[Bytes, float]:
         """Returns the payload, and the seconds that the step took. Raises PartitionUnfit, DownloadFailed, RunnerFailed.
 
-        Raises Refused if what was published is malformed, or too heavy for this machine.
+        Raises Refused if the publication is malformed, or too heavy for this machine.
         """
         codec, step = publication.spec.uplink.codec, publication.spec.step
         if self._packs_there and publication.spec.repeatable and not step.leaves:
@@ -94,7 +94,7 @@ class Executor:
     def replay(
         self, publication: Publication, offer: Offer, window: int, leaves: Sequence[Digest | None]
     ) -> tuple[Bytes, float]:
-        """Returns what `work` does from two windows of the task alone: see TaskRun.replay. Raises as `work` does."""
+        """Returns the result of `work` from two windows of the task alone (TaskRun.replay). Raises as `work` does."""
         return self._run_task(publication, offer, lambda task: task.replay(window, leaves, self._fetcher.blob))
 
     def window_state(self, publication: Publication, offer: Offer, digest: Digest) -> Bytes:
@@ -128,7 +128,7 @@ class Executor:
         return TaskRun(self._compute, layout_of(publication, info), step, state, batch, offer.seed, control, drawn)
 
     def inputs_of(self, publication: Publication, offer: Offer) -> TaskInputs:
-        """Returns what the task is computed from, for a child that traces it. Raises as `work` does."""
+        """Returns the task's inputs for a tracing child. Raises as `work` does."""
         with self._alone:
             info = self._load_document(publication)
             state = self._load_parameters(publication, offer.round, digest_of(offer.parameters), info)
@@ -183,7 +183,7 @@ class Executor:
         return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(losses, parts, strict=True))
 
     def gradient(self, publication: Publication, offer: Offer, payload: Bytes) -> Tensors:
-        """Returns the gradients in a payload for this offer. Raises PayloadRefused, and what `work` raises."""
+        """Returns the gradients in a payload for this offer. Raises PayloadRefused, and otherwise as `work` does."""
         layout, packed = (
             layout_of(publication, self._load_document(publication)),
             load_codec(publication.spec.uplink.codec),
@@ -203,7 +203,7 @@ class Executor:
     def time_trial_step(self, publication: Publication) -> float:
         """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates.
 
-        It computes on zeros where the parameters are kept from those that hold no task.
+        It computes on zeros where the market serves the parameters only to workers that hold a task.
         """
         seconds = []
         with self._alone:
@@ -225,7 +225,7 @@ class Executor:
         self._partitions.afford(publication)
 
     def effort(self, publication: Publication) -> Effort:
-        """Returns what one task costs on this machine, measured on its first rows."""
+        """Returns the cost of one task on this machine, measured on its first rows."""
         with self._alone:
             seconds = self.time_trial_step(publication)
             return Effort(self._compute_cost(publication, self._load_document(publication)).operations, seconds)
@@ -235,7 +235,7 @@ class Executor:
         return compute_task_cost(info.document, self._runner.bound(*step.pass_sizes, by_row=step.by_row), step)
 
     def _load_without_waiting(self, publication: Publication) -> DocumentInfo:
-        """Returns what `_load` does, without waiting for a step that is computed where this is its job."""
+        """Returns the result of `_load`, without waiting for a running step if the document was loaded before."""
         if (info := self._borne.get(publication.digest)) is not None:
             return info
         with self._alone:

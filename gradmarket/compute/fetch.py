@@ -1,7 +1,7 @@
 """Downloads by digest: hashed while they stream, never longer than declared, resumed after an interruption.
 
-Where the whole has another digest, the market's list of piece digests tells which pieces are wrong, and these alone are
-fetched again. The list is asked for only then: a download that is right costs no request more.
+Where the whole has another digest, the market's list of piece digests identifies the wrong pieces, and only these are
+fetched again. The list is requested only then, so a correct download costs no further request.
 """
 
 import threading
@@ -30,7 +30,7 @@ PATIENCE_S: Final = 60.0
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 PIECE_TRIES: Final = 3
-"""Times that a wrong piece is fetched again: who spoiled it may spoil it once more."""
+"""Times that a wrong piece is fetched again: its source may spoil it once more."""
 ROOM_AT_ONCE: Final = 2**23
 """Bytes by which the cache makes room ahead for a download of undeclared length."""
 
@@ -157,7 +157,9 @@ class Fetcher:
                 pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     def _stream_into_part(self, link: str, digest: Digest, limit: int, until: float) -> bool:
-        """Fetches what the `.part` file lacks; returns whether it has the right bytes then, and deletes it if not."""
+        """Fetches the missing bytes of the `.part` file; returns whether its digest is right then, and deletes it if
+        not.
+        """
         part, hasher = self._cache.part(digest), blake3()
         there = _measure_file_length(part)
         with self._open_link(link, until, {"range": f"bytes={there}-"} if there else {}) as response:
@@ -178,7 +180,7 @@ class Fetcher:
     def _mend_pieces(self, link: str, digest: Digest, limit: int, until: float) -> bool:
         """Fetches again the pieces that are not the market's list's; returns whether the whole is right then.
 
-        A list that is wrong or not there leaves the download as wrong as it was, at the price of a piece's tries.
+        A wrong or missing list mends nothing and costs at most the tries of one piece.
         """
         part = self._cache.part(digest)
         if _measure_file_length(part) <= framing.PIECE:
@@ -209,7 +211,7 @@ class Fetcher:
         raise DownloadRefused(f"{link} never has the listed bytes from {start} on")
 
     def _write_chunks(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
-        """Writes and hashes what arrives; never more than `limit` bytes, nor more than the cache has room for."""
+        """Writes and hashes the received chunks: at most `limit` bytes, and no more than the cache has room for."""
         part, written = Path(file.name), file.tell()
         room = written
         for chunk in response.iter_raw():
@@ -254,7 +256,7 @@ class Fetcher:
 
 
 def _expect_bytes(response: httpx.Response, start: int | None) -> None:
-    """Raises unless the answer has the bytes that were asked for: all, or a range of them from byte `start` on."""
+    """Raises unless the answer has the requested bytes: all, or the range from byte `start` on."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise DownloadRefused("the answer is compressed, which was not asked for")
     if response.status_code >= 500 or response.status_code == 429:

@@ -1,4 +1,6 @@
-"""Rows that never leave this machine: what the computation of a task asks of who has them (worker.features.private)."""
+"""Rows that never leave this machine: the interface through which a task's computation reads them
+(worker.features.private).
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -19,13 +21,13 @@ class StepRows(NamedTuple):
 
 
 class StepCorrection(Protocol):
-    """What is added to each inner gradient of a task, and kept of its answer for the next round."""
+    """The correction added to each inner gradient of a task, and its update from the answer for the next round."""
 
     def correction(self, state: Arrays, names: tuple[str, ...]) -> Arrays:
-        """Returns it by parameter. Raises Refused where what it follows from is lost."""
+        """Returns it by parameter. Raises Refused where the data that it is computed from is lost."""
 
     def answered(self, state: Arrays, correction: Arrays, change: Arrays) -> None:
-        """Keeps what the next round's follows from: `change` is the gradient part of the answer as sent."""
+        """Stores the basis of the next round's correction; `change` is the gradient part of the answer as sent."""
 
 
 class HeldRows(Protocol):
@@ -42,13 +44,13 @@ class HeldRows(Protocol):
         """Reads a partition in the runner's child. Raises PartitionUnfit."""
 
     def take(self, publication: Publication, counts: bool) -> Sequence[StepRows]:
-        """Returns the next task's rows of a job that bounds what is told of each, step by step.
+        """Returns the next task's rows, step by step, for a job that bounds the privacy loss of each row.
 
         They are counted before if it `counts`. Raises Refused where they are spent.
         """
 
     def check_budget(self, publication: Publication) -> None:
-        """Raises Refused where a task of such a job would tell more of a row than it may."""
+        """Raises Refused where a task of such a job would exceed a row's privacy budget."""
 
     def open_correction(self, publication: Publication, number: int) -> StepCorrection | None:
-        """Returns what corrects the steps of the job's round, where it has its holders' steps corrected."""
+        """Returns the correction of the round's steps, where the job corrects its holders' steps."""

@@ -1,4 +1,4 @@
-"""What a machine takes on: its limits, and what one task costs on it; and what the C library keeps of memory."""
+"""A machine's limits, the cost of one task on it, and the freed memory that the C library retains."""
 
 import ctypes
 from contextlib import suppress
@@ -68,8 +68,9 @@ LARGEST: Final = 2**25
 
 
 def keep_freed() -> None:
-    """Has glibc keep for the next task what a task gives back: to get the pages anew takes longer than to pack an
-    answer of some megabytes. Other C libraries do as they like."""
+    """Makes glibc retain freed memory for the next task: fetching the pages anew takes longer than packing an answer of
+    some megabytes. Has no effect with other C libraries.
+    """
     with suppress(AttributeError, OSError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, LARGEST)

@@ -1,4 +1,4 @@
-"""What this machine has for a step: a card, or the cores and the memory of `runner.machine_limits`."""
+"""This machine's resources for a step: a card, or the cores and the memory of `runner.machine_limits`."""
 
 import os
 import re
@@ -26,18 +26,18 @@ _NO_CARD: Final = "`gradmarket doctor` starts it step by step; --device cpu comp
 CARDS: Final = ("dev/nvidiactl", "dev/dxg")
 """Files that a machine with a card has: of NVIDIA's driver, and under WSL."""
 CARD_SHARE: Final = 0.9
-"""Of the free memory of a card; other programs and the driver's own growth have the rest."""
+"""Share of a card's free memory that a step may take; other programs and the driver's own growth have the rest."""
 
 
 def device_name(text: str) -> str:
-    """Returns what was written, if it names a device. Raises ValueError."""
+    """Returns the text unchanged if it names a device. Raises ValueError."""
     if text != AUTO and not re.fullmatch(DEVICE, text):
         raise ValueError(f"{text[:80]!r} is no device: there is auto, cpu, cuda, and cuda:1 and the like")
     return text
 
 
 def list_device_names(text: str) -> str:
-    """Returns what was written, if it names a device, several cards, or `all` of them. Raises ValueError."""
+    """Returns the text unchanged if it names a device, several cards, or `all` of them. Raises ValueError."""
     if text == ALL:
         return text
     names = text.split(",")
@@ -51,18 +51,18 @@ def list_device_names(text: str) -> str:
 def threads_for(cores: float) -> int:
     """Returns the greatest power of two that is at most `cores`, from 1 to MOST_THREADS.
 
-    Threads are part of the determinism class, and only workers of one class vote together: so there are few numbers.
+    Threads are part of the determinism class, and only workers of one class vote together, so few counts are allowed.
     """
     return min(MOST_THREADS, 1 << max(0, int(cores).bit_length() - 1))
 
 
 def share_of_card(card: Card) -> int:
-    """Returns the bytes that a step may take on this card where nobody said."""
+    """Returns the default limit, in bytes, of a step on this card."""
     return max(LEAST_MEMORY, int(CARD_SHARE * (card.memory if card.free is None else card.free)))
 
 
 def has_card(root: Path = ROOT) -> bool:
-    """Returns whether a driver's node is there, and the owner hides not all cards (an empty CUDA_VISIBLE_DEVICES)."""
+    """Returns whether a driver's node exists and the owner does not hide all cards (an empty CUDA_VISIBLE_DEVICES)."""
     return os.environ.get(VISIBLE) != "" and any((root / file).exists() for file in CARDS)
 
 
@@ -96,7 +96,7 @@ class Computing:
 
     @property
     def warning(self) -> str:
-        """What is to be said loudly: a card is there and computes nothing. Empty otherwise."""
+        """The warning that the machine has a card which computes nothing; empty otherwise."""
         if not self.why:
             return ""
         return f"WARNING: this machine has a card, and it is NOT used: {self.why}. `gradmarket doctor` tells more."
@@ -106,11 +106,11 @@ class Computing:
 def open_runner_on_device(
     settings: RunnerSettings, device: str, threads: int | None, memory: int | None = None
 ) -> Iterator[Computing]:
-    """Yields a runner on this device; on a card that nobody else has, else on the CPU, where `device` is AUTO.
+    """Yields a runner on this device; where `device` is AUTO, on an unreserved card, else on the CPU.
 
-    Without `threads` the CPU gets what `threads_for` gives, or OMP_NUM_THREADS where that is set, a card one; without
-    `memory` a step may take half of the machine's, on a card most of what is free there. Raises Refused where a card
-    that is named cannot be used.
+    Without `threads` the CPU gets the result of `threads_for`, or OMP_NUM_THREADS where that is set, and a card one;
+    without `memory` a step may take half of the machine's, on a card most of the free memory. Raises Refused where a
+    named card cannot be used.
     """
     settings, why = replace(settings, memory_bytes=memory or choose_memory()), ""
     if device != CPU and (device != AUTO or has_card()):
@@ -178,7 +178,7 @@ def _open_on_card(
 
 
 def choose_named_threads(classes: Iterable[str]) -> int | None:
-    """Returns the threads that these classes name, where this machine has as many: a market's word starts no more."""
+    """Returns the threads that these classes name, if this machine has as many cores: no market can start more."""
     named = {find_thread_count(each) for each in classes} - {None}
     threads = named.pop() if len(named) == 1 else None
     return threads if threads is not None and threads <= (os.cpu_count() or 1) else None

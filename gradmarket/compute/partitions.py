@@ -47,12 +47,11 @@ class Partitions:
     def batch(
         self, publication: Publication, round_number: int, task: int, counts: bool = True
     ) -> tuple[dict[str, np.ndarray], Arrays]:
-        """Returns the task's rows of its partition; the same on every replica, but where they are a holder's own.
+        """Returns the task's rows of its partition; the same on every replica, except where they are a holder's own.
 
-        With them comes how many each step drew, where it draws them by chance (model.drawn_rows).
-
-        Where the job bounds what is told of each row, they are counted before, unless nothing of them `counts`, since
-        what is computed stays here. Raises Refused where they are spent.
+        The counts of drawn rows come with them where steps draw at random (runner.drawn_rows). Where the job bounds
+        each row's privacy loss, their use is counted first, unless `counts` is false because the result stays here.
+        Raises Refused where their budget is spent.
         """
         if publication.spec.step.by_row:
             steps = self.own.take(publication, counts)
@@ -62,11 +61,11 @@ class Partitions:
         return select_rows(arrays, self.rows(publication, round_number, task)), {}
 
     def control(self, publication: Publication, number: int) -> StepCorrection | None:
-        """Returns what corrects the steps of a job on this machine's own rows, where it has them corrected."""
+        """Returns the correction of a job's steps on this machine's own rows, where the job corrects them."""
         return None if publication.spec.repeatable else self.own.open_correction(publication, number)
 
     def afford(self, publication: Publication) -> None:
-        """Raises Refused where a task would tell more of this machine's own rows than the job may."""
+        """Raises Refused where a task would exceed the job's privacy budget of this machine's own rows."""
         if publication.spec.step.by_row:
             self.own.check_budget(publication)
 
@@ -95,7 +94,7 @@ class Partitions:
 
     @property
     def own(self) -> HeldRows:
-        """The rows of this machine's own, for private jobs. Raises Refused where there are none."""
+        """This machine's own rows, for private jobs. Raises Refused where there are none."""
         if self._own is None:
             raise Refused("the job's rows stay with their holders, and this worker has none: name a folder (--dataset)")
         return self._own

@@ -1,4 +1,4 @@
-"""Loads what will be needed ahead of time, in one thread, while something else is computed."""
+"""Loads values ahead of their use, in one thread, while something else is computed."""
 
 import threading
 from collections import OrderedDict
@@ -33,7 +33,7 @@ class Prefetch(Generic[Thing]):
         self._queue.put((future, load))
 
     def take(self, name: str, load: Load[Thing]) -> Thing:
-        """Returns the value: cached, awaited while it is being loaded, or loaded now. Raises what `load` raises."""
+        """Returns the value: cached, awaited while it is being loaded, or loaded now. Raises as `load` does."""
         with self._lock:
             future = self._things.get(name)
             if future is None or future.cancel() or (future.done() and future.exception() is not None):

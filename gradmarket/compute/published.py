@@ -1,4 +1,4 @@
-"""Published parameters for a task: made from what is held already and a few small updates, or downloaded whole."""
+"""Published parameters for a task: built from cached ones and a few small updates, or downloaded whole."""
 
 import math
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PATH_BYTES = 2**17
 
 
 class Unfollowed(Exception):
-    """No updates lead from what is held to what is wanted."""
+    """No chain of updates leads from cached parameters to the wanted ones."""
 
 
 def fetch_parameters(
@@ -35,9 +35,8 @@ def fetch_parameters(
 ) -> memoryview:
     """Returns the mapped bytes of the parameters with this digest, from which the tasks of round `number` start.
 
-    In a job with a downlink they are made from older ones in the cache where the updates since take fewer bytes; what
-    comes out is checked by its digest, and anything that does not fit ends in a download of the whole. Raises as
-    `Fetcher.blob` does.
+    In a job with a downlink they are built from older ones in the cache where the updates since take fewer bytes; the
+    result is checked by its digest, and any mismatch ends in a download of the whole. Raises as `Fetcher.blob` does.
     """
     if publication.spec.downlink.small and digest != publication.parameters:
         try:

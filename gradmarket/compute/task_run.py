@@ -55,7 +55,7 @@ def payload_of(spec: JobSpec, task: "TaskRun", tensors: Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class TaskRun:
-    """One task and what runs it: `state` is the round's parameters, `batch` all of the task's rows."""
+    """One task and its runner: `state` is the round's parameters, `batch` all of the task's rows."""
 
     compute: Compute
     layout: Layout
@@ -65,15 +65,15 @@ class TaskRun:
     seed: bytes
     control: StepCorrection | None = None
     drawn: Arrays = field(default_factory=dict)
-    """How many rows each step drew by chance (model.drawn_rows), where they are drawn so."""
+    """Number of rows that each step drew at random (runner.drawn_rows); empty where steps draw none."""
 
     @cached_property
     def correction(self) -> Arrays:
-        """What is added to each inner gradient; nothing where the job has no control variates."""
+        """The correction added to each inner gradient; empty where the job has no control variates."""
         return {} if self.control is None else self.control.correction(self.state, self._trained)
 
     def store_sent_answer(self, payload: Bytes, packed: Codec) -> None:
-        """Keeps of an answer what the next round's correction follows from."""
+        """Stores the part of an answer from which the next round's correction is computed."""
         if self.control is not None:
             told = read_tensors(self.layout, payload, packed, self.seed)
             change = {name: np.array(tensor) for name, tensor in told if name in self._trained}
