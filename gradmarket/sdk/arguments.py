@@ -1,4 +1,4 @@
-"""Refuses arguments of another kind than Market.train takes, each in a sentence with what to give in its place."""
+"""Refuses arguments of a kind that Market.train does not take; each refusal names the right kind."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,9 @@ _USUAL: Final = {"name": "adamw", "lr": _RATE}
 
 
 def check_module(module: Any) -> None:
-    """Raises DocumentRefused for what is no nn.Module, was compiled to something else, or has no values yet."""
+    """Raises DocumentRefused for an object that is no nn.Module, was compiled to something else, or has no values
+    yet.
+    """
     if isinstance(module, type):
         raise DocumentRefused(f"{module.__name__} is a class: give an instance, such as {module.__name__}(…)")
     if not isinstance(module, nn.Module):
@@ -35,7 +37,7 @@ def check_module(module: Any) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raises DocumentRefused for what cannot be called with an answer and a target."""
+    """Raises DocumentRefused unless it can be called with an answer and a target."""
     if isinstance(loss, type):
         raise DocumentRefused(f"{loss.__name__} is a class: give an instance, such as {loss.__name__}()")
     if not callable(loss):
@@ -46,7 +48,7 @@ def check_loss(loss: Any) -> None:
 
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
-    """Returns an optimizer's name and settings. Raises Refused for anything but a mapping, and says which."""
+    """Returns an optimizer's name and settings. Raises Refused, naming the argument, for anything but a mapping."""
     if isinstance(optimizer, Mapping):
         return dict(optimizer)
     known = plugins.list_plugin_names(optimizers.__name__)
@@ -75,7 +77,7 @@ def check_fraction(held_out: Any) -> None:
 def array_of(name: str, value: Any) -> np.ndarray:
     """Returns a tensor, an array or nested lists as an array; half precision in float32, which has all its values.
 
-    Raises Refused, naming the input, for what has no array: sparse, quantized, without values, or ragged.
+    Raises Refused, naming the input, for data without an array: sparse, quantized, without values, or ragged.
     """
     if isinstance(value, Tensor):
         return _array_of_tensor(name, value)

@@ -31,7 +31,7 @@ class Curve:
 
 
 def draw_loss_curve(title: str, rounds: Sequence[RoundView]) -> Curve:
-    """Draws what the workers measured before each round, and what the service measured on held-out rows after it.
+    """Draws the workers' loss before each round, and the service's loss on held-out rows after it.
 
     Raises Refused while no round has a loss.
     """

@@ -141,8 +141,8 @@ class TrainingJob:
         """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished, JobPaused with
         the command that mends it once it is paused, and WatchTimeout two seconds after `timeout` seconds at the latest.
 
-        Each of `callbacks` (see gradmarket.callbacks) is told of every round; one that fails is warned of once, and the
-        watching goes on. Where the service is away for a while, it is tried again; an interrupt (Ctrl-C) ends the
+        Each of `callbacks` (see gradmarket.callbacks) is called for every round; one that fails causes one warning, and
+        the watching goes on. Where the service is away for a while, it is tried again; an interrupt (Ctrl-C) ends the
         watching, not the job.
         """
         check_callbacks(callbacks)
@@ -189,9 +189,10 @@ class TrainingJob:
             load_state(module, unpack_tensors(path.read_bytes()))
 
     def load_best_into(self, module: nn.Module) -> int:
-        """Writes the parameters that did best on the held-out rows into `module`, and returns after which round.
+        """Writes the parameters that did best on the held-out rows into `module`, and returns the number of their
+        round.
 
-        Raises Refused for another model, and for a job of which none were measured.
+        Raises Refused for another model, and for a job without measured parameters.
         """
         best = self.view().best_round
         if best is None:
@@ -250,7 +251,7 @@ class TrainingJob:
         return TrainingJob(self._client, self._client.extend(self.id, wanted.rounds, wanted.budget).id)
 
     def cancel(self) -> None:
-        """Ends the job; what is not owed is refunded."""
+        """Ends the job and refunds the money that is not owed."""
         self._client.steer(self.id, "cancel")
 
     def pause(self) -> None:

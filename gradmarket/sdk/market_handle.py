@@ -75,23 +75,23 @@ class Market:
         continue_from: TrainingJob | str | None = None,
         **fields: Any,
     ) -> TrainingJob:
-        """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it but
-        the rows that are measured on.
+        """Posts a job that trains `module` from its current state, and uploads its model and data. Workers see all of
+        it except the evaluation rows.
 
         `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.load_rows. Each task takes `rows` rows; a
         fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
         agreeing replica and every other amount is a whole number of the token's smallest unit, or like "0.01 GRAD" or
         "1e18 units"; or it is a price rule with its settings (docs/payment.md).
         `private` makes it a job of others' rows, which stay with their holders (docs/private.md): `holders`, the
-        addresses of their workers, and what else PrivateData has. `dataset` is then measured on and never trained on.
-        `validation` is a dataset to measure on in place of `held_out`, converted as the training rows are. `metrics`
-        are names of ready-made ones, and functions of the module's answer and y to one number, of all those rows
-        together (docs/job.md). `stop` ends the job early: "auc > 0.9", "loss stalls 5", or rules of the job file;
-        `patience` once so many evaluations brought nothing better of the first metric, or else of the loss.
+        addresses of their workers, and the other fields of PrivateData. `dataset` then serves for evaluation only,
+        never for training. `validation` is a dataset to measure on in place of `held_out`, converted as the training
+        rows are. `metrics` are names of ready-made ones, and functions of the module's answer and y to one number, of
+        all those rows together (docs/job.md). `stop` ends the job early: "auc > 0.9", "loss stalls 5", or rules of the
+        job file; `patience` once so many evaluations brought nothing better of the first metric, or else of the loss.
         `continue_from` is an earlier job of the same model. Once that is finished, this one starts from its parameters,
         in place of the module's, and its optimizer's state; `rounds` are more rounds, and other fields default to its.
         `fields` are further fields of the job, such as `arithmetic`. Before anything is sent, the module's result is
-        compared, bit by bit, with what workers will compute natively.
+        compared, bit by bit, with the workers' native computation.
 
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
@@ -103,7 +103,7 @@ class Market:
             rounds, price, optimizer, rows, target, held_out, partition_format, seed, private, fields, measured
         )
         ready = self._prepare_job(module, loss, dataset, asked)
-        with suppress(MarketError):  # a service may tell no prices, and none of its workers
+        with suppress(MarketError):  # a service may publish neither prices nor workers
             warn_of_precision(self._client.prices().classes, fields)
         return self._post_job(ready, private)
 
@@ -124,7 +124,7 @@ class Market:
         each run, or is a function that makes a run's module of its point, a dict of the grid's names. `arguments` are
         train's, the same in all runs. All runs are prepared before the first is posted, `at_once` of them in threads;
         where one cannot be posted, those before it are cancelled, and a note of the error names those that could not
-        be. Raises what train raises, and Refused for what is no grid.
+        be. Raises as train does, and Refused for a malformed grid.
         """
         tag, points = tag or f"sweep-{token_hex(4)}", list_points(grid)
         check_above_zero(at_once=at_once)
@@ -176,12 +176,12 @@ class Market:
         market: "Market | None" = None,
         **fields: Any,
     ) -> JobPlan:
-        """Returns what `train` with these arguments would cost and take. Sends nothing and needs no service: amounts
+        """Returns the cost and duration of `train` with these arguments. Sends nothing and needs no service: amounts
         are in GRAD, a local chain's token.
 
-        With a `market` it has what others paid there, too, and amounts are in its token.
+        With a `market` it includes the prices that others paid there, and amounts are in its token.
         `workers` of `tflops` TFLOP/s with a link of `mbit` Mbit/s are assumed, by default as many as a round occupies.
-        Raises what `train` raises before it sends anything.
+        Raises as `train` does before it sends anything.
         """
         check_above_zero(tflops=tflops, mbit=mbit, workers=1 if workers is None else workers)
         if market is not None and not hasattr(market, "_client"):
@@ -209,18 +209,18 @@ class Market:
         return (TrainingJob(self._client, job.id) for job in self._client.jobs(state, tag))
 
     def add_webhook(self, url: str, *happenings: str) -> CreatedWebhook:
-        """Has what happens to the token's jobs posted to `url`, "job.finished" say; `secret` is told only this once."""
+        """Posts events of the token's jobs, such as "job.finished", to `url`; `secret` is returned only this once."""
         return self._client.create_webhook(url, happenings or USUAL)
 
     def webhooks(self) -> Iterator[WebhookView]:
-        """Returns the token's webhooks; `trouble` says why the newest try failed."""
+        """Returns the token's webhooks; `trouble` is the reason why the newest try failed."""
         return self._client.webhooks()
 
     def remove_webhook(self, webhook_id: str) -> None:
         self._client.delete_webhook(webhook_id)
 
     def spending(self, token: str) -> SpendingView:
-        """Returns what the token of this name may spend in any 24 hours, and what is left."""
+        """Returns the spending limit of the token of this name in any 24 hours, and the remainder."""
         return self._client.spending(token)
 
     def _prepare_job(self, module: Any, loss: Any, dataset: Any, asked: Asked) -> ReadyJob:

@@ -1,4 +1,4 @@
-"""What Market.train is asked to measure: rows of one's own, metrics of them, and when to stop by these."""
+"""The measurements that Market.train is asked for: rows of one's own, metrics of them, and stop rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Stop = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measuring:
-    """The arguments of Market.train that say what is measured; see there."""
+    """The arguments of Market.train that concern measurement; see there."""
 
     validation: Any = None
     metrics: Sequence[str | Metric] = ()
@@ -70,7 +70,7 @@ def name_metrics(measured: Measuring, spec: JobSpec) -> dict[str, Metric]:
 
 
 def build_metrics(metrics: Mapping[str, Metric]) -> MetricValues | None:
-    """Returns what the metrics document is made of; None where nothing is asked for."""
+    """Returns the source of the metrics document; None where no metric is asked for."""
     return partial(ready.compute_metrics, metrics) if metrics else None
 
 

@@ -1,4 +1,4 @@
-"""Checks of an own model before it is posted: rows that it does not take or its loss couples, and its precision."""
+"""Checks a researcher's own model before it is posted: rows that it refuses or its loss couples, and its precision."""
 
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a job from Python would cost and take, computed without a service; and the job itself, ready to be posted."""
+"""Computes the cost and duration of a job from Python without a service, and prepares the job for posting."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class ReadyJob:
-    """All that a job is posted from; `fields` have no model and data yet."""
+    """Everything needed to post a job; `fields` have no model and data yet."""
 
     fields: dict[str, Any]
     spec: JobSpec
@@ -87,7 +87,9 @@ class JobPlan:
     takes: Resources
     speed: Speed
     prices: str = ""
-    """What others paid a GFLOP at a market, and who there would take this price; empty where none was asked."""
+    """The price per GFLOP that others paid at a market, and the workers there that would take this price; empty where
+    no market was asked.
+    """
 
     def __str__(self) -> str:
         costs = [("at most", self.at_most), ("expected", f"{self.expected} if nobody disagrees")]
@@ -101,7 +103,7 @@ class JobPlan:
 
 
 def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token: Callable[[], TokenUnit]) -> ReadyJob:
-    """Checks, exports and packs what Market.train was given; see there."""
+    """Checks, exports and packs the arguments of Market.train; see there."""
     check_module(module)
     check_loss(loss)
     check_private(asked.private)
@@ -160,7 +162,9 @@ def plan_job(ready: ReadyJob, speed: Speed, token: TokenUnit = LOCAL_TOKEN) -> J
 
 
 def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None, measures: bool) -> JobSpec:
-    """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
+    """Validates all fields of the job except model and data, before these are made. Raises Refused, naming the
+    fields.
+    """
     inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
     data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
     stands_in = {"model": {"architecture": "mlp"}, "data": data}

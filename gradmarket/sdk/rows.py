@@ -24,7 +24,9 @@ INPUTS = ("x", "y")
 
 @dataclass(frozen=True)
 class DatasetRows:
-    """A dataset's inputs and `y`, with one row per example; `encoding` says how they were made where it was a table."""
+    """A dataset's inputs and `y`, with one row per example; `encoding` describes their conversion where it was a
+    table.
+    """
 
     arrays: dict[str, np.ndarray]
     encoding: Encoding | TextEncoding | None = None

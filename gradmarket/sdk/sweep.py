@@ -93,7 +93,7 @@ class Sweep:
         return self.runs()
 
     def runs(self) -> list[Run]:
-        """Returns how each run stands."""
+        """Returns the state of each run."""
         return [_look_at_run(point, job) for point, job in zip(self.points, self.jobs, strict=True)]
 
     def best(self, metric: str | None = None, better: Better | None = None) -> Run:
@@ -125,7 +125,9 @@ class Sweep:
         return draw_curves(self.tag, lines)
 
     def cancel(self) -> None:
-        """Ends all runs that go on. Raises Refused with the ids of those that could not be ended, after all others."""
+        """Ends all runs that go on. Raises Refused, naming the runs that it could not end, after it has ended all
+        others.
+        """
         if left := cancel_jobs(self.jobs):
             raise Refused(describe_uncancelled(left), "cancel them again")
 
@@ -145,7 +147,7 @@ class Sweep:
 
 
 def list_points(grid: Any) -> list[dict[str, Any]]:
-    """Returns every combination of a grid's values. Raises Refused for what is no grid."""
+    """Returns every combination of a grid's values. Raises Refused for a malformed grid."""
     if not isinstance(grid, Mapping) or not grid:
         raise Refused("grid: give a mapping of arguments to lists of values, such as {'optimizer.lr': [0.1, 0.01]}")
     for name, values in grid.items():
@@ -179,7 +181,7 @@ def apply_point(arguments: Mapping[str, Any], point: Point) -> dict[str, Any]:
 
 
 def choose_module(module: Any, point: Point) -> nn.Module:
-    """Returns the point's own module: a copy of the one, or what a function of the point makes."""
+    """Returns the point's own module: a copy of the given one, or the result of the given function of the point."""
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
     made: nn.Module = module(dict(point)) if callable(module) and not isinstance(module, type) else module
