@@ -157,9 +157,7 @@ class Fetcher:
                 pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     def _stream_into_part(self, link: str, digest: Digest, limit: int, until: float) -> bool:
-        """Fetches the missing bytes of the `.part` file; returns whether its digest is right then, and deletes it if
-        not.
-        """
+        """Fetches the missing bytes of the `.part` file; returns whether its digest is right, and else deletes it."""
         part, hasher = self._cache.part(digest), blake3()
         there = _measure_file_length(part)
         with self._open_link(link, until, {"range": f"bytes={there}-"} if there else {}) as response:
