@@ -19,9 +19,7 @@ _USUAL: Final = {"name": "adamw", "lr": _RATE}
 
 
 def check_module(module: Any) -> None:
-    """Raises DocumentRefused for an object that is no nn.Module, was compiled to something else, or has no values
-    yet.
-    """
+    """Raises DocumentRefused for an object that is no nn.Module, was compiled to another, or has no values yet."""
     if isinstance(module, type):
         raise DocumentRefused(f"{module.__name__} is a class: give an instance, such as {module.__name__}(…)")
     if not isinstance(module, nn.Module):

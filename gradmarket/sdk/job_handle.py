@@ -189,8 +189,7 @@ class TrainingJob:
             load_state(module, unpack_tensors(path.read_bytes()))
 
     def load_best_into(self, module: nn.Module) -> int:
-        """Writes the parameters that did best on the held-out rows into `module`, and returns the number of their
-        round.
+        """Writes the parameters with the best held-out result into `module`, and returns their round's number.
 
         Raises Refused for another model, and for a job without measured parameters.
         """

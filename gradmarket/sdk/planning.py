@@ -87,9 +87,7 @@ class JobPlan:
     takes: Resources
     speed: Speed
     prices: str = ""
-    """The price per GFLOP that others paid at a market, and the workers there that would take this price; empty where
-    no market was asked.
-    """
+    """A market's price per GFLOP and the workers there that would take this job's; empty where no market was asked."""
 
     def __str__(self) -> str:
         costs = [("at most", self.at_most), ("expected", f"{self.expected} if nobody disagrees")]
@@ -162,9 +160,7 @@ def plan_job(ready: ReadyJob, speed: Speed, token: TokenUnit = LOCAL_TOKEN) -> J
 
 
 def _check_fields(fields: dict[str, Any], private: Mapping[str, Any] | None, measures: bool) -> JobSpec:
-    """Validates all fields of the job except model and data, before these are made. Raises Refused, naming the
-    fields.
-    """
+    """Validates the job's fields except model and data, before these are made. Raises Refused, naming the fields."""
     inputs, digest = {"x": {"dtype": "float32"}}, f"blake3:{'0' * 64}"
     data = {"inputs": inputs, "manifest": digest, **private} if private else {"ready": "digits"}
     stands_in = {"model": {"architecture": "mlp"}, "data": data}

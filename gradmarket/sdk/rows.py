@@ -24,9 +24,7 @@ INPUTS = ("x", "y")
 
 @dataclass(frozen=True)
 class DatasetRows:
-    """A dataset's inputs and `y`, with one row per example; `encoding` describes their conversion where it was a
-    table.
-    """
+    """A dataset's inputs and `y`, with one row per example; `encoding` describes the conversion of a table."""
 
     arrays: dict[str, np.ndarray]
     encoding: Encoding | TextEncoding | None = None

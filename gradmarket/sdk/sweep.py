@@ -125,9 +125,7 @@ class Sweep:
         return draw_curves(self.tag, lines)
 
     def cancel(self) -> None:
-        """Ends all runs that go on. Raises Refused, naming the runs that it could not end, after it has ended all
-        others.
-        """
+        """Ends all runs that go on. Raises Refused, after all attempts, with the ids of those that did not end."""
         if left := cancel_jobs(self.jobs):
             raise Refused(describe_uncancelled(left), "cancel them again")
 
