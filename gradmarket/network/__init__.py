@@ -1,6 +1,6 @@
-"""How this product reaches others: one policy of proxies, trust and time for every connection that it opens.
+"""One policy of proxies, trust and time limits for every connection that this product opens.
 
-Every download fails by one of these errors, and each request tells the release of its side.
+Every download fails by one of these errors, and each request names the release of its side.
 """
 
 from functools import cache
@@ -34,7 +34,7 @@ def own_version() -> str:
 
 @cache
 def own_header() -> tuple[str, str]:
-    """Returns the name and the value that go with each request of a worker and each answer of a service."""
+    """Returns the name and value of the header on each request of a worker and each answer of a service."""
     return release.HEADER, release.write_header(own_version())
 
 

@@ -19,7 +19,8 @@ from gradmarket.network.environment import PORTS
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST: Final = ipaddress.ip_network("2000::/3")
-"""All IPv6 that is routed in public. Outside of it Python calls global what leads inside: `::10.0.0.1`, site-local
+"""All IPv6 that is routed in public. Outside of it Python counts as global some addresses that lead inside:
+`::10.0.0.1`, site-local
 fec0::/10, 64:ff9b:1::/48 (RFC 8215) and whatever is reserved."""
 
 STORES: Final = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
@@ -27,7 +28,7 @@ DATA_SERVERS: Final = "if it is your own server of datasets, name its origin in 
 REACH: Final = "if it is your own server, name its origin with --reach"
 UNNAMED: Final = "if it is a market of your own, name it with --market"
 HOOK_SERVERS: Final = "its operator may name that origin in GRADMARKET_WEBHOOK_SERVERS"
-"""What to do about an address that is not public: a market's own links lead to stores, a dataset's to servers."""
+"""Remedies for an address that is not public: a market's own links lead to stores, a dataset's to servers."""
 Resolve = Callable[[str, int], list[str]]
 """Returns all IP addresses of a host, given its name and port."""
 
@@ -53,9 +54,9 @@ def resolve_host(host: str, port: int) -> list[str]:
 
 
 def resolve_within(seconds: float, at_once: int = 16) -> Resolve:
-    """Returns `resolve_host` with an end, which the system's has not: a look-up that is late goes on, heard by nobody.
+    """Returns `resolve_host` with a time limit, which the system's lacks: the result of a late look-up is discarded.
 
-    `at_once` look-ups go on at most. What it returns raises DownloadFailed where there is no address in time.
+    At most `at_once` look-ups run together. The returned function raises DownloadFailed if no address comes in time.
     """
     free = threading.BoundedSemaphore(at_once)
 
@@ -119,7 +120,7 @@ def check_link_target(
 ) -> NetworkPlace:
     """Returns where to fetch `link` from; it may be relative to the market's `origin`, and keeps the path in that.
 
-    What is in the market's own origin and path may have any address if the worker's owner `named` the market, but not
+    Links within the market's own origin and path may have any address if the worker's owner `named` the market, but not
     after a redirect from elsewhere (`own` is False then). The origins in `allowed`, which the owner named too, may have
     any address; pass a store's only if the market itself gives the link, not if a job's dataset gives it. Any other
     host must have public addresses only. Raises DownloadRefused for schemes other than http and https, for credentials
@@ -147,7 +148,7 @@ def check_link_target(
 
 
 def server_origin(text: str) -> str:
-    """Returns the origin that somebody wrote; raises ValueError unless it is like http://nas.example:9000."""
+    """Parses an origin; raises ValueError unless it is like http://nas.example:9000."""
     try:
         url = urlsplit(text)
         bare = not (url.path.strip("/") or url.query or url.username)

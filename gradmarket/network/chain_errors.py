@@ -2,7 +2,7 @@
 
 MarketError
 └── ChainError
-    ├── ChainUnreachable    no answer; whether anything happened is unknown
+    ├── ChainUnreachable    no answer; the outcome is unknown
     │   └── NodeBusy        it answers that it cannot answer now (429, 502)
     ├── NodeRefused         the node refused (no money for gas, fee too low)
     │   └── GasTooDear      gas costs more than the owner pays

@@ -1,7 +1,7 @@
 """The HTTP transport of every client: proxies and trust as the environment has them, and a whole answer's time bounded.
 
-A read timeout is from one byte to the next: who sends headers, or the framing of chunks, a byte at a time is never
-late.
+A read timeout runs from one byte to the next, so a server that sends headers, or the framing of chunks, a byte at a
+time never exceeds it.
 """
 
 import math
@@ -33,7 +33,7 @@ SOCKET_OPTIONS: Final = [
 
 
 class UntrustedCertificate(httpx.ConnectError):
-    """The server's certificate is of no authority that is believed, or is another host's, or expired."""
+    """The server's certificate is of no trusted authority, of another host, or expired."""
 
 
 class _Clock(threading.local):
@@ -190,7 +190,7 @@ def raise_as_httpx(host: str = "", proxy: str | None = None) -> Iterator[None]:
 
 
 def _certificate_fault(error: BaseException | None) -> str | None:
-    """Returns in words why a certificate was not believed, if that is the error.
+    """Returns the reason, in words, why a certificate was not trusted, if that is the error.
 
     Causes may go round in a circle: an error that is handled while another request fails is the context of that one's.
     """

@@ -1,4 +1,4 @@
-"""What the environment says of the network: its proxies, and the authorities whose certificates it believes.
+"""The environment's network settings: its proxies, and the authorities whose certificates are trusted.
 
 Every client follows it: named hosts are reached through HTTP_PROXY, HTTPS_PROXY or ALL_PROXY unless NO_PROXY leaves
 them out, and believed by SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE. Loopback is never asked through a proxy.
@@ -79,7 +79,7 @@ def proxy_without_secret(proxy: str) -> str:
 
 
 def find_authorities() -> str | None:
-    """Returns the file or folder of the authorities to believe; None for certifi's. Raises Refused where none is."""
+    """Returns the file or folder of the trusted authorities; None for certifi's. Raises Refused where none is."""
     name = next((name for name in AUTHORITIES if os.environ.get(name)), None)
     if name is None:
         return None
