@@ -1,7 +1,7 @@
-"""What a private task is given among its arrays: counts of drawn rows, and corrections (control_variates). No torch.
+"""Extra arrays of a private task: counts of drawn rows, and corrections (control_variates). No torch.
 
 A step draws rows by chance (rules.row_privacy). The rows of a step that come after them fill its batch and count as
-zeros, so that no batch tells by its size what was drawn. A correction is added to each of its inner gradients.
+zeros, so that no batch's size reveals the number of drawn rows. A correction is added to each of its inner gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ def build_drawn_counts(counts: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def read_drawn_count(state: Arrays, place: int) -> int:
-    """Returns how many rows the task's step number `place` drew. Raises Refused where nobody says."""
+    """Returns the number of rows that the task's step number `place` drew. Raises Refused if the count is missing."""
     counts = state.get(DRAWN)
     if counts is None or counts.ndim != 1 or not 0 <= place < len(counts):
         raise Refused("a step over rows that are drawn by chance needs how many it drew")

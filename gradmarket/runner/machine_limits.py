@@ -45,7 +45,7 @@ def _read_stripped(file: Path) -> str:
 
 
 def choose_memory(root: Path = ROOT) -> int:
-    """Returns the bytes that a step may take where nobody said: half of what this machine or its control group has."""
+    """Returns the default memory limit of a step, in bytes: half of this machine's or its control group's."""
     told = re.search(r"^MemTotal:\s+(\d+) kB$", _read_stripped(root / "proc/meminfo"), re.MULTILINE)
     machine = [int(told[1]) * 1024] if told else []
     return max(LEAST_MEMORY, min([*machine, *_list_memory_limits(root)], default=0) // 2)

@@ -44,7 +44,7 @@ class DocumentInfo:
 
 @dataclass(frozen=True)
 class FieldFault:
-    """What the publishing child finds wrong with a field of the job."""
+    """A fault that the publishing child finds in a field of the job."""
 
     field: Annotated[str, Field(max_length=500)]
     detail: Annotated[str, Field(max_length=500)]
@@ -55,7 +55,7 @@ _PUBLISHED: Final[TypeAdapter[Lengths | FieldFault]] = TypeAdapter(Lengths | Fie
 
 @dataclass(frozen=True)
 class TaskInputs:
-    """What a task is computed from: `state` is the round's, `batch` are its `rows` in order."""
+    """The inputs of a task: `state` is the round's, `batch` are its `rows` in order."""
 
     rows: Sequence[int]
     state: Arrays
@@ -95,7 +95,7 @@ class Runner(DocumentRunner):
         """Returns a ready architecture for such data as documents and parameters, with a document of ready-made
         `metrics` where there are any. Raises JobRefused.
 
-        The current job is one that `turn` was told of with `publishes`.
+        The current job must have been set by `turn` with `publishes`.
         """
         request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
         request |= {"data": data.model_dump(mode="json"), "precision": precision, "metrics": list(metrics)}
@@ -152,7 +152,7 @@ class Runner(DocumentRunner):
 
 
 def _answer_of_step(document: Document, state: Arrays, step: Step) -> Described:
-    """Returns what a step answers: its document's arrays, or the state after a window and the window's losses."""
+    """Describes the arrays of a step's answer: its document's, or the state after a window and its losses."""
     if not isinstance(step, WindowStep):
         return answer_of(document)
     whole = build_layout(document)

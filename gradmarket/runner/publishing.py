@@ -24,7 +24,7 @@ class PublishingHandler(StepHandler):
     def _publish_architecture(self, request: Request) -> list[int] | dict[str, Any]:
         """Returns the lengths of the documents and the parameters, which it writes into the arena; 0 for no metrics.
 
-        Where a field of the job is at fault, its name and what is wrong.
+        Where a field of the job is at fault, returns its name and the fault.
         """
         data = Labelled.model_validate(request["data"])
         chosen = (

@@ -1,11 +1,10 @@
-"""What ready-made metrics compute of a model's answers to all held-out rows together.
+"""Computes ready-made metrics from a model's answers to all held-out rows together.
 
 An answer is scores float32[rows, classes], or with places as float32[rows, classes, …] (as torch's cross-entropy takes
 them), or float32[rows, length, classes] of a language model; labels `y` are whole numbers without the classes'
 dimension, and a label of -100 counts for nothing. Where the answer has as many numbers as `y`, each is the logit of
 class 1 of two. A metric is one float32, NaN where it is not
-defined, as where a score is NaN. What each is, with its source, is in
-`market.rules.metric_names`.
+defined, as where a score is NaN. Their definitions and sources are in `market.rules.metric_names`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ def load_metric(name: str) -> Metric:
 
 
 def compute_metrics(metrics: Mapping[str, Metric], answer: Any, y: Tensor) -> dict[str, Tensor]:
-    """Returns each metric's value as one float32. Raises Refused, naming one that gives something else."""
+    """Returns each metric's value as one float32. Raises Refused, naming a metric with any other result."""
     values = {}
     for name, metric in metrics.items():
         value = metric(answer, y)

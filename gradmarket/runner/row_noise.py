@@ -2,7 +2,8 @@
 
 A row's part of the sum is at most `clip_norm` long, whatever the row is: a gradient that is not finite counts as zeros.
 Parts, sum and noise are float64, in which neither is near a denormal; only what has its noise is rounded to float32.
-What is told is the noised gradient; the loss is told as 0, for it has no noise. rules.row_privacy counts what it tells.
+Only the noised gradient is published; the loss is published as 0, for it has no noise. rules.row_privacy counts the
+privacy loss.
 """
 
 from typing import Final
@@ -29,7 +30,7 @@ from graphdoc.passes import (
 )
 
 SHORTER: Final = 1.0 - 2.0**-16
-"""Of the clip norm, what a row's part is scaled down to, so that rounding, the sum's too, does not carry it beyond."""
+"""Share of the clip norm to which a row's part is scaled, so that rounding, the sum's too, does not carry it beyond."""
 DRAWN: Final = 2**16
 """Normal numbers that are drawn at once."""
 
@@ -37,7 +38,7 @@ DRAWN: Final = 2**16
 def compute_step_gradient(
     program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, device: str, counted: int
 ) -> tuple[Tensors, Tensors]:
-    """Returns what `mean_gradient` does; noised where the step asks for it, by a seed that must be secret and new.
+    """Returns the result of `mean_gradient`, noised where the step asks for it, by a seed that must be secret and new.
 
     counted: how many of the rows count in a noised gradient, the first of them; the others are computed as well.
     """

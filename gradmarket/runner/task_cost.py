@@ -1,4 +1,4 @@
-"""Computes what a task costs any worker, from document and step, before anything large is downloaded. No torch.
+"""Computes a task's cost, the same for every worker, from document and step, before any large download. No torch.
 
 Memory is that of the whole child process, as in graphdoc.cost.
 """
@@ -49,7 +49,7 @@ class _Sizes:
     largest: int
     """The largest tensor that is trained: its part of a sum is beside it before it is added."""
     scratch: int
-    """What an inner step takes besides parameters, gradients and memory, for the one parameter that it is at."""
+    """Bytes that an inner step takes besides parameters, gradients and memory, for its current parameter."""
     moving: int
     """The operations of an inner step that grow faster than the parameters."""
 

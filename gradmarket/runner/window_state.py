@@ -27,9 +27,9 @@ MEMORY: Final = "memory:"
 LOSSES: Final = "losses:"
 WEIGHTS: Final = "weights:"
 COUNT: Final = "steps"
-"""What optimizers that count their steps call the count in their memory."""
+"""Name of the step count in the memory of optimizers that count their steps."""
 _KEPT: Final = "state/"
-"""What a name is preceded by in the bytes of a state, with the colon as a slash; memory and losses stand beside it."""
+"""Prefix of a name in the bytes of a state, with the colon as a slash; memory and losses stand beside it."""
 
 _HEADER: Final = 512
 """Bytes that an array takes at most in the header of the file, with its name."""
@@ -51,7 +51,7 @@ def by_step(layout: Layout) -> tuple[str, ...]:
 
 
 def join_states(layout: Layout, before: Arrays, after: Arrays) -> State:
-    """Returns the state after a window; `before` it is the state before it, `after` what the window answered."""
+    """Returns the state after a window; `before` is the state before it, `after` the window's answer."""
     return {**after, **{name: np.concatenate([before[name], after[name]]) for name in by_step(layout)}}
 
 
@@ -61,7 +61,7 @@ def memory_of(state: Arrays) -> State:
 
 
 def own_names(state: Arrays, layout: Layout) -> Iterable[str]:
-    """Returns the names of what changes from window to window, out of all that a step is given; not the losses."""
+    """Returns the names of the arrays that change from window to window, out of a step's inputs; not the losses."""
     changing = {entry.name for entry in (*layout.of("gradient"), *layout.of("buffer"))}
     return (name for name in state if name in changing or name.startswith(MEMORY))
 
@@ -74,7 +74,7 @@ def build_task_answer(layout: Layout, before: Arrays, after: Arrays) -> dict[str
 
 
 def join_task_answer(layout: Layout, change: Arrays, after: Arrays) -> dict[str, np.ndarray]:
-    """Returns a task's answer from what it changed, and buffers, losses and weights after the last inner step.
+    """Returns a task's answer from its changes, and buffers, losses and weights after the last inner step.
 
     Its loss is the mean over the inner steps; where their rows have weights, weighted by these, and theirs is the sum.
     """

@@ -1,1 +1,1 @@
-"""What the runner's child does for features: one folder for each feature that has some."""
+"""Parts of features that run in the runner's child, one folder for each feature."""

@@ -1,4 +1,5 @@
-"""What a task computes from a round's parameters. Each kind of step is one file, and a job's `kind` is the file's name.
+"""The computation of a task from a round's parameters. Each kind of step is one file; a job's `kind` is the file's
+name.
 
 A step is a pure function of its arguments and keeps no state after its answer: workers keep nothing between tasks, so
 any of them can take the next one.

@@ -57,7 +57,7 @@ def _run_inner_steps(
     part: range,
     device: str,
 ) -> "tuple[_Inner, Outcome]":
-    """Returns the optimizer after these inner steps, whose rows are the batch, with buffers and what each step told.
+    """Returns the optimizer after these inner steps, whose rows are the batch, with buffers, losses and weights.
 
     They go from `state`. `memory` is the optimizer's, that of a fresh one where it is empty. It is emptied: a step has
     the old and the new of it, and nobody holds a third.

@@ -49,11 +49,11 @@ class TracedCourse:
         return [*trace.leaves, trace.checkpoints[part]]
 
     def show(self, part: int, leaf: int) -> Sequence[bytes]:
-        """Returns the bytes of what an operation reads: the task is traced once more for them."""
+        """Returns the bytes of an operation's inputs: the task is traced once more for them."""
         return self.runner.trace(self.inputs, (), self._describe(part, leaf).slots).values
 
     def results(self, part: int, leaf: int) -> Sequence[bytes]:
-        """Returns the bytes of what an operation gave here: the task is traced once more for them."""
+        """Returns the bytes of an operation's results on this machine: the task is traced once more for them."""
         number = self.number(part, leaf)
         wanted = [(number, place) for place in range(self._describe(part, leaf).results)]
         return self.runner.trace(self.inputs, (), wanted).values

@@ -33,7 +33,7 @@ LONGER: Final = 4
 
 @dataclass(frozen=True)
 class _SentTask:
-    """What was sent of a task (TaskSources): `numbers` are those of the batch's rows in their partition."""
+    """The sent data of a task (TaskSources): `numbers` are those of the batch's rows in their partition."""
 
     numbers: Sequence[int]
     arrays: Mapping[str, np.ndarray]
@@ -120,7 +120,7 @@ class TracingHandler(StepHandler):
 
     @contextmanager
     def _allow_operation(self, request: Request) -> Iterator[tuple[Operations, list[bytes]]]:
-        """Yields the task's operations and the bytes that were sent, with what a step may take."""
+        """Yields the task's operations and the inputs that were sent, within a step's limits."""
         program, step = self.programs[request["digest"]], read_step(request["step"])
         sent = self.views(request["state"])
         inputs = [sent[f"{INPUT}{number}"].tobytes() for number in range(request["inputs"])]

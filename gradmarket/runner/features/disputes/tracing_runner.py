@@ -84,11 +84,11 @@ class TracingRunner(Runner):
         return CommittedTrace(_split_leaves(checkpoints, counted), _split_leaves(leaves, counts), root, values)
 
     def outline(self, inputs: TaskInputs, part: int) -> PartInfo:
-        """Returns what everybody knows of a part."""
+        """Returns the public description of a part."""
         return self._ask_plan(inputs, {"do": "outline", "part": part}, _PART)
 
     def describe(self, inputs: TaskInputs, part: int, leaf: int) -> OperationInfo:
-        """Returns what everybody knows of an operation of a part."""
+        """Returns the public description of an operation of a part."""
         return self._ask_plan(inputs, {"do": "describe", "part": part, "leaf": leaf}, _INFO)
 
     def _ask_plan(self, inputs: TaskInputs, request: dict[str, Any], kind: TypeAdapter[Told]) -> Told:

@@ -1,5 +1,6 @@
-"""A task operation by operation, as a dispute asks for it: its plan, what each operation gives, and one done again.
+"""A task operation by operation, as a dispute needs it: its plan, each operation's results, and one operation redone.
 
-The plan is a list that everybody makes alike from the job: the drawn rows, the round's parameters, every node forward
-and backward, microbatch by microbatch, the means, the inner optimizer's moves, the packed shards, the payload's root.
+The plan is a list that every machine derives alike from the job: the drawn rows, the round's parameters, every node
+forward and backward, microbatch by microbatch, the means, the inner optimizer's moves, the packed shards, the payload's
+root.
 """

@@ -1,4 +1,6 @@
-"""A task's plan as the rules of disputes know it, and its operations done again from the bytes that sides showed."""
+"""A task's plan in the form of the rules of disputes, and its operations redone from the bytes that the sides
+showed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +74,7 @@ def _list_slots(plan: TaskPlan, leaf: int) -> Sequence[Slot]:
 
 
 def redo_operation(operations: Operations, leaf: int, inputs: Sequence[bytes]) -> bytes:
-    """Returns the leaf of an operation, done again from the bytes of what it reads alone.
+    """Returns the leaf of an operation, redone from the bytes of its inputs alone.
 
     It takes the time and the memory of that operation. Raises Refused, OutOfMemory.
     """
@@ -98,8 +100,8 @@ def _read_values(operations: Operations, leaf: int, inputs: Sequence[bytes]) -> 
 def judge_results(operations: Operations, leaf: int, inputs: Sequence[bytes], results: Sequence[bytes]) -> bool | None:
     """Returns whether a machine of any class can have got these results of an operation from these inputs.
 
-    None where its rounding has no bound (graphdoc.tracing.rounding). What only copies has none at all. Raises Refused,
-    OutOfMemory.
+    None where its rounding has no bound (graphdoc.tracing.rounding). Operations that only copy round nothing. Raises
+    Refused, OutOfMemory.
     """
     operation = operations.plan[leaf]
     values, claimed = _read_values(operations, leaf, inputs), [unpack_value(each, "cpu") for each in results]

@@ -1,4 +1,4 @@
-"""What each operation of a task's plan gives: the same functions as the task itself, on one operation's inputs.
+"""Computes the results of each operation of a task's plan: the task's own functions, on one operation's inputs.
 
 They have the bits of `compute_step` and `encode_payload`; tests hold them to it for every model, optimizer and codec.
 """
@@ -27,7 +27,7 @@ from graphdoc.tracing.values import Traced, Value
 
 
 class TaskSources(Protocol):
-    """What anybody can fetch of a task. Arrays are in C order."""
+    """The data of a task that anyone can fetch. Arrays are in C order."""
 
     def rows(self) -> Sequence[int]:
         """Returns the task's rows, drawn anew."""
@@ -80,7 +80,7 @@ class Operations:
             return run_backward(ran, values[arguments:gradients], values[gradients:])
 
     def _share(self, _about: Any, values: Sequence[Value]) -> list[Value]:
-        """Gives (the first weight that is not 0, the sum of weights, what this microbatch counts for) in float64."""
+        """Returns (the first weight that is not 0, the sum of weights, this microbatch's share) in float64."""
         first, whole = (0.0, 0.0) if values[0] is None else (float(each) for each in values[0].array()[:2])
         weight = float(_needed(values[1]).tensor(self.device))
         if not (math.isfinite(weight) and weight >= 0.0):
@@ -148,7 +148,7 @@ class Operations:
         return [Traced(moved[name]), *(Traced(kept[key]) for key in keys)]
 
     def _tally(self, _about: Any, values: Sequence[Value]) -> list[Value]:
-        """Gives (the sum of the losses by weight, the sum of the weights) in float64."""
+        """Returns (the sum of the losses by weight, the sum of the weights) in float64."""
         before, loss, weight = values
         total, whole = (0.0, 0.0) if before is None else (float(each) for each in before.array())
         counts = 1.0 if weight is None else float(weight.array())
@@ -208,7 +208,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 
 
 def read_constant(source: Source) -> Value:
-    """Returns what a source that is no result stands for."""
+    """Returns the value of a source that is no operation's result."""
     match source:
         case CounterValue(value):
             return Traced(value)

@@ -1,4 +1,4 @@
-"""The operations of a task in order, each with what it reads: everybody makes the same list from the job.
+"""The operations of a task in order, each with its inputs: every machine derives the same list from the job.
 
 Operation number `leaf` gives the leaf of that number of a trace: the digests of its results. The list is a head, the
 inner steps (one for a gradient), each with as many operations, and a tail; so any is found without the others.
@@ -42,7 +42,7 @@ Source = Slot | CounterValue | Root | None
 
 @dataclass(frozen=True, slots=True)
 class TaskOperation:
-    """`name` says in words where it is; `results` is their number; `about` is what else its kind needs."""
+    """`name` describes its place in words; `results` is their number; `about` holds further arguments of its kind."""
 
     kind: Kind
     name: str
@@ -53,7 +53,7 @@ class TaskOperation:
 
 @dataclass(frozen=True)
 class TracedTask:
-    """What a task is. `layout` is its payload's, `seed` the offer's. Raises Refused where it cannot be traced."""
+    """A task's description. `layout` is its payload's, `seed` the offer's. Raises Refused if it cannot be traced."""
 
     program: Program
     layout: Layout
@@ -88,7 +88,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class _After:
-    """Where things are after an inner step."""
+    """The sources of the state after an inner step."""
 
     state: State
     memory: Mapping[str, tuple[Source, ...]]
@@ -186,7 +186,7 @@ class TaskPlan:
         return len(self.head) + self.task.step.moves * self._step_size
 
     def _before(self, number: int) -> _After:
-        """Returns where things are before an inner step: as after the first one, and so many steps further."""
+        """Returns the sources before an inner step: those after the first one, shifted by the steps between."""
         if number == 0:
             return _After({name: Slot(place, 0) for place, name in enumerate(self._document.state, 1)}, {}, {})
         after, by = self._first_step[1], (number - 1) * self._step_size
@@ -228,7 +228,7 @@ class TaskPlan:
         return block.listed, self._add_moves(block, where, number, before, after) if self._local else after
 
     def _add_pass(self, block: _Block, there: str, rows: slice, state: State, seed: bytes) -> Any:
-        """Adds a pass; returns where what it reads and gives is."""
+        """Adds a pass; returns the sources of its inputs and results."""
         first = block.first + len(block.listed)
         given = dict(state)
 

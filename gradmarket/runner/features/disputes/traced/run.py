@@ -1,7 +1,8 @@
 """Runs a task by its plan, operation by operation, and gives a leaf for each: the digests of its results.
 
-It runs each node once, as the task does: backward of a node goes on from its run forward. What no later operation reads
-is freed. A part of the plan that nobody asks about is digested by its checkpoint alone: what later parts read of it.
+It runs each node once, as the task does: backward of a node goes on from its run forward. Values that no later
+operation reads are freed. A part of the plan whose details are not requested is digested by its checkpoint alone: the
+results that later parts read.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +17,7 @@ from graphdoc.tracing.nodes import Ran, run_backward, run_forward
 from graphdoc.tracing.values import Blocks, Traced, Value, compute_digest, find_block, locate_value, pack_value
 
 Spoil = Callable[[int, list[Value]], list[Value]]
-"""Returns the results of an operation by its number in place of its own: what a liar does."""
+"""Replaces the results of the operation of this number, as a lying worker would."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class TaskTrace:
 
 @dataclass
 class _Held:
-    """A value that is needed still, its digest, and of the block of memory that it fills that block's blake3."""
+    """A value that later operations read, its digest, and the blake3 of the memory block that it fills."""
 
     value: Value
     known: bytes | None = None
@@ -49,7 +50,7 @@ class _Held:
         return self.known
 
     def as_tensor(self, device: str) -> Value:
-        """Returns the value, or of a plain array the one copy of it that calls read."""
+        """Returns the value; for a plain array, the one tensor copy that all calls share."""
         if self.value is None or not isinstance(self.value.data, np.ndarray):
             return self.value
         self.copied = self.copied or Traced(self.value.tensor(device))
@@ -112,7 +113,7 @@ class _Tracing:
         return Traced(value.data, True) if value is not None and source.grad else value
 
     def _keep(self, leaf: int, operation: TaskOperation, results: Sequence[Value], detailed: bool) -> None:
-        """Digests results; what is the very value that was read, or fills its memory, is not hashed again."""
+        """Digests results; a result that is the very value that was read, or fills its memory, is not hashed again."""
         slots = [source._replace(grad=False) for source in operation.reads if isinstance(source, Slot)]
         near = [self.held[slot] for slot in slots if slot in self.held]
         known, beside = {id(each.value): each for each in near if each.value is not None}, [each.value for each in near]
