@@ -1,4 +1,4 @@
-"""What follows an accepted task in a simulation: it may be drawn for an audit, becomes final, or is revoked."""
+"""The fate of an accepted task in a simulation: it may be drawn for an audit, becomes final, or is revoked."""
 
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.rules import secrets

@@ -143,7 +143,7 @@ class Play:
             self.outcome.seats[worker.kind] += 1
 
     def _decide_actions(self, task: SimulatedTask, drawn: list[SimulatedWorker]) -> None:
-        """Decides for each worker just drawn what it does, given which members of its ring are on the task."""
+        """Decides the action of each worker just drawn, given the members of its ring on the task."""
         ring = sum(replica.worker.strategy.ring for replica in task.replicas.values())
         for id_, replica in task.replicas.items():
             if replica.worker in drawn:

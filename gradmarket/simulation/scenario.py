@@ -23,7 +23,7 @@ class Scenario(BaseModel):
     """Settings of the policy."""
     stake: float = Field(default=65.0, ge=0.0)
     benefit: float = Field(default=0.0, ge=0.0)
-    """What a wrong gradient is worth to its sender."""
+    """The worth of a wrong gradient to its sender."""
     history: float = Field(default=0.0, ge=0.0)
     """Audits that every initial worker has passed; newcomers have none."""
     window: int = Field(default=100, ge=0, le=10_000)

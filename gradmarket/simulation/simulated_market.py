@@ -12,7 +12,7 @@ from gradmarket.simulation.strategies import Strategy
 
 @dataclass(slots=True)
 class SimulatedOperator:
-    """What the market knows about one identity."""
+    """The market's record of one identity."""
 
     stake: float
     """The operator's stake, in prices."""

@@ -1,7 +1,8 @@
-"""Rounds over data of which some partitions are slow for every machine: what is trained on them, and to which loss.
+"""Simulates rounds over data whose slow partitions delay every machine: their share of the training, and their loss.
 
 The rules are the service's: which rows a task has, how long a round waits, and which tasks it may leave. The model is a
-linear regression whose slow partitions have features of their own, so that its loss on them tells what they taught it.
+linear regression whose slow partitions have features of their own, so that its loss on them measures their effect on
+training.
 """
 
 import heapq
@@ -32,7 +33,7 @@ class SkewScenario(BaseModel):
 
     partitions: int = Field(default=20, ge=2, le=1000)
     rows: int = Field(default=64, ge=1, le=100_000)
-    """Of each partition."""
+    """Rows of each partition."""
     slow: float = Field(default=0.1, gt=0.0, lt=1.0)
     """The share of the partitions that are slow."""
     slower: float = Field(default=4.0, ge=1.0)
@@ -44,7 +45,7 @@ class SkewScenario(BaseModel):
     min_tasks: int = Field(default=16, ge=1)
     staleness: int = Field(default=2, ge=0, le=4)
     wave_s: float = Field(default=30.0, gt=0.0)
-    """What bounds the grace window, as in a job; a task on fast rows takes one second."""
+    """Bound of the grace window, as in a job; a task on fast rows takes one second."""
     epochs: int = Field(default=20, ge=1, le=1000)
     rate: float = Field(default=0.2, gt=0.0)
     seed: int = 0
@@ -132,13 +133,13 @@ class SkewPlay:
         return epoch_rows(seed, group, self.scenario.rows, self.scenario.task_rows)
 
     def _compute_task_seconds(self, place: int, number: int) -> float:
-        """Depends on the rows, and by little on chance; the same under every policy."""
+        """Returns seconds that depend on the rows, and a little on chance; the same under every policy."""
         chance = random.Random(f"{self.scenario.seed} {place} {number}")
         slow = place % self.scenario.partitions >= self.scenario.partitions - self.slow
         return chance.lognormvariate(0.0, self.scenario.spread) * (self.scenario.slower if slow else 1.0)
 
     def _merge_at(self, answers: list[_Answer], number: int, opened: float) -> float:
-        """Returns when the round is merged; `answers` are all that it may still take."""
+        """Returns the time at which the round is merged; `answers` are all that it may still take."""
         least = len(answers) if self.policy == "wait" else min(self.scenario.min_tasks, len(answers))
         enough = max(opened, heapq.nsmallest(least, answers)[-1].ends)
         if self.policy != "ours":
@@ -155,7 +156,7 @@ class SkewPlay:
         return min(until, max(answer.ends for answer in answers))
 
     def _list_carried_answers(self, left: list[_Answer], number: int, now: float) -> list[_Answer]:
-        """Returns what the next round begins with: nothing, the same answers yet to come, or their rows anew."""
+        """Returns the open answers of the next round: none, the same ones yet to come, or new ones on their rows."""
         if self.policy != "ours":
             return []
         return left if self.scenario.staleness else [self._build_answer(one.place, number, now) for one in left]

@@ -10,7 +10,7 @@ from gradmarket.market.task_plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a worker knows when it decides whether to compute.
+    """The knowledge of a worker that decides whether to compute.
 
     The plan assumes that it is the lead itself: the worst case.
     """
