@@ -105,7 +105,7 @@ def compute_sharing_pay(plan: Plan, pool: ColludingPool) -> Fraction | None:
 def compute_lying_pay(plan: Plan, pool: ColludingPool) -> Fraction | None:
     """Returns the same where it computes only in tasks that it does not decide, and nobody takes its pay back.
 
-    That holds where identities are free: who is barred comes back under a fresh one. None where it computes nothing.
+    That holds where identities are free: a barred member comes back under a fresh one. None where it computes nothing.
     """
     chances = pool.draw(0, 0, plan.first_wave)
     computed = (chance for k, chance in enumerate(chances) if k and not plan.decides(plan.first_wave, k))

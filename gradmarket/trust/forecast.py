@@ -1,4 +1,4 @@
-"""A job's trust forecast: how often colluders decide, how soon they are caught, what deters them, what it costs."""
+"""A job's trust forecast: how often colluders decide, how soon they are caught, their deterrents, and the cost."""
 
 import math
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Assumed:
     saved: float
     """Saved by not computing: at most the price, or nobody would work."""
     benefit: float
-    """What a wrong gradient is worth to its sender besides."""
+    """The worth of a wrong gradient to its sender, besides what it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Deterrence:
-    """What a single lying worker gains and loses."""
+    """The gains and losses of a single lying worker."""
 
     least_audit: float | None
     """(c + B) / S; None if nothing is at risk."""
@@ -85,7 +85,7 @@ class Deterrence:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """What an audit repeats of a task: two of `count` windows, `share` of its inner steps (features.windows)."""
+    """The audited part of a task: two of `count` windows, `share` of its inner steps (features.windows)."""
 
     count: int
     share: float
@@ -103,7 +103,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class DriftAlarm:
-    """When a lean is told of (features.drift). `rounds` of the job have `answers` each, of one operator each."""
+    """Conditions of a drift alarm (features.drift). `rounds` of the job have `answers` each, of one operator each."""
 
     rounds: int
     answers: int
@@ -122,7 +122,7 @@ class DriftAlarm:
         return cls(spec.rounds, answers, operators, drift.find_earliest_alarm(operators), drift.FALSE_ALARM, honest)
 
     def compute_unseen_push(self, share: Fraction) -> float:
-        """Returns what the answers of this share of the operators, one at least, push unseen."""
+        """Returns the unseen push of the answers of this share of the operators, one at least."""
         leaning = max(1, round(share * self.answers))
         return drift.compute_unseen_push(self.rounds, self.answers, leaning, self.operators) if share else 0.0
 
@@ -140,7 +140,7 @@ COMPARED: Final[Mapping[str, Plan]] = {
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the same colluders gain under another plan, a row for each share."""
+    """The gains of the same colluders under another plan, a row for each share."""
 
     plan: str
     rows: tuple[Row, ...]
@@ -162,14 +162,14 @@ class Forecast:
     """For each share of colluders, the share of the job's tasks that they leave wrong if all were proven before, until
     convictions have spent them. Empty where newcomers vote."""
     played: PlayedRings | None = None
-    """What rings leave wrong that are patient, late, quick or a flood, with intervals."""
+    """Shares of tasks left wrong by patient, late, quick or flooding rings, with intervals."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
-    """Where audits repeat windows of a task, a lie is in one window: that is what they find most rarely.
+    """Where audits repeat windows of a task, the forecast has each lie in one window, the case found most rarely.
 
     Where newcomers work alone, the plan is that of proven ones: the colluders' best case.
     """
@@ -205,7 +205,7 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
 
 
 def _compute_spent(plan: Plan, rounds: int, share: float) -> float:
-    """Nothing of the last rounds stays wrong: all of their tasks are audited."""
+    """Computes `spent`. No task of the last rounds stays wrong, since all of them are audited."""
     free = max(0, rounds - proven.LAST)
     return proven.compute_stock_wrong(plan.audit, plan.first_wave, free, share) * free / rounds
 

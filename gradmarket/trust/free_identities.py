@@ -2,8 +2,8 @@
 
 A round is one draw of its tasks. The ring knows its members and a whole task before it answers, shares one computation
 among a task's seats, and comes back with a fresh identity as soon as one is barred. Everybody is proven at the start,
-the ring too, which is its best case. Audits that were drawn for a round end one round later; what they find is taken
-back together with the round that was merged meanwhile.
+the ring too, which is its best case. Audits that were drawn for a round end one round later; lies that they find are
+taken back together with the round that was merged meanwhile.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ Wants = Callable[["Moment"], bool]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the ring knows of a task: `held` of its `replicas` seats are the ring's; `spent`: lies of this round."""
+    """The ring's knowledge of a task: `held` of its `replicas` seats are the ring's; `spent`: lies of this round."""
 
     held: int
     replicas: int
@@ -70,7 +70,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Adversary:
-    """Whether the ring lies with all of its seats in a task, and what else it does."""
+    """A ring's behaviour: whether it lies with all of its seats in a task, and its further habits."""
 
     wants: Wants
     alone: bool = False
@@ -115,11 +115,11 @@ class RingOutcome:
     seats: int = 0
     audits: int = 0
     again: int = 0
-    """Computations of tasks that were done again."""
+    """Computations of repeated tasks."""
     rounds_again: int = 0
     ring_seats: int = 0
     ring_paid: int = 0
-    """Less what convictions burnt."""
+    """Pay of the ring, less the amounts that convictions burnt."""
     ring_computed: int = 0
     honest_unpaid: int = 0
 
@@ -146,7 +146,7 @@ class RingOutcome:
 
     @property
     def computations(self) -> float:
-        """Seats, audits and what was done again, for each right task."""
+        """Returns seats, audits and repeated computations for each right task."""
         return (self.seats + self.audits + self.again) / max(1, self.tasks - self.wrong)
 
 
@@ -188,7 +188,7 @@ class _Play:
 
 
 def play(market: RingMarket, share: float, adversary: Adversary, rules: Rules, seed: int) -> RingOutcome:
-    """Returns what a job under the proposed rules comes to, with this share of ring identities."""
+    """Returns the outcome of a job under the proposed rules, with this share of ring identities."""
     game = _Play(market, rules, adversary, np.random.default_rng(seed))
     ring = round(share * market.workers)
     game.everybody = [_identity(game, number < ring, rules.evidence, number) for number in range(market.workers)]
@@ -293,7 +293,7 @@ def _deal(game: _Play, proven: list[_Identity], tasks: int) -> Iterator[list[_Id
 
 def _vote(game: _Play, members: list[_Identity], number: int) -> None:
     out, rules, market = game.out, game.rules, game.market
-    members = [one for one in members if one.evidence >= rules.evidence]  # who was barred since is replaced
+    members = [one for one in members if one.evidence >= rules.evidence]  # members barred since are replaced
     ring = [one for one in members if one.ring]
     out.seats += rules.replicas
     out.ring_seats += len(ring)
@@ -329,7 +329,7 @@ def _audit_drawn(game: _Play, round_: list[_Voted]) -> None:
 
 
 def _convict(game: _Play, members: Sequence[_Identity]) -> None:
-    """Bars the identities, burns what is vested, and audits their tasks of both rounds."""
+    """Bars the identities, burns their vested pay, and audits their tasks of both rounds."""
     guilty = [one for one in members if one.ring]
     for one in guilty:
         game.out.ring_paid -= len(one.vested)
@@ -367,10 +367,10 @@ def _replace(game: _Play, one: _Identity) -> None:
 def play_majority(
     market: RingMarket, share: float, adversary: Adversary, seed: int, plan: Plan = MAJORITY
 ) -> RingOutcome:
-    """Returns what a job of a plain majority vote comes to by `plan`: no audits, and newcomers vote at once.
+    """Returns the outcome of a job of a plain majority vote by `plan`: no audits, and newcomers vote at once.
 
-    Replicas are drawn among those that ask. Honest workers take one task in each wave of a round; who answers at once
-    asks again before the others can, and its own word of its capacity counts.
+    Replicas are drawn among those that ask. Honest workers take one task in each wave of a round; a worker that answers
+    at once asks again before the others can, and its own word of its capacity counts.
     """
     random, out = np.random.default_rng(seed), RingOutcome()
     honest = market.workers - round(share * market.workers)
@@ -429,7 +429,7 @@ def count_rounds_until_paid(
     seats, turns, number = max(1, int(rules.newcomers * market.tasks)), 0, 0
     while answers and len(paid) < waiting:
         number += 1
-        # Who holds the seats of a round, each one seat; `answers` are the right ones of those not proven yet
+        # Holders of the round's seats, each one seat; `answers` are the right ones of those not proven yet
         chosen: list[int] = []
         for turn in range(turns, turns + seats):
             left = [one for one in answers if one not in chosen]

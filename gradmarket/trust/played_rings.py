@@ -1,4 +1,4 @@
-"""Plays a job against rings that are patient, late, quick or a flood: what each leaves wrong, with intervals of 95 %.
+"""Plays a job against patient, late, quick and flooding rings: the tasks that each leaves wrong, with 95 % intervals.
 
 The market is gradmarket.trust.free_identities; a ring holds a share of those present, all of it proven at the start.
 """
@@ -18,7 +18,7 @@ SEEDS: Final = 10
 STUDENT: Final = {2: 12.706, 10: 2.262}
 """Student's t for 95 %, by the number of plays."""
 WORKERS: Final = 60
-"""Of a market whose size nobody gave."""
+"""Workers of a market whose size is not given."""
 MOST_TASKS, MOST_PLAYED = 16, 800
 """Tasks of a played round, and of a whole play, at most."""
 LEAST_ROUNDS: Final = 25
@@ -32,7 +32,7 @@ RINGS: Final[Mapping[str, str]] = {
     "late_two": "the same in the last 2 rounds",
     "flood": "the same, and a flood of 10 a worker",
 }
-"""What rings of gradmarket.trust.free_identities do, in words."""
+"""Behaviour of the rings of gradmarket.trust.free_identities, in words."""
 AT_ANY_PACE: Final = {"instant_unanimous": "unanimous"}
 """Where a worker's next seat waits for the pace of honest ones, the first is played as the second."""
 
@@ -66,7 +66,7 @@ class PlayedRing:
 
 @dataclass(frozen=True, slots=True)
 class PlayedRings:
-    """The market that was played `plays` times for each figure, and what came of it."""
+    """The market that was played `plays` times for each figure, and the results."""
 
     workers: int
     tasks: int
@@ -78,7 +78,8 @@ class PlayedRings:
 def play_rings(spec: JobSpec, plan: Plan, shares: Sequence[float], workers: int | None) -> PlayedRings | None:
     """Returns None for plans that are not played: one replica, or a plain vote with audits.
 
-    A long or wide job is played with fewer rounds or tasks, where what a ring was proven for weighs more than there.
+    A long or wide job is played with fewer rounds or tasks, in which a ring's initial standing weighs more than in the
+    job.
     """
     voted = not spec.proof
     if plan.first_wave < 2 or (voted and plan.audit) or not (voted or plan.audit):

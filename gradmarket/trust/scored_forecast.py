@@ -1,4 +1,4 @@
-"""What audits by scores let through, by their own rule (market.features.loss_change): no two answers are compared.
+"""The noise that audits by scores accept, by their own rule (market.features.loss_change): no two answers are compared.
 
 Noise comes under a fresh identity as often as it likes and takes every place that operators may have which no whole
 test has cleared; SEVERAL cleared ones are there. Every answer of theirs is scored, and judged UNDER_WAY rounds later.
@@ -64,7 +64,7 @@ class ScoredForecast:
 
 
 def compute_scored_forecast(spec: JobSpec) -> ScoredForecast:
-    """A long job is played with its first MOST_ROUNDS rounds, where what noise gives at first weighs more."""
+    """Plays a long job with its first MOST_ROUNDS rounds only, in which early noise weighs more."""
     rounds = min(spec.rounds, MOST_ROUNDS)
     return ScoredForecast(rounds, SEEDS, tuple(_build_row(spec, rounds, honest) for honest in HONEST_SHARES))
 
@@ -85,7 +85,7 @@ def _build_row(spec: JobSpec, rounds: int, honest: float) -> ScoredRow:
 
 
 def play_noise(spec: JobSpec, rounds: int, honest: float, seed: int) -> float:
-    """Returns which share of the answers of so many rounds noise gives, where this share of honest scores passes."""
+    """Returns the share of the answers of so many rounds that noise gives, where this share of honest scores passes."""
     random, admission, lies, known = Random(seed), Admission(), 0, 0
     under_way: deque[int] = deque([0] * UNDER_WAY)
     for number in range(rounds):
@@ -102,7 +102,7 @@ def play_noise(spec: JobSpec, rounds: int, honest: float, seed: int) -> float:
 
 
 def _compute_paid(answers: int, honest: float) -> float:
-    """Returns how likely noise is paid that gave so many answers and left before its test ended."""
+    """Returns the probability that noise which gave so many answers and left before its test ended is paid."""
     found: Mapping[int, float] = {
         passed: math.comb(answers, passed) * BLIND**passed * (1.0 - BLIND) ** (answers - passed)
         for passed in range(answers + 1)
