@@ -1,4 +1,4 @@
-"""What records a job's rounds elsewhere: one file each, which imports its library alone.
+"""Callbacks that record a job's rounds elsewhere, one file each, which imports its library alone.
 
 `job.watch(callbacks=[TensorBoard("runs")])` after `from gradmarket.callbacks import TensorBoard`. Rounds that closed
 before `watch` was called are recorded too, in order. A round that an audit took back is recorded again, at its number,
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
 
 
 def not_installed(name: str, package: str) -> ImportError:
-    """Returns the error of a callback whose package is missing: what to install."""
+    """Returns the error of a callback whose package is missing, with the command that installs it."""
     return ImportError(f"{name} needs {package}, which is not installed: pip install {package}", name=package)
 
 
@@ -41,7 +41,7 @@ class Callback(Protocol):
 
 
 def figures_of(event: ServerSentEvent) -> dict[str, float]:
-    """Returns what a round's `round_closed` event measured."""
+    """Returns the figures of a round's `round_closed` event."""
     loss, metrics = event.body.get("loss"), event.body.get("metrics") or {}
     figures = {} if loss is None else {LOSS: float(loss)}
     return figures | {f"{HELD_OUT}/{name}": float(value) for name, value in metrics.items()}
