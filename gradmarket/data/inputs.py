@@ -15,7 +15,7 @@ Arrays = Mapping[str, np.ndarray]
 WHOLE_BELOW: Final = 2.0**70
 """Whole numbers beyond this are measured quantities, and no ids or times."""
 FEW_STEPS: Final = 1e-3
-"""Of a column's range, what float32 may round its numbers to."""
+"""Share of a column's range up to which float32 may round its numbers."""
 LABELS_AT_MOST = 100_000
 """Only whole numbers from 0 up to this limit count as labels."""
 
@@ -90,7 +90,7 @@ def convert_element_type(name: str, array: np.ndarray) -> np.ndarray:
         return array.astype(np.int64)
     if array.dtype.kind == "f":
         _check_in_float32(name, array, alone="as integers")
-        with np.errstate(over="ignore"):  # what no float32 holds becomes infinite, which check_values refuses
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite, which check_values refuses
             return array.astype(np.float32, copy=False)
     if array.dtype.name in DTYPES.values():
         return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -104,7 +104,7 @@ def write_dataset(packed: Packed, folder: Path) -> None:
 def _cut_rows(
     arrays: Mapping[str, np.ndarray], cut: Cut, measured: Mapping[str, np.ndarray] | None
 ) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
-    """Yields each partition's name and rows, what is measured on first."""
+    """Yields each partition's name and rows, the evaluation partition first."""
     if measured is not None:
         if cut.held_out:
             raise Refused("a validation set and a fraction to hold out: leave out one")

@@ -32,7 +32,7 @@ _UNREADABLE: Final = (
     *(OSError, EOFError, MemoryError, RuntimeError, OverflowError, ValueError),
 )
 _OF_ANOTHER_FORM: Final = (AttributeError, LookupError, TypeError)
-"""What readers raise for bytes that are damaged or locked, and for those of another form than theirs."""
+"""Errors that readers raise for damaged or locked bytes, and for bytes of another format."""
 
 
 def load_columns(path: Path, target: str | None = None) -> TableColumns:

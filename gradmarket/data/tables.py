@@ -66,7 +66,7 @@ def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
     """Returns the inputs' columns as they were converted before training, those of `y` only where the table has them.
 
     A word that training had not becomes 0 in all of its columns. Raises Refused for a column that is missing, there
-    twice, or of another type than the words it had, and for a new word of y.
+    twice, or of another type than its training words, and for a new word of y.
     """
     wanted = [name for kind, names in encoding.inputs.items() for name in names if kind != TARGET]
     labels = [name for name in encoding.inputs.get(TARGET, ()) if name in table.column_names]
@@ -75,7 +75,7 @@ def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
     _check_names((*wanted, *labels), table.column_names)
     for name in (*wanted, *labels):
         if name in encoding.categories:
-            # Raises Refused for a type that writes no value like any of `words`: all of its rows would
+            # Raises Refused for a type whose values never equal any of `words`: all of its rows would
             # silently be zeros
             column = table.column(name)
             words = encoding.categories[name]
@@ -171,7 +171,7 @@ def _encode_words(name: str, column: pa.ChunkedArray, words: Sequence[str], as_l
 
 
 def _index_columns(schema: pa.Schema) -> set[str]:
-    """Returns the columns that pandas read as a table's index, by its own metadata of the schema; no other tells."""
+    """Returns the columns of a table's index by pandas's metadata in the schema; no other library records them."""
     try:
         told = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """Text as rows for a language model: the tokens of all of it, cut into windows, and `y` the same moved on by one.
 
-The manifest says by which tokenizer, so that a prompt which comes later becomes tokens alike.
+The manifest names the tokenizer, so that later prompts are tokenized alike.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +17,7 @@ from gradmarket.market.errors import NotFound, Refused
 BYTES: Final = "bytes"
 SUFFIXES: Final = (".txt", ".md")
 BETWEEN: Final = "\n\n"
-"""What stands between two texts."""
+"""Separator of two texts."""
 
 
 class ByteTokenizer:
@@ -87,7 +87,7 @@ def encode_text(text: str, tokenizer: Any, encoding: TextEncoding) -> np.ndarray
 
 
 def describe_tokenizer(tokenizer: Any, length: int) -> TextEncoding:
-    """Raises Refused for what is no tokenizer."""
+    """Raises Refused for an object that is no tokenizer."""
     if tokenizer is None:
         return TextEncoding(tokenizer=BYTES, vocabulary=ByteTokenizer.vocabulary, length=length)
     count: Callable[[], int] | None = getattr(tokenizer, "get_vocab_size", getattr(tokenizer, "__len__", None))
