@@ -51,7 +51,7 @@ class Pay:
     earned: int
     balance: int
     kept: int
-    """What the worker's own address holds."""
+    """Balance of the worker's own address."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,9 @@ def _fetch_pay(
 
 
 def _fetch_escrow(ledger: Ledger, job: JobView) -> Escrow:
-    """Reads the escrow. Refunded is what the deposit lost without being paid out, by the contract's count."""
+    """Reads the escrow. The refund is the part of the deposit that left without being paid out, by the contract's
+    count.
+    """
     number, unit = _chain_job(job), int(job.unit)
     now = ledger.job(number)
     digest = hash_of(Digest(job.spec_digest or ""))

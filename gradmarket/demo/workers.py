@@ -1,6 +1,4 @@
-"""The five workers: three ordinary ones and two that cheat; each has its own wallet and payout address. And the job
-that they work for.
-"""
+"""The demo's job and its five workers: three ordinary ones and two cheats, each with a wallet and payout address."""
 
 import json
 import secrets
@@ -72,7 +70,7 @@ def start_workers(children: DemoProcesses, market: str, folder: Path) -> list[De
 
 
 def end_workers(children: DemoProcesses, workers: list[DemoWorker]) -> None:
-    """Tells all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
+    """Signals all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in workers:
         children.forget(worker.child)
         worker.child.ask_to_leave()
