@@ -1,4 +1,4 @@
-"""What the service's page and a worker's own page share: rendering, a page's frame, styles, vendored scripts.
+"""Shared parts of the service's page and a worker's page: rendering, frame, styles, vendored scripts.
 
 Every value is escaped. Pages load nothing from elsewhere and cannot be framed.
 """
@@ -35,7 +35,7 @@ def build_security_policy(connect: str = "") -> str:
 
 
 def _make_printable(value: object) -> object:
-    """Returns what a template shows of a value: of a stranger's text, no character that turns what stands beside it."""
+    """Returns the value; a text without the characters by which a stranger could disturb the text beside it."""
     return printable_lines(value) if type(value) is str else value
 
 
@@ -73,7 +73,7 @@ def shorten_text(text: str, most: int = 12) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """Writes a duration as people say it: "40 s", "12 min", "3.5 h", "2 d"; a dash where it is not known."""
+    """Writes a duration in its largest unit: "40 s", "12 min", "3.5 h", "2 d"; a dash where it is not known."""
     if seconds is None:
         return "—"
     for size, name in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
