@@ -1,1 +1,1 @@
-"""The audit of a job by anybody: from what its market publishes, a chain node of one's own, and one's own computing."""
+"""The public audit of a job: from its market's publications, the auditor's own chain node and own computation."""

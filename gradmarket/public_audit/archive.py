@@ -1,4 +1,4 @@
-"""Writes an archive: all that an audit needs of a job, as content-addressed files that any static server can serve."""
+"""Writes an archive: all data that a job's audit needs, as content-addressed files that any static server can serve."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,7 +21,7 @@ def write_archive(
 ) -> Digest:
     """Writes the archive of a job into the folder `to`; returns the digest of its index.
 
-    Files that are there already are not fetched again. Raises DownloadRefused, DownloadFailed.
+    Existing files are not fetched again. Raises DownloadRefused, DownloadFailed.
     """
     blobs = list(_list_blobs(record, fetcher))
     for digest in blobs:

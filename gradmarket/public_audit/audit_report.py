@@ -1,4 +1,4 @@
-"""The report of a public audit: what is proven, what was only consistent, what could not be seen; JSON, page, lines."""
+"""The report of a public audit: proven, merely consistent and unseen parts, as JSON, page or lines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class AuditReport:
     state: str
     node: str
     chain: str
-    """Chain, contract and token: what the money is."""
+    """Chain, contract and token of the job's money."""
     own_node: bool
     whole: bool
     """Whether all was to be computed again."""
     results: Sequence[ClauseResult]
     seconds: float
     troubles: Sequence[str] = ()
-    """What mirrors failed to serve."""
+    """Blobs that mirrors failed to serve."""
 
     @property
     def complete(self) -> bool:
@@ -53,7 +53,7 @@ class AuditReport:
         return not any(result.faults for result in self.results)
 
     def judge_rule(self, result: ClauseResult) -> str:
-        """Returns what the audit says of a rule: `consistent` where it rests on the market's own word for the chain."""
+        """Returns the audit's verdict on a rule: `consistent` where it rests on the market's own word for the chain."""
         if result.faults:
             return FAULTY
         if not result.checked:
@@ -112,5 +112,5 @@ class AuditReport:
 
 
 def count_things(count: int, things: str) -> str:
-    """Returns so many of what a rule is about, in words."""
+    """Returns the number of a rule's subjects, in words."""
     return f"{count} {SINGULAR.get(things, things.removesuffix('s')) if count == 1 else things}"

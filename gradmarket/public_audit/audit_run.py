@@ -48,8 +48,8 @@ class AuditPlan:
 
     `market`: its service's address, or the place of an archive.json, a path or an address. `rpc`: the auditor's own
     node of the chain; where none is given, a local market's. `sample`: merged tasks to compute again; with `whole` all
-    are, and every round is merged again. `folder` keeps what was read and computed. `mirrors`: places of archives; they
-    serve what the market does not, and the record where it does not answer.
+    are, and every round is merged again. `folder` keeps the records and results. `mirrors`: places of archives; they
+    serve the blobs that the market does not, and the record where it does not answer.
     """
 
     market: str
@@ -79,7 +79,7 @@ class OpenedJob:
     market: PublicRecords
     """Where the record is from."""
     troubles: Sequence[str]
-    """What mirrors failed to serve, or served wrongly, and others served."""
+    """Blobs that mirrors failed to serve, or served wrongly, and others served."""
 
 
 def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
@@ -119,8 +119,9 @@ def archive_job(plan: AuditPlan, to: Path, progress: Progress) -> tuple[OpenedJo
 
 @contextmanager
 def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
-    """Reads the record. A market is signed in to with a key that is made for this and forgotten: only who has signed in
-    reads rows. Raises ServiceUnreachable, with the way on, where the market goes away meanwhile."""
+    """Reads the record. The client signs in with a key that it makes for this audit and then discards: only a signed-in
+    client may read rows. Raises ServiceUnreachable, with the way on, where the market goes away meanwhile.
+    """
     place = plan.market.rstrip("/")
     folder = _name_folder(plan, place, plan.job)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -179,7 +180,7 @@ def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tu
 
 
 def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
-    """Has the mirrors serve what they can of a job whose market answers: it keeps no parameters of old rounds.
+    """Fills the cache from mirrors for a job whose market answers: the market keeps no parameters of old rounds.
 
     Raises Refused where none of them has an archive of the job.
     """
@@ -197,7 +198,7 @@ def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
 
 
 def _open_mirrors(mirrors: MirrorSet, job: JobId, cache: Cache, stack: ExitStack) -> tuple[str, PublicRecords, Fetcher]:
-    """Returns the place of the record, the record, and what fetches blobs, all of which the cache then has."""
+    """Returns the place of the record, the record, and the fetcher of its blobs, which fills the cache."""
     place, records = mirrors.read_record(job)
     fetcher = Fetcher(cache, NOWHERE, cache.limit, seconds=0.0)
     stack.callback(fetcher.close)

@@ -1,4 +1,4 @@
-"""The proof of a whole job from what is public about it. Pure.
+"""The proof of a whole job from its public record. Pure.
 
 The clauses, in the order in which each rests on those before; every finding cites its clause:
 
@@ -87,12 +87,12 @@ EXACT: Final = "exact"
 REPLAY: Final = "replay"
 MERGED: Final = frozenset({TaskState.ACCEPTED, TaskState.FINAL})
 ON_CHAIN: Final = frozenset({Clause.TERMS, Clause.BATCHES, Clause.CREDITS, Clause.LOG, Clause.START})
-"""Rules that compare with the chain, and are worth what the node is that tells of it."""
+"""Rules that compare with the chain, and deserve only as much trust as the node that reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClauseFinding:
-    """A rule that does not hold, and for what: a round, a task, a payment, a batch, a worker."""
+    """A rule that does not hold, and its subject: a round, a task, a payment, a batch or a worker."""
 
     rule: Clause
     about: str
@@ -112,7 +112,7 @@ class BatchOnChain:
 
 @dataclass(frozen=True)
 class JobLog:
-    """A job's log: the hashes of its leaves and the signed head, as the market tells them, and the batches' heads."""
+    """A job's log: the hashes of its leaves and the signed head, as the market reports them, and the batches' heads."""
 
     leaves: Sequence[Hash] = ()
     head: PublishedHead | None = None
@@ -121,7 +121,7 @@ class JobLog:
 
 @dataclass(frozen=True)
 class EarlierJob:
-    """What is public of the end of a job that another one continues."""
+    """The public record of the end of a job that another one continues."""
 
     opened: JobOpened
     publication: Publication
@@ -154,12 +154,12 @@ class JobRecord:
     batches: Mapping[int, BatchOnChain]
     settled: Mapping[Address, Units]
     paid: Mapping[Address, Units]
-    """What each worker was paid out, by batches and vouchers, in units."""
+    """Total paid out to each worker, by batches and vouchers, in units."""
     state: JobState
     """Of a job that is over."""
     log: JobLog
     earlier: EarlierJob | str = ""
-    """Of a job that continues another one: that one's end, or why it is not seen."""
+    """The end of the job that this one continues, or why it is not seen."""
 
     @property
     def closed(self) -> list[PublishedRound]:
@@ -200,7 +200,9 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class ClauseResult:
-    """How a rule fared: for so many `checked` `things`; `unseen` names in words what could not be looked at."""
+    """The result of a rule: the number of `checked` `things`; `unseen` describes the things that could not be
+    checked.
+    """
 
     rule: Clause
     checked: int
@@ -250,7 +252,7 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
 
 
 def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: PublishedEvidence) -> Iterator[str]:
-    """Finds what makes an offer none of the job's, or the list's task another than its evidence."""
+    """Finds faults by which an offer is not the job's, or the listed task differs from its evidence."""
     offer, spec = evidence.offer.struct(), record.publication.spec
     named = (offer.job, offer.round, offer.task, offer.attempt)
     if named != (record.opened.job, task.round, task.index, task.attempt):
@@ -332,7 +334,7 @@ def _prove_answers(record: JobRecord) -> ClauseResult:
 
 
 def _prove_payments(record: JobRecord) -> ClauseResult:
-    """Compares payments with accepted ballots. What a holder is paid by worth has no price to compare with."""
+    """Compares payments with accepted ballots. A holder's pay by worth has no price to compare with."""
     unit, by_worth = record.opened.unit, record.publication.spec.by_worth is not None
     faults, paid = list[ClauseFinding](), Counter(item.replica for item in record.payments)
     for item in record.payments:
@@ -401,7 +403,7 @@ def _unpack_groups(groups: Iterable[PackedGroup]) -> Iterator[tuple[Address, Uni
 
 
 def _find_credit_faults(record: JobRecord) -> Iterator[ClauseFinding]:
-    """Compares what the contract credited and paid each worker with the payments that the market names."""
+    """Compares the contract's credits and payouts of each worker with the payments that the market names."""
     sums, named = Counter[Address](), Counter[Address]()
     for item in record.payments:
         named[item.worker] += item.amount // record.opened.unit

@@ -1,4 +1,4 @@
-"""Reads what is public of a job: its market's lists and evidence, and the contract by a chain node.
+"""Reads a job's public record: its market's lists and evidence, and the contract by a chain node.
 
 Evidence that nothing can change any more is kept in the audit's folder: an audit that was cut off goes on there.
 """
@@ -31,12 +31,12 @@ ENDED: Final = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED
 TRIES: Final = 5
 NOBODY: Final = Address("")
 Progress = Callable[[str, int, int], object]
-"""(of what, how many are done, of how many)"""
+"""(the kind of thing, how many are done, of how many)"""
 
 
 @dataclass(frozen=True)
 class JobSource:
-    """Where the record of a job is read from; `folder` keeps what was read."""
+    """The source of a job's record; `folder` keeps the records that were read."""
 
     market: PublicRecords
     ledger: Ledger

@@ -1,4 +1,6 @@
-"""Clause 8 of the proof of a job: its log is the one that its batches carry, and has what they pay for. Pure."""
+"""Clause 8 of the proof of a job: its log is the one that its batches carry, and records all that they pay for.
+Pure.
+"""
 
 from collections.abc import Container, Iterator, Mapping
 
@@ -59,7 +61,7 @@ def prove_log(record: JobRecord) -> ClauseResult:
 
 
 def _find_lost_heads(record: JobRecord) -> dict[int, PublishedRestart]:
-    """Finds the batches whose heads the log does not lead to, and says so in a leaf that the signed head covers."""
+    """Finds the batches whose heads the log does not lead to although a leaf under the signed head records them."""
     log = record.log
     return {
         restart.batch: restart
@@ -76,7 +78,7 @@ def _list_heads(record: JobRecord, lost: Container[int]) -> Iterator[tuple[str, 
 
 
 def _list_records(record: JobRecord, lost: Container[int]) -> Records:
-    """What a batch pays was decided before it: offer, waves, the answers that were rejected, and the one it pays."""
+    """Yields the records that precede a batch's payment: offer, waves, the rejected answers, and the paid one."""
     by_replica = dict[ReplicaId, int]()
     by_task = dict[str, int]()
     for item in record.payments:

@@ -1,7 +1,7 @@
-"""The clause of panels: what an audit found was sealed and signed by so many auditors as the job names. Pure.
+"""The clause of panels: as many auditors as the job names sealed and signed the answer that an audit found. Pure.
 
-Who looks at an ended job sees that each shown answer opens a seal that its auditor signed, and that nobody sat twice;
-that all had sealed before any was told another's answer is the word of the service and of the auditors.
+The record of an ended job proves that each shown answer opens a seal that its auditor signed, and that no auditor sat
+twice; that all had sealed before any saw another's answer is the word of the service and of the auditors.
 """
 
 from collections import Counter, defaultdict

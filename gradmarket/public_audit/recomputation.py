@@ -1,8 +1,8 @@
 """Computes a job's tasks again and merges its rounds again, from the publication on: rules 8 and 9 of the proof.
 
 The answers come from this machine alone, so nothing but the publication and the rows is taken from the market: an
-answer that is equal to the accepted root is what the round merged. What was done is kept in the audit's folder, and an
-audit that was cut off goes on after its last whole round.
+answer that is equal to the accepted root is what the round merged. The audit's folder keeps the finished work, and an
+interrupted audit goes on after its last whole round.
 """
 
 import json
@@ -47,8 +47,9 @@ PARAMETERS: Final = "parameters.safetensors"
 
 
 def find_replayed_state(folder: Path, last: PublishedRound) -> Digest | None:
-    """Returns the digest of the optimizer's state after this round as an audit in the folder came to it; None where
-    none came so far, or to other parameters."""
+    """Returns the digest of the optimizer's state after this round as an earlier audit in the folder computed it; None
+    where none came so far, or its parameters differ.
+    """
     try:
         told = json.loads((folder / STATE).read_bytes())
         parameters, memory = told["digests"]
@@ -154,7 +155,7 @@ class Recomputation:
     def _compute_task(self, task: PublishedTask) -> Bytes | None:
         """Returns the answer if it has the accepted root; None, with a finding or a reason, if not or not computed.
 
-        An answer that differs is computed once more in a new child, before it says that another one is wrong.
+        An answer that differs is computed once more in a new child, before it counts as a fault of the accepted one.
         """
         evidence = self.record.evidence.get(task.id)
         classes = {b.determinism_class for b in evidence.committed if b.root == task.root} if evidence else set()
@@ -200,7 +201,7 @@ class Recomputation:
             return None
 
     def _list_done(self, number: int) -> dict[str, str]:
-        """Returns what the record says of the rounds up to this one: the roots that they merged and what they gave."""
+        """Returns the recorded roots and results of the rounds up to this one."""
         rounds = [one for one in self.record.closed if one.number <= number]
         gave = {f"round {one.number}": str(one.updated) for one in rounds}
         tasks = (task for one in rounds for task in self.record.find_merged_tasks(one.number))
@@ -257,7 +258,7 @@ class ReplayedModel:
         return self.digest
 
     def store(self, folder: Path, told_by: Mapping[str, str]) -> None:
-        """Keeps the model, and what the record said so far, so that another process can go on from there."""
+        """Stores the model and the record so far, so that another process can resume from there."""
         memory = pack_tensors(self.memory)
         durable.write_file_atomically(folder / MEMORY, memory, synced=False)
         durable.write_file_atomically(folder / PARAMETERS, self.parameters, synced=False)
@@ -265,9 +266,9 @@ class ReplayedModel:
         durable.write_file_atomically(folder / STATE, json.dumps(told).encode(), synced=False)
 
     def resume(self, folder: Path, list_done: Callable[[int], Mapping[str, str]]) -> Sequence[str]:
-        """Goes on from what `store` kept, where the record still says what it said; returns the tasks that were equal.
+        """Resumes from the stored model where the record is unchanged so far; returns the tasks that were equal.
 
-        Returns none, and begins anew, where nothing whole was kept or the record tells another story now.
+        Returns none, and begins anew, where nothing whole was stored or the record differs now.
         """
         try:
             told = json.loads((folder / STATE).read_bytes())

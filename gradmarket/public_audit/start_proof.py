@@ -1,7 +1,8 @@
-"""The clause of a job that continues another one: it starts from what that one ended with. Pure.
+"""The clause of a job that continues another one: it starts from that job's final state. Pure.
 
-The other's end is what its contract, its publication and its signed log say. The optimizer's state after its last round
-is in no log: the market's word is compared, and the digest that this machine came to, where it merged that job again.
+The other job's end follows from its contract, its publication and its signed log. The optimizer's state after its last
+round is in no log: the market's word is compared, and the digest that this machine came to, where it merged that job
+again.
 """
 
 from collections.abc import Iterator
@@ -77,7 +78,7 @@ def _find_log_faults(record: JobRecord, earlier: EarlierJob) -> Iterator[str]:
 
 
 def _is_logged(earlier: EarlierJob, last: PublishedRound) -> bool:
-    """Returns whether the log says with which parameters the last round ended."""
+    """Returns whether the log records the parameters with which the last round ended."""
     if last.updated is None or earlier.log.head is None:
         return False
     leaf = job_log.encode_round(last.number, last.parameters, last.updated)

@@ -1,1 +1,1 @@
-"""What an audit checks of features that a job may have: a folder each."""
+"""An audit's checks of a job's features, one folder for each."""

@@ -2,7 +2,8 @@
 
 Signatures, times and silence need nothing but the transcript. With the job's document every question is asked again,
 and the operation that decided is computed again where its values are published, being short. Where they are not, the
-whole task is traced on this machine, if it is of the sides' class: who gave this answer cannot have been wrong.
+whole task is traced on this machine, if it is of the sides' class: the side that gave the same answer cannot have been
+wrong.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ Trace = Callable[[Offer], AbstractContextManager[TracedCourse]]
 
 
 def trace_on(mine: OpenMachine, fetcher: Fetcher, publication: Publication) -> Trace:
-    """Returns what opens a task on this machine, in a child that is made for it."""
+    """Returns a function that opens a task on this machine, in a child of its own."""
 
     @contextmanager
     def trace(offer: Offer) -> Iterator[TracedCourse]:
@@ -52,7 +53,7 @@ class _Seen:
     silent: int = 0
     undecided: int = 0
     unplayed: dict[str, int] = field(default_factory=dict)
-    """Hearings that were not played again, by why."""
+    """Counts of hearings that were not replayed, by reason."""
 
     def list_unseen(self) -> Iterator[str]:
         if self.silent:
