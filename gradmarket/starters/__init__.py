@@ -1,1 +1,3 @@
-"""What `gradmarket new` writes: for each kind of data a script that trains, and the job's other fields beside it."""
+"""The files that `gradmarket new` writes: for each kind of data a training script, and the job's other fields beside
+it.
+"""
