@@ -1,5 +1,5 @@
-"""All that the command prints goes through here: what strangers wrote controls no terminal. A
-table is as wide as the terminal, and whole where there is none, so that nothing is cut in a pipe or a file.
+"""Prints all output of the command, so that no stranger's text controls the terminal. A table is as wide as the
+terminal, and whole where there is none, so that nothing is cut in a pipe or a file.
 """
 
 import json
