@@ -53,7 +53,7 @@ def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
 
 
 class LeadPool(CandidatePool):
-    """Candidates of a job in which the worker that is drawn first decides by its record how the task is checked."""
+    """Candidates of a job in which the record of the worker that is drawn first decides how the task is checked."""
 
     def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         super().__init__(reader, job, asking, mixable, now)

@@ -34,7 +34,7 @@ WITHHELD: Final = "it sealed an answer, and did not open it in time"
 
 
 class PanelAudits(AuditKind):
-    """Audits that several auditors of separate operators decide: none is given to one alone."""
+    """Audits that several auditors of separate operators decide; no auditor gets one alone."""
 
     def build_awaited(self, now: float) -> Mapping[str, ColumnElement[bool]]:
         return {"a panel of auditors of separate operators (gradmarket auditor run)": panel_rows.is_panels()}
@@ -107,7 +107,7 @@ def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> aud
 
 
 def _held_s(task: Task) -> float:
-    """Returns for how long an auditor that goes on computing may hold its seat: others of the panel wait for it."""
+    """Returns the seconds for which an auditor may hold its seat while it computes: others of the panel wait for it."""
     return min(class_checks.HELD_S, SEAT_LEASES * task.offer.lease_seconds)
 
 
@@ -124,7 +124,7 @@ def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -
 
 
 def record_seal(context: Context, task_id: str, operator: str, said: PanelSeal) -> None:
-    """Takes a sealed answer; once the panel is complete its members are to open theirs.
+    """Stores a sealed answer; once the panel is complete, its members must open theirs.
 
     Repeating it changes nothing. Raises Conflict where the operator has no seat that waits for it, or another operator
     signs with the same key; Refused where the signer did not sign it.

@@ -33,7 +33,7 @@ from requester.store.tables import Base, Job
 from requester.store.work import RowReader, Work
 
 MOST: Final = 64
-"""Panels of a job that are looked at for an auditor, which asks twice a second."""
+"""Most panels that one query returns: an auditor asks twice a second."""
 
 
 class PanelSeat(Base):

@@ -120,7 +120,7 @@ class AuditsFeature(Feature):
 
     @contextmanager
     def serve_beside(self, context: Context, here: str) -> Iterator[None]:
-        """Runs the service's own auditor, if it is to have one."""
+        """Runs the service's own auditor, if it has one."""
         renew_waits(context)
         command = own_auditor.build_command(context, here)
         if command is None:

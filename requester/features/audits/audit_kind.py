@@ -40,7 +40,7 @@ class AuditKind:
     """By default it changes nothing. Each method looks at the audit's row, or at the job's specification, by itself."""
 
     def build_awaited(self, now: float) -> Mapping[str, ColumnElement[bool]]:
-        """Called when a due audit is looked for; returns conditions on audits that wait still, by their words."""
+        """Called when a due audit is looked for; returns the conditions under which audits wait, by their words."""
         return {}
 
     def choose_rate(self, reader: RowReader, hand: TaskInHand, drawn: float) -> tuple[float, str] | None:

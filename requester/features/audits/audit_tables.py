@@ -34,7 +34,7 @@ class Audit(Base):
     runs: Mapped[int] = mapped_column(default=0)
     auditor: Mapped[str] = mapped_column(default="")
     claims: Mapped[int] = mapped_column(default=0, server_default="0")
-    """How often an auditor took it."""
+    """Number of times that an auditor took it."""
     claimed_at: Mapped[float | None]
     """When an auditor last took it."""
     claimed_until: Mapped[float | None]

@@ -19,7 +19,7 @@ from requester.store.work import RowReader, Work
 AHEAD_S: Final = SLACK_S + 1.0
 """Seconds by which a question, which ends at a whole second, may outlast its rule: beyond them a clock was wrong."""
 AT_ONCE: Final = 64
-"""Hearings that are looked at at a time."""
+"""Most hearings that are looked at together."""
 
 
 class DisputeUnderWay(Base):

@@ -33,7 +33,7 @@ REPEATED_S: Final = 7 * 86_400.0
 """Seconds for which a POST may be repeated with its Idempotency-Key."""
 WITHDRAWN_S: Final = 30 * 86_400.0
 MOST_WITHDRAWN: Final = 100_000
-"""How long withdrawals of consents for workers that are not known are kept, and how many at most."""
+"""Seconds for which withdrawals of consents for unknown workers are kept, and the most that are kept at once."""
 AT_ONCE: Final = 500
 """Rows of a kind that one transaction takes."""
 

@@ -38,7 +38,7 @@ class ScoredAudits(AuditKind):
     """Audits whose auditor scores the accepted payload, in jobs with the verifier `loss_change`."""
 
     def choose_rate(self, reader: RowReader, hand: TaskInHand, drawn: float) -> tuple[float, str] | None:
-        """The audit is certain until a whole test has cleared the operator in the job."""
+        """Makes the audit certain until a whole test has cleared the operator in the job."""
         if not jobs.load_spec(hand.job).verifier.scored:
             return None
         operator = load_accepted_replica(reader, hand.task).operator
@@ -94,7 +94,7 @@ class ScoredAudits(AuditKind):
             end(operator, Replica.id.not_in(doubted if pay else ()), pay)
 
     def find_clearance(self, reader: RowReader, job: Job) -> Clearance | None:
-        """Returns those that a whole test has cleared; the rule is market.features.loss_change."""
+        """Returns the operators that a whole test has cleared; the rule is market.features.loss_change."""
         if not jobs.load_spec(job).verifier.scored:
             return None
         cleared, row = scores.list_cleared_operators(reader, job.id), jobs.latest_round(reader, job.id)
