@@ -1,4 +1,4 @@
-"""`gradmarket audit` and `gradmarket archive`: anybody checks a whole job, and keeps what others need for that."""
+"""`gradmarket audit` and `gradmarket archive`: check a whole job from public data, and archive that data."""
 
 import json
 import time

@@ -117,7 +117,7 @@ def _check_option(option: str, rule: Callable[[str], str], given: str) -> None:
 
 
 class Teller:
-    """Says what was done, and an error once until it is another one or something was done: it is tried on."""
+    """Prints each finished task, and a repeated error only once, since the auditor retries."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json, self._error = as_json, ""

@@ -30,8 +30,8 @@ STOP_S: Final = 1.0
 class AuditorHearings(HearingAttendance[str]):
     """Always listens, since its opened answers are not stored; answers are named by their tasks.
 
-    It stands by what the question says that it opened, where the task comes out so again. The referee is its own
-    service, which it computes for anyway.
+    It defends the opened answer that the question names, if it computes the same again. The referee belongs to its own
+    service, for which it computes anyway.
     """
 
     refusals = (ServiceProblem,)

@@ -1,4 +1,4 @@
-"""`gradmarket doctor`: what this machine lacks, and how to fix it."""
+"""`gradmarket doctor`: finds faults of this machine, each with its remedy."""
 
 import socket
 import subprocess

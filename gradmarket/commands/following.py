@@ -43,8 +43,8 @@ def follow_job(
 ) -> JobView:
     """Shows the job at every relevant change until it has ended; returns its last view.
 
-    `told` gets each event once, in order. While the service does not answer, `away` hears of each try; only what it
-    raises ends them. Raises ServiceUnreachable if the service did not answer at first.
+    `told` gets each event once, in order. While the service does not answer, `away` is called for each try; only an
+    error that it raises ends them. Raises ServiceUnreachable if the service did not answer at first.
     """
     following = _Following(market, job_id, show, told)
     following.look()
@@ -67,7 +67,7 @@ def compute_pause(tries: int) -> float:
 
 
 class _Following:
-    """`job` as it was seen last; `tries` without an answer since then; `_after`: the newest event that was told."""
+    """`job` as it was seen last; `tries` without an answer since then; `_after`: the newest event passed on."""
 
     def __init__(self, market: RequesterClient, job_id: str, show: Show, told: Told) -> None:
         self._market, self._job_id, self._show, self._told = market, job_id, show, told
@@ -104,10 +104,10 @@ def describe_outage(error: MarketError) -> str:
 def record_callbacks(
     market: RequesterClient, job_id: str, callbacks: Sequence[Callback], warn: Callable[[str], None]
 ) -> Iterator[Told]:
-    """Yields what tells the callbacks of an event; around it they hear of the job's start and end.
+    """Yields a function that passes an event to the callbacks; the block's start and end pass them the job's.
 
-    One that fails is warned of once, and told of what follows: a tracker that is down ends no watching. Where the
-    service is away at the end, `ended` gets the job as it was at the start.
+    A callback that fails causes one warning, and is still called for later events: a tracker that is down ends no
+    watching. Where the service is away at the end, `ended` gets the job as it was at the start.
     """
     job, failed = market.job(job_id), set[int]()
 

@@ -173,7 +173,7 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
 
             try:
                 ended = follow_job(client, job, look, _print_outage)
-            except JobPaused:  # shown, with what mends it
+            except JobPaused:  # shown, with its remedy
                 raise typer.Exit(1) from None
             except KeyboardInterrupt:
                 echo_text(f"The job goes on without you: `gradmarket job watch {job}` shows it again.", err=True)

@@ -42,7 +42,7 @@ takes the module's answer and y, of all rows, and returns one number. A label of
 
 """
 BESIDE: Final = re.compile(r" Omitted where [^.]*\.| \(rules\.\w+\)")
-"""Notes of the schema that say nothing to the author of a job."""
+"""Notes of the schema that do not concern the author of a job."""
 LOWER: Final = {"minimum": "[", "exclusiveMinimum": "("}
 UPPER: Final = {"maximum": "]", "exclusiveMaximum": ")"}
 BOUNDS: Final = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -144,7 +144,7 @@ def _taken(name: str, told: Json, needed: bool) -> str:
 
 
 def _list_field_kinds(told: Json) -> Iterator[str]:
-    """Yields what the field takes, and its bounds."""
+    """Yields the kinds of value that the field takes, and its bounds."""
     forms = told.get("anyOf") or told.get("oneOf")
     if forms:
         yield " or ".join(", ".join(_list_field_kinds(form)) for form in forms)

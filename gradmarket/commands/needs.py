@@ -1,4 +1,6 @@
-"""What a job needs, by its model's sizes: operations, memory, bytes, money and time. Neither a service nor torch."""
+"""Computes a job's needs from its model's sizes: operations, memory, bytes, money and time. Needs neither service nor
+torch.
+"""
 
 import math
 from dataclasses import dataclass

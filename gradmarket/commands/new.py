@@ -22,7 +22,7 @@ SINGLE: Final = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 HOLDERS: Final = "holders"
 """The starter of a private job."""
 SECURE: Final = {"may_collude": 1}
-"""What its `private` has more where rounds are summed under masks."""
+"""Additional fields of its `private` where rounds are summed under masks."""
 PER_ROW: Final = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-3}
 NOISED: Final = {"kind": "local", "rows": 64, "steps": 1, "per_row": PER_ROW, "optimizer": {"name": "sgd", "lr": 0.5}}
 """Its step where each row's gradient is clipped and noised: few steps of many rows, so that a row is used seldom."""

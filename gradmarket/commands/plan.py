@@ -1,4 +1,4 @@
-"""`gradmarket job plan`: what a job would need and cost, and how safe it would be, before it is posted."""
+"""`gradmarket job plan`: estimates the needs, cost and safety of a job before it is posted."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -143,7 +143,7 @@ def _estimate_needs(
 
 
 def _find_guidance(spec: JobSpec, service: Callable[[], RequesterClient], taken: Resources | None) -> str:
-    """Returns what others paid and which cards workers have; empty where no market answers, or the token may not."""
+    """Returns others' prices and the workers' cards; empty where no market answers, or the token may not read them."""
     try:
         with service() as client:
             guide, token = client.prices(), TokenUnit.of(client.chain())
@@ -213,7 +213,7 @@ def _describe_checks(plain: Plan) -> str:
 
 
 def _describe_audits(spec: JobSpec) -> str:
-    """Returns how many of the tasks that proven workers agree on are audited, and why more where the job is short."""
+    """Describes the audited share of the tasks that proven workers agree on, and the usual share if it is lower."""
     votes, rate = spec.replication.replicas, spec.plan(BEST).audit
     usual = proven.compute_audit_rate(votes)
     raised = f"; {usual:.0%} would do in a long job" if rate > usual else ""
@@ -239,7 +239,7 @@ def _describe_panel(panel: AuditPanel, rate: float) -> str:
 
 
 def _describe_vest(spec: JobSpec, vesting: Vesting) -> str:
-    """Returns what of each worker's pay waits for how long, and what a lie loses by it: no budget pays the bond."""
+    """Describes the part of each worker's pay that waits, its time, and the loss of a liar: no budget pays the bond."""
     rate, price = spec.plan(BEST).audit, spec.price.most
     loses = rate * vesting.prices
     pays = "less than honest work" if loses > 1 else "all the same: audit more, or lock more prices"

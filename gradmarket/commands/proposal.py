@@ -1,4 +1,4 @@
-"""`gradmarket job propose`: how many inner steps a task should take and how its answer is sent, and why."""
+"""`gradmarket job propose`: proposes the inner steps of a task and the codec of its answer, with reasons."""
 
 from collections.abc import Callable, Mapping
 from math import ceil

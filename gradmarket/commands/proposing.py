@@ -15,7 +15,7 @@ IDLE: Final = 0.05
 MOST_STEPS: Final = 500
 """DiLoCo's own number (Douillard et al. 2023)."""
 CODECS: Final = ("fp32", "bf16", "int8", "int4", "two_bit")
-"""By what they lose, the least first."""
+"""By loss of precision, the least first."""
 SPARES: Final = 0.8
 """A smaller codec is proposed where it needs at most this share of the steps."""
 AVERAGED: Final = 30
@@ -34,7 +34,7 @@ class HomeLink:
 
 @dataclass(frozen=True, slots=True)
 class TaskSize:
-    """`step_s`: seconds of one inner step. Bytes by codec: `down` of what a task fetches, `up` of its answer."""
+    """`step_s`: seconds of one inner step. Bytes by codec: `down` of a task's downloads, `up` of its answer."""
 
     step_s: float
     down: Mapping[str, int]

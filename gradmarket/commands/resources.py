@@ -1,4 +1,4 @@
-"""What a job's model and data are, for what it needs: made here, or fetched from the service. Posts nothing."""
+"""Loads a job's model and data to estimate its needs: built here, or fetched from the service. Posts nothing."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -38,7 +38,9 @@ def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resource
 
 
 def describe_limits(spec: JobSpec, parameters: int, memory: int) -> list[str]:
-    """Returns what keeps a service and workers with default settings from a model of so many float32 parameters."""
+    """Returns the limits by which a service and workers with default settings refuse a model of so many float32
+    parameters.
+    """
     limits, whole = RequesterSettings.model_fields, 4 * parameters
     blob, step = (limits[name].default for name in ("max_blob_bytes", "step_memory"))
     told = []
@@ -83,7 +85,7 @@ def _load_document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Se
 
 
 def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:
-    """Returns what is to be said of a loss that compares rows, measured on four of the first partition's."""
+    """Describes the effect of a loss that compares rows, measured on four rows of the first partition."""
     first = next(iter(list_training_partitions(manifest, spec)), None)
     if (
         isinstance(spec.model, ReadyModel)
@@ -101,7 +103,7 @@ def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, ma
 
     try:
         found = coupled_rows.find_coupling(measured, spec.precision)
-    except Refused:  # rows that cannot be measured so: none has a target, say
+    except Refused:  # rows that cannot be measured so: none has a target, for example
         return ""
     return coupled_rows.describe_coupling(found, spec.step, spec.sizes.most) if found else ""
 
