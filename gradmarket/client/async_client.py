@@ -108,8 +108,8 @@ async def parse_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerSentEve
 class AsyncServiceTransport:
     """Sends requests to the service at `url`; `headers` go with each. `network` decides which addresses are reached.
 
-    Without a `network` of its own it is what the environment says (network.environment). Redirects are not followed.
-    Where `side` names who asks, every request raises OtherRelease once the service answers as another release.
+    Without a `network` the environment's settings apply (network.environment). Redirects are not followed.
+    Where `side` names the caller's side, every request raises OtherRelease once the service answers as another release.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class AsyncServiceTransport:
             return (response.status_code, body)
 
     def stream(self, method: str, path: str, **options: Any) -> AbstractAsyncContextManager[httpx.Response]:
-        """Gives the response before its body is read; for options and errors see `opened`."""
+        """Yields the response before its body is read; for options and errors see `open_response`."""
         return open_response(self.url, self._http.stream(method, path, **options))
 
 
@@ -240,7 +240,7 @@ async def read_bounded_body(response: httpx.Response) -> bytes:
 
 
 async def _in_time(received: AsyncIterator[bytes], until: float) -> AsyncIterator[bytes]:
-    """Yields what is received, as it is received: bytes may unpack to nothing."""
+    """Yields each received chunk at once, also an empty one: compressed bytes may unpack to nothing."""
     async for part in received:
         if time.monotonic() > until:
             raise ServiceUnreachable(f"the service began an answer and did not end it within {ANSWER_S:g} seconds")
@@ -267,7 +267,9 @@ async def open_response(
 
 
 class AsyncRequesterClient:
-    """`url` of the service; `token` is the requester's, needed for all that changes something or costs bandwidth."""
+    """`url` of the service; `token` is the requester's, needed for all requests that change something or cost
+    bandwidth.
+    """
 
     def __init__(self, url: str, token: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -326,7 +328,9 @@ class AsyncRequesterClient:
         return await self._send_post(JobView, f"{_build_job_path(job_id)}/{action}")
 
     async def fund(self, job_id: str, amount: Amount | None = None) -> Funded:
-        """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner must sign."""
+        """Raises the budget by `amount` of the token's smallest unit; `to_sign` are the transactions that the funds'
+        owner must sign.
+        """
         return await self._send_post(
             Funded, f"{_build_job_path(job_id)}/fund", {"amount": str(amount)} if amount else {}
         )
@@ -389,12 +393,12 @@ class AsyncRequesterClient:
         await self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
 
     async def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:
-        """Returns what a referee asks the auditor that signs with this key; waits so long for a question."""
+        """Returns a referee's questions to the auditor that signs with this key; waits up to `wait_s` for one."""
         asked = {"signer": signer, "wait_s": wait_s}
         return await self._transport.ask(AuditorQuestions, "GET", "/v1/audits/hearings", params=asked, waits=wait_s)
 
     async def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> None:
-        """Answers a referee's question about what an auditor opened to its panel."""
+        """Answers a referee's question about an answer that an auditor opened to its panel."""
         headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
         headers["content-length"] = str(len(body))
         await self._transport.ask(
@@ -402,7 +406,7 @@ class AsyncRequesterClient:
         )
 
     async def open_audit(self, task: str, said: PanelOpening) -> None:
-        """Sends what opens the auditor's seal, once all of the panel have sealed their answers."""
+        """Sends the opening of the auditor's seal, once all of the panel have sealed their answers."""
         await self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", said)
 
     async def plant_answer(self, task: str, said: AuditAnswer) -> None:
@@ -503,21 +507,21 @@ class AsyncRequesterClient:
         await self._transport.send("DELETE", _build_token_path(name))
 
     async def limit_spending(self, name: str, a_day: str | None) -> SpendingView:
-        """Limits what the token of this name may spend in any 24 hours, "10 GRAD" say; None takes the limit away."""
+        """Limits the spending of the token of this name in any 24 hours, such as "10 GRAD"; None removes the limit."""
         return await self._transport.ask(
             SpendingView, "PUT", f"{_build_token_path(name)}/spending", json={"a_day": a_day}
         )
 
     async def spending(self, name: str) -> SpendingView:
-        """Returns what the token of this name may spend in a day, and what is left."""
+        """Returns the spending limit of the token of this name in any 24 hours, and the remainder."""
         return await self._fetch_answer(SpendingView, f"{_build_token_path(name)}/spending")
 
     async def prices(self) -> PriceGuide:
-        """Returns what other jobs pay a GFLOP, and what workers took."""
+        """Returns the prices that other jobs pay per GFLOP, and those that workers took."""
         return await self._fetch_answer(PriceGuide, "/v1/prices")
 
     async def create_webhook(self, url: str, happenings: Sequence[str] = USUAL) -> CreatedWebhook:
-        """Has what happens to the token's jobs posted to `url`; `secret` signs it and is shown only this once."""
+        """Posts events of the token's jobs to `url`; `secret` signs them and is shown only this once."""
         asked = {"url": url, "happenings": list(happenings)}
         return await self._transport.ask(CreatedWebhook, "POST", "/v1/webhooks", json=asked)
 
@@ -525,7 +529,7 @@ class AsyncRequesterClient:
         return self._fetch_items(Page[WebhookView], "/v1/webhooks")
 
     async def ping_webhook(self, webhook_id: str) -> WebhookView:
-        """Has a webhook of the type `ping` posted as a try."""
+        """Posts a webhook of the type `ping` as a test."""
         return await self._transport.ask(WebhookView, "POST", f"/v1/webhooks/{quote(webhook_id, safe='')}/ping")
 
     async def delete_webhook(self, webhook_id: str) -> None:

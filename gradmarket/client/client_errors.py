@@ -4,7 +4,7 @@ MarketError
 ├── ServiceProblem         the service refused, with its reason and the fields concerned
 ├── ServiceUnreachable     the service does not answer
 │   ├── Silence            it took the request and sends nothing
-│   ├── CutOff             the connection closed before the wait that was asked for was over
+│   ├── CutOff             the connection closed before the requested wait was over
 │   └── CertificateRefused its certificate is not trusted
 └── Damaged                the bytes received do not match their digest
 """
@@ -58,7 +58,7 @@ class CertificateRefused(ServiceUnreachable):
 
 
 class Damaged(MarketError):
-    """These are not the bytes that were asked for."""
+    """These are not the requested bytes."""
 
 
 def parse_problem(status: int, reason: str, body: bytes) -> ServiceProblem:

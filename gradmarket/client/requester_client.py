@@ -67,7 +67,9 @@ Item = TypeVar("Item")
 
 
 class RequesterClient:
-    """`url` of the service; `token` is the requester's, needed for all that changes something or costs bandwidth."""
+    """`url` of the service; `token` is the requester's, needed for all requests that change something or cost
+    bandwidth.
+    """
 
     def __init__(self, url: str, token: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else None
@@ -126,7 +128,9 @@ class RequesterClient:
         return self._send_post(JobView, f"{_build_job_path(job_id)}/{action}")
 
     def fund(self, job_id: str, amount: Amount | None = None) -> Funded:
-        """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner must sign."""
+        """Raises the budget by `amount` of the token's smallest unit; `to_sign` are the transactions that the funds'
+        owner must sign.
+        """
         return self._send_post(Funded, f"{_build_job_path(job_id)}/fund", {"amount": str(amount)} if amount else {})
 
     def stats(self, job_id: str) -> Stats:
@@ -185,12 +189,12 @@ class RequesterClient:
         self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
 
     def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:
-        """Returns what a referee asks the auditor that signs with this key; waits so long for a question."""
+        """Returns a referee's questions to the auditor that signs with this key; waits up to `wait_s` for one."""
         asked = {"signer": signer, "wait_s": wait_s}
         return self._transport.ask(AuditorQuestions, "GET", "/v1/audits/hearings", params=asked, waits=wait_s)
 
     def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> None:
-        """Answers a referee's question about what an auditor opened to its panel."""
+        """Answers a referee's question about an answer that an auditor opened to its panel."""
         headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
         headers["content-length"] = str(len(body))
         self._transport.ask(
@@ -198,7 +202,7 @@ class RequesterClient:
         )
 
     def open_audit(self, task: str, said: PanelOpening) -> None:
-        """Sends what opens the auditor's seal, once all of the panel have sealed their answers."""
+        """Sends the opening of the auditor's seal, once all of the panel have sealed their answers."""
         self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", said)
 
     def plant_answer(self, task: str, said: AuditAnswer) -> None:
@@ -215,7 +219,7 @@ class RequesterClient:
         try:
             self._transport.send("HEAD", f"/v1/blobs/{digest}")
         except ServiceProblem:
-            missing = True  # or refused without words: the answer to PUT has some
+            missing = True  # or a refusal without a body: the answer to PUT has one
         if missing:
             self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
         return digest
@@ -298,19 +302,19 @@ class RequesterClient:
         self._transport.send("DELETE", _build_token_path(name))
 
     def limit_spending(self, name: str, a_day: str | None) -> SpendingView:
-        """Limits what the token of this name may spend in any 24 hours, "10 GRAD" say; None takes the limit away."""
+        """Limits the spending of the token of this name in any 24 hours, such as "10 GRAD"; None removes the limit."""
         return self._transport.ask(SpendingView, "PUT", f"{_build_token_path(name)}/spending", json={"a_day": a_day})
 
     def spending(self, name: str) -> SpendingView:
-        """Returns what the token of this name may spend in a day, and what is left."""
+        """Returns the spending limit of the token of this name in any 24 hours, and the remainder."""
         return self._fetch_answer(SpendingView, f"{_build_token_path(name)}/spending")
 
     def prices(self) -> PriceGuide:
-        """Returns what other jobs pay a GFLOP, and what workers took."""
+        """Returns the prices that other jobs pay per GFLOP, and those that workers took."""
         return self._fetch_answer(PriceGuide, "/v1/prices")
 
     def create_webhook(self, url: str, happenings: Sequence[str] = USUAL) -> CreatedWebhook:
-        """Has what happens to the token's jobs posted to `url`; `secret` signs it and is shown only this once."""
+        """Posts events of the token's jobs to `url`; `secret` signs them and is shown only this once."""
         asked = {"url": url, "happenings": list(happenings)}
         return self._transport.ask(CreatedWebhook, "POST", "/v1/webhooks", json=asked)
 
@@ -318,7 +322,7 @@ class RequesterClient:
         return self._fetch_items(Page[WebhookView], "/v1/webhooks")
 
     def ping_webhook(self, webhook_id: str) -> WebhookView:
-        """Has a webhook of the type `ping` posted as a try."""
+        """Posts a webhook of the type `ping` as a test."""
         return self._transport.ask(WebhookView, "POST", f"/v1/webhooks/{quote(webhook_id, safe='')}/ping")
 
     def delete_webhook(self, webhook_id: str) -> None:

@@ -37,7 +37,7 @@ CONNECT_S: Final = 5.0
 READ_S: Final = 60.0
 SEND_S: Final = 30.0
 ANSWER_S: Final = 300.0
-"""Seconds from the end of what it may be held back to an answer's end; READ_S is from one byte to the next."""
+"""Seconds from the end of the allowed wait to the answer's end; READ_S runs from one byte to the next."""
 MAX_ANSWER: Final = 16 * 2**20
 """Bytes of one JSON answer; a hostile service must not fill the memory."""
 CHUNK: Final = 1 << 16
@@ -73,8 +73,8 @@ def keep_trying_for(most_s: float) -> Callable[[float], bool]:
 class Patience:
     """When a request that failed is sent again.
 
-    `keep_trying(seconds)` says whether to go on with a service that has been unreachable, or has answered with a status
-    of `busy`, for so long; `pause` sleeps; `say` is told why each time.
+    `keep_trying(seconds)` returns whether to go on with a service that has been unreachable, or has answered with a
+    status of `busy`, for so long; `pause` sleeps; `say` receives the reason each time.
     """
 
     keep_trying: Callable[[float], bool] = refuse_retry
@@ -86,8 +86,8 @@ class Patience:
 class ServiceTransport:
     """Sends requests to the service at `url`; `headers` go with each. `network` decides which addresses are reached.
 
-    Without a `network` of its own it is what the environment says (network.environment). Redirects are not followed.
-    Where `side` names who asks, every request raises OtherRelease once the service answers as another release.
+    Without a `network` the environment's settings apply (network.environment). Redirects are not followed.
+    Where `side` names the caller's side, every request raises OtherRelease once the service answers as another release.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class ServiceTransport:
             return response.status_code, body
 
     def stream(self, method: str, path: str, **options: Any) -> AbstractContextManager[httpx.Response]:
-        """Gives the response before its body is read; for options and errors see `opened`."""
+        """Yields the response before its body is read; for options and errors see `open_response`."""
         return open_response(self.url, self._http.stream(method, path, **options))
 
 
@@ -225,7 +225,7 @@ def read_bounded_body(response: httpx.Response) -> bytes:
 
 
 def _in_time(received: Iterator[bytes], until: float) -> Iterator[bytes]:
-    """Yields what is received, as it is received: bytes may unpack to nothing."""
+    """Yields each received chunk at once, also an empty one: compressed bytes may unpack to nothing."""
     for part in received:
         if time.monotonic() > until:
             raise ServiceUnreachable(f"the service began an answer and did not end it within {ANSWER_S:g} seconds")
