@@ -6,11 +6,11 @@ from typing import Final
 
 OTHERS: Final = 0o077
 GROUP: Final = 0o027
-"""What others may not do, and what they may not where a proxy of the folder's group reads it."""
+"""Permission bits denied to others, and those denied where a proxy of the folder's group reads it."""
 
 
 def private_folder(path: Path, hidden: int = OTHERS) -> None:
-    """Makes the folder, and closes to others one that was made before. What lies in somebody else's stays as it is."""
+    """Makes the folder, or closes an existing one to others. Another user's folder stays unchanged."""
     path.mkdir(parents=True, exist_ok=True, mode=0o777 & ~hidden)
     if path.stat().st_mode & hidden:
         with suppress(PermissionError):

@@ -90,7 +90,7 @@ def genesis_of(web3: Web3) -> Hash:
 
 
 def market_at(web3: Web3, address: Address) -> Contract:
-    """Returns the contract's views. All of it takes five times as long to build (contracts.calls has its moves)."""
+    """Returns the contract's views. The whole ABI takes five times as long (contracts.calls builds transactions)."""
     views = [entry for entry in load_artifact("GradMarket").abi if entry.get("stateMutability") in ("view", "pure")]
     return web3.eth.contract(to_checksum_address(address), abi=views, decode_tuples=True)
 

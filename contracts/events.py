@@ -37,7 +37,7 @@ def in_spans(
     last: int,
     skip: Callable[[int], bool] = lambda _block: False,
 ) -> Iterator[Log]:
-    """Yields what `ask` returns for spans of blocks from `first` to `last`. Raises as `node_errors`.
+    """Yields the result of `ask` for each span of blocks from `first` to `last`. Raises as `node_errors`.
 
     A span that the node refuses is halved, and doubled again after each answer: public nodes answer from 500 to 10,000
     blocks, or so many logs, and each refuses more in words of its own. The connection remembers a width that was
@@ -125,14 +125,14 @@ def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
 
 @node_errors()
 def sum_burnt(ledger: Ledger, job: int, worker: Address) -> Units:
-    """Returns what rulings have burnt of the worker's locked pay in the job."""
+    """Returns the sum that rulings have burnt of the worker's locked pay in the job."""
     logs = _fetch_event_arguments(ledger, "VestBurnt", {"jobId": job, "worker": worker})
     return Units(sum(args["amount"] for args in logs))
 
 
 @node_errors()
 def vest_burns(ledger: Ledger, job: int, worker: Address) -> list[VestBurn]:
-    """Returns what rulings have burnt of the worker's locked pay in the job, the oldest first.
+    """Returns the burns of the worker's locked pay in the job by rulings, the oldest first.
 
     The contract names the case in the event that follows the burn's. Raises ChainError where the node does not show it.
     """
@@ -206,7 +206,7 @@ def opened_job(ledger: Ledger, job: int) -> JobOpened:
 
 @node_errors()
 def beacon(ledger: Ledger, opened: JobOpened) -> Hash | None:
-    """Returns the hash of the block after the one that opened the job, which nobody knew when its terms were fixed.
+    """Returns the hash of the block after the one that opened the job, which was unknown when the terms were fixed.
 
     None where the chain has no such block yet.
     """
@@ -259,7 +259,7 @@ def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
 
 @node_errors()
 def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
-    """Returns what a batch credited according to the chain; an empty list if there is no such batch."""
+    """Returns a batch's credits according to the chain; an empty list if there is no such batch."""
     logs = _fetch_event_arguments(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
     return [PackedGroup(args["worker"], args["price"], _split_digests(args["digests"])) for args in logs]
 

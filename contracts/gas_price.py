@@ -1,4 +1,4 @@
-"""What a transaction offers for gas, and what its replacement must: rules over the price that the chain has now."""
+"""Gas fees of a transaction and of its replacement: rules over the chain's current price."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,9 +8,9 @@ from gradmarket.network.chain_errors import GasTooDear
 
 GWEI: Final = 10**9
 BUMP: Final = 1.125
-"""By how much both fees of a replacement are higher at least: nodes ask for an eighth at most."""
+"""Least factor by which both fees of a replacement are higher: nodes ask for an eighth at most."""
 WAITS: Final = "waits:"
-"""How the reason begins where nothing is out of order, and only gas is too dear."""
+"""Prefix of the reason when the only obstacle is the price of gas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class GasPrice:
 
     @property
     def least(self) -> int:
-        """Returns what a transaction must offer now to be mined soon."""
+        """Returns the price that a transaction must offer now to be mined soon."""
         return (self.base or 0) + self.tip
 
 

@@ -64,7 +64,7 @@ class AccountOnChain:
 
     @property
     def unpaid(self) -> Units:
-        """What is credited and not withdrawn; of a job that vests, its last part is locked for a time."""
+        """The credit that is not withdrawn; in a job that vests, its last part is locked for a time."""
         return Units(self.credited - self.withdrawn)
 
 
@@ -122,12 +122,12 @@ class Ledger:
         return {worker: _decode_account(words) for worker, words in zip(workers, answers, strict=True)}
 
     def due(self, job_id: int, worker: Address) -> Units:
-        """Returns what `collect` would pay now: what is unpaid and not locked."""
+        """Returns the amount that `collect` would pay now: unpaid and not locked."""
         with node_errors():
             return Units(self._market.due(job_id, worker).call())
 
     def free(self, job_id: int) -> Units:
-        """Returns what the requester can withdraw now."""
+        """Returns the amount that the requester can withdraw now."""
         with node_errors():
             return Units(self._market.free(job_id).call())
 

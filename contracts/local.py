@@ -100,7 +100,7 @@ class LocalChain:
 
     @classmethod
     def find_running_chain(cls, directory: Path) -> "LocalChain | None":
-        """Returns the Anvil that runs on the folder's state, whoever started it; None if none does."""
+        """Returns the Anvil that runs on the folder's state, whichever process started it; None if none does."""
         pid = _recorded_pid(directory)
         if pid is None or not has_open_file(pid, directory / _LOCK):
             return None

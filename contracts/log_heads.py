@@ -1,4 +1,4 @@
-"""Heads of a job's log on-chain: a batch carries one as a group of price 0 of an address that nobody is.
+"""Heads of a job's log on-chain: a batch carries one as a group of price 0 of an address that belongs to nobody.
 
 So it costs no transaction and no storage write: its root and size are in an event, and under the batch's stored root.
 """
@@ -16,7 +16,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Address, Hash, Units
 
 LOG: Final = Address(to_checksum_address(keccak(text="gradmarket: head of a job's log")[-20:]))
-"""Whom the group names in a worker's place: the contract credits it nothing."""
+"""Address that the group names in a worker's place: the contract credits it nothing."""
 
 
 def build_head_group(head: LogHead) -> PackedGroup:

@@ -32,14 +32,14 @@ from gradmarket.network.environment import find_authorities, is_address, proxy_o
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """The ids of chains on one machine, whose money is worth nothing."""
 BATCH: Final = 20
-"""Calls in one batch, at most: what public nodes and a service's /chain allow."""
+"""Calls in one batch, at most: public nodes and a service's /chain allow as many."""
 BATCHES: Final = 100
 """Batches after which a larger one is tried again: a refusal may have been one of the moment."""
 LOG_SPAN: Final = 5_000
 """Blocks in one request for logs, until a node refuses so many."""
 OUT_OF_RANGE_TRIES: Final = 10
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, DecodingError)
-"""What web3 and we raise over an answer that is not of the protocol's form."""
+"""Errors that web3 and this module raise over an answer that violates the protocol's form."""
 TOO_MANY: Final = 429
 SERVERS_FAULT: Final = 500
 _TOO_OFTEN: Final = re.compile(r"rate.?limit|too many requests|requests per|throughput|\b429\b", re.IGNORECASE)
@@ -82,8 +82,8 @@ def connect_to_node(url: str, timeout_s: float = 10.0) -> Web3:
 def node_errors() -> Iterator[None]:
     """Converts web3's errors to ChainUnreachable, NodeBusy, ContractRefused, ForeignChain or NodeRefused.
 
-    Only TransactionNotFound is left, since it is an answer. What web3 raises over an answer that has another form than
-    the protocol's, or what reading it raises, is a NodeRefused too: no node may end what asks it.
+    Only TransactionNotFound is left, since it is an answer. An error that web3, or reading an answer, raises over a
+    form other than the protocol's is a NodeRefused too: no node may end its caller.
     """
     try:
         yield
@@ -120,7 +120,7 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
     """Calls views of the contract `to` at block `at`, in JSON-RPC batches of BATCH calls; returns their results.
 
     A batch that the node refuses is halved, down to a call without any: public nodes take from none to a hundred calls.
-    The connection remembers what was taken, and asks for more again after BATCHES.
+    The connection remembers the accepted size, and tries a larger one again after BATCHES.
     """
     node: Any = web3.provider
     results, size = list[bytes](), int(getattr(node, "batch", BATCH))
@@ -156,7 +156,7 @@ def _call_batch(node: Any, asked: Sequence[tuple[RPCEndpoint, Any]]) -> list[byt
 
 
 def _of_status(response: Response) -> NodeBusy | NodeRefused:
-    """Returns what a node meant by a status that is no success; many send JSON-RPC's error with it."""
+    """Returns the error that a node meant by a status that is no success; many send JSON-RPC's error with it."""
     status = f"it answers {response.status_code} {response.reason or ''}".strip()
     if response.status_code == TOO_MANY:
         return NodeBusy(status, PLANS)
@@ -198,7 +198,7 @@ def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
 
 
 def _extract_message(error: Web3RPCError) -> str:
-    """Returns what the node said, whatever form that has."""
+    """Returns the node's message, in whatever form it comes."""
     answer = error.rpc_response
     told = answer.get("error") if isinstance(answer, dict) else None
     return str(told["message"]) if isinstance(told, dict) and "message" in told else str(told or error)

@@ -17,7 +17,7 @@ class CaseStage(IntEnum):
     CONTESTED = 2
     CLOSED = 3
     VESTED = 4
-    """About locked pay: validators decide it, and what they leave undecided ends as an acquittal."""
+    """A case about locked pay: validators decide it, and an undecided one ends as an acquittal."""
 
 
 @dataclass(frozen=True, slots=True)

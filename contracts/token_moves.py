@@ -1,9 +1,11 @@
-"""What a token really moves when it is told to: measured in a call that changes nothing, before any money is at stake.
+"""Measures the amounts that a token's transfer really moves, in a call that changes nothing, before any money is at
+stake.
 
-The contract counts what it pays by what it told the token. A token that takes a fee on top of that spends the money of
-other jobs; one that lets a part get lost pays workers less than they were promised. `eth_call` runs a few instructions
-at the holder's address, whose code it replaces for this call alone (the state override of go-ethereum's eth_call, which
-most nodes have): they transfer half of what the holder has, and return both balances' changes.
+The contract counts its payments by the amounts that it requested from the token. A token that takes a fee on top of
+that spends the money of other jobs; one that loses a part pays workers less than they were promised. `eth_call` runs a
+few instructions at the holder's address, whose code it replaces for this call alone (the state override of
+go-ethereum's eth_call, which most nodes have): they transfer half of the holder's balance, and return both balances'
+changes.
 """
 
 from dataclasses import dataclass
@@ -43,7 +45,7 @@ PROBE: Final = "0x" + "".join(
         "6060610120f3",
     )
 )
-"""Returns whether the transfer went through, what the holder has less, and what the recipient has more."""
+"""Code that returns whether the transfer succeeded, the holder's loss, and the recipient's gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class TokenMove:
 
     @property
     def fault(self) -> str:
-        """Returns what is wrong with such a token; empty for one that moves what it is told."""
+        """Returns the fault of such a token; empty for one that moves exactly the requested amount."""
         if self.spent > self.told:
             return f"takes {self.spent} from who pays {self.told}: the difference would be other jobs' money"
         if self.arrived < self.told:
@@ -63,9 +65,9 @@ class TokenMove:
 
 
 def token_move(web3: Web3, token: Address, holder: Address, to: Address) -> TokenMove | None:
-    """Returns what a transfer of half of the holder's balance would move; None where that cannot be told.
+    """Returns the amounts that a transfer of half of the holder's balance would move; None where they are unknown.
 
-    So it is where the holder has next to nothing, the token refuses, or the node replaces no code in a call.
+    They are unknown where the holder has next to nothing, the token refuses, or the node replaces no code in a call.
     """
     try:
         with node_errors():

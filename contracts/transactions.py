@@ -3,7 +3,7 @@
 The outcome is a value: mined, reverted or unknown. Unknown is no failure: the transaction may be mined later, so
 nothing may be paid again because of it.
 
-Fees are EIP-1559's, or one price where the chain has no base fee. What they are is in `gas_price`.
+Fees are EIP-1559's, or one price where the chain has no base fee. `gas_price` computes them.
 """
 
 import time
@@ -46,11 +46,11 @@ def execute_call(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.
     """Sends from `key`'s account with its next nonce, and waits; tries again if another transaction takes that nonce.
 
     Where the base fee rises beyond what it offers meanwhile, it is replaced; so is one of an earlier call that waits
-    for STUCK_S already: whatever comes after it could not be mined before, and whoever sent it sends it again. A node
+    for STUCK_S already: later transactions could not be mined before it, and its sender sends it again. A node
     wants more for that than it offers, which is not known: our fees are raised at once until the node takes them.
 
-    Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas or
-    what is stuck offers too much for it, and ChainUnreachable only if nothing was sent yet.
+    Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas or the
+    stuck transaction offers too much for it, and ChainUnreachable only if nothing was sent yet.
     """
     sender = address_of(key)
     gas, chain = estimate_gas_limit(web3, sender, call), chain_id(web3)
@@ -92,7 +92,7 @@ def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees]
     tried, look_at = [first], time.monotonic() + RAISE_S
     while True:
         for signed in reversed(tried):
-            with suppress(NodeRefused):  # it is sent, whatever the node says of it
+            with suppress(NodeRefused):  # it is sent, whatever the node answers
                 result = fetch_outcome(web3, signed.hash)
                 if not isinstance(result, Unknown):
                     return result
@@ -120,7 +120,9 @@ def _send_new(web3: Web3, raw: bytes) -> bool:
 
 
 def _is_nonce_overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
-    """Returns whether another transaction, mined or waiting, has taken the nonce; not where the node does not tell."""
+    """Returns whether another transaction, mined or waiting, has taken the nonce; False where the node does not answer
+    that.
+    """
     try:
         with node_errors():
             web3.eth.get_transaction(HexBytes(signed.hash))
@@ -157,7 +159,7 @@ def estimate_gas_limit(web3: Web3, sender: Address, call: Call) -> int:
 
 
 def gas_price(web3: Web3) -> GasPrice:
-    """Returns what gas costs now: by EIP-1559, or `eth_gasPrice` of a chain without a base fee."""
+    """Returns the current price of gas: by EIP-1559, or `eth_gasPrice` of a chain without a base fee."""
     with node_errors():
         base = web3.eth.get_block("latest").get("baseFeePerGas")
         if base is None:
@@ -166,7 +168,7 @@ def gas_price(web3: Web3) -> GasPrice:
 
 
 def fetch_fees(web3: Web3, ceiling: int | None = None) -> Fees:
-    """Returns what to offer now, in wei per gas. Raises GasTooDear where that is more than the ceiling."""
+    """Returns the fees to offer now, in wei per gas. Raises GasTooDear where that is more than the ceiling."""
     return compute_offered_fees(gas_price(web3), ceiling)
 
 
