@@ -1,10 +1,12 @@
 """`gradmarket doctor`: finds faults of this machine, each with its remedy."""
 
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ from contracts.toolchain import ToolMissing, locate_tool
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.settings import KINDS, list_setting_rows
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find_endpoint as find_place
@@ -23,6 +26,15 @@ from gradmarket.terminal import echo_text
 PYTHON: Final = (3, 11)
 PORT: Final = 8700
 TORCH_S: Final = 120
+PREFIX: Final = "GRADMARKET_"
+COMPOSE_NAMES: Final = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        *("CHAIN_PORT", "CONCURRENCY", "GRAFANA_PORT", "SECRETS", "SECRETS_FOLDER", "TLS_HOST", "TLS_PORT"),
+        *("WORKER_KIND", "WORKER_MEMORY"),
+    )
+)
+"""Read by docker-compose.yml, or before any setting."""
 
 
 def doctor(
@@ -31,7 +43,8 @@ def doctor(
     """What this machine lacks, and how to mend it. Ends with 1 if anything is wrong."""
     cards = [CheckResult(one.name, one.told, one.fix) for one in check_cards()]
     machine = [check_python(), check_torch(), *cards, check_anvil(), check_node()]
-    findings = [*machine, *check_service_data(data_folder(data)), *check_service(market, token, data)]
+    service = [*check_service_data(data_folder(data)), *check_service(market, token, data)]
+    findings = [*machine, *check_setting_names(os.environ), *service]
     if as_json:
         say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
     else:
@@ -42,6 +55,15 @@ def doctor(
             )
             echo_text(result)
     raise typer.Exit(1 if any(finding.fix for finding in findings) else 0)
+
+
+def check_setting_names(names: Iterable[str]) -> Iterator[CheckResult]:
+    """Yields a finding for each name that looks like a setting and is none; a misspelt one silently changes nothing."""
+    known = {row["name"] for kind in KINDS.values() for row in list_setting_rows(kind)} | COMPOSE_NAMES
+    for name in sorted(name for name in names if name.startswith(PREFIX) and name not in known):
+        near = get_close_matches(name, known, 1)
+        fix = f"set {near[0]}, or unset it" if near else "unset it; `gradmarket settings` lists all"
+        yield CheckResult(f"setting {name}", "there is no setting of that name", fix)
 
 
 def check_python() -> CheckResult:

@@ -1,6 +1,7 @@
 """Each fault that the doctor knows, made for real, is found with its fix; a sound part has none."""
 
 import os
+import re
 import socket
 import sqlite3
 from pathlib import Path
@@ -11,7 +12,9 @@ from pydantic import SecretStr
 
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
+from gradmarket.commands.doctor import check_setting_names
 from requester.settings import RequesterSettings
+from tests.source_tree import ROOT
 
 
 @pytest.fixture
@@ -129,3 +132,15 @@ def test_the_services_own_auditor_is_told_by_its_last_word(tmp_path: Path) -> No
     assert str(tmp_path / "auditor.log") in ill.fix
     (none,) = checkup.check_auditor(RequesterSettings(auditor="none"), tmp_path)
     assert (none.fix, "none" in none.told) == ("", True)
+
+
+def test_a_misspelt_setting_is_named_with_the_one_that_is_meant() -> None:
+    found = list(check_setting_names(["GRADMARKET_DATABASE_URL", "GRADMARKET_DATABASE", "HOME"]))
+    assert [one.name for one in found] == ["setting GRADMARKET_DATABASE_URL"]
+    assert found[0].fix == "set GRADMARKET_DATABASE, or unset it"
+
+
+def test_no_name_that_the_compose_file_reads_is_taken_for_a_misspelt_one() -> None:
+    read = set(re.findall(r"\$\{(GRADMARKET_\w+)", (ROOT / "docker-compose.yml").read_text()))
+    assert read
+    assert list(check_setting_names(read)) == []
