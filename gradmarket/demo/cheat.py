@@ -53,7 +53,7 @@ def main(
     payout: Annotated[str, typer.Option()],
     data: Annotated[Path, typer.Option()],
 ) -> None:
-    """Works for a market like any worker, except for its computation."""
+    """Work for a market like any worker, except for its computation."""
     settings = WorkerSettings.model_validate({"market": market, "payout": payout, "data": data})
     run_worker(settings, lambda compute: wrap_with_cheat(behaviour, compute), Journal(as_json=True))
 

@@ -20,8 +20,7 @@ from gradmarket.network.environment import PORTS
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _UNICAST: Final = ipaddress.ip_network("2000::/3")
 """All IPv6 that is routed in public. Outside of it Python counts as global some addresses that lead inside:
-`::10.0.0.1`, site-local
-fec0::/10, 64:ff9b:1::/48 (RFC 8215) and whatever is reserved."""
+`::10.0.0.1`, site-local fec0::/10, 64:ff9b:1::/48 (RFC 8215) and reserved ones."""
 
 STORES: Final = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
 DATA_SERVERS: Final = "if it is your own server of datasets, name its origin in GRADMARKET_WORKER_DATA_SERVERS"
