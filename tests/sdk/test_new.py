@@ -225,7 +225,7 @@ def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_p
     folder = tmp_path / "private"
     assert CliRunner().invoke(app, ["new", str(folder), "--private", *options]).exit_code == 0
     job = json.loads((folder / "settings.json").read_text())
-    holders = {"holders": [f"0x{number:040x}" for number in range(3)], **job.pop("private")}
+    holders = {"holders": [f"0x{number:040x}" for number in range(1, 4)], **job.pop("private")}
     spec = planning._check_fields(job | {"price": "1"}, holders, measures=False)
     assert (spec.secure is not None) == ("--secure" in options)
     assert spec.step.by_row == ("--per-row" in options)
