@@ -129,14 +129,29 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
         said = _one_line(getattr(error, "orig", None) or error)
         return Mistake(f"the database: {said}", DISK if any(words in said for words in FULL) else DATABASE, kind)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "gradmarket").partition(".")[0] not in OURS:
-        extra = EXTRAS.get(_group_of(command), "service")
-        said = f"`{command}` needs {error.name}, which is not installed"
-        return Mistake(said, f"pip install 'gradmarket[{extra}]'", kind)
+    if isinstance(error, ModuleNotFoundError) and (missing := _describe_missing(error, command)) is not None:
+        return missing
     if isinstance(error, OSError):
         return Mistake(_os_error(error), NUMBERS.get(error.errno or 0, usage), kind)
     said = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"
     return Mistake(said, "say the same with --debug and report what it prints", kind, BUG)
+
+
+def _describe_missing(error: ModuleNotFoundError, command: str) -> Mistake | None:
+    """Returns None for a module of ours that is in no feature: it should be there."""
+    kind, name = type(error).__name__, error.name or "gradmarket"
+    if feature := find_absent_feature(error):
+        said = f"`{command}` needs the feature {feature}, which this installation was built without"
+        return Mistake(said, "install a release of gradmarket: it has every feature", kind)
+    if name.partition(".")[0] in OURS:
+        return None
+    extra = EXTRAS.get(_group_of(command), "service")
+    return Mistake(f"`{command}` needs {name}, which is not installed", f"pip install 'gradmarket[{extra}]'", kind)
+
+
+def find_absent_feature(error: ModuleNotFoundError) -> str:
+    """Returns the feature whose folder is missing; empty where another module is."""
+    return (error.name or "").partition(".features.")[2].partition(".")[0]
 
 
 def print_error(error: Exception, command: str, as_json: bool = False, debug: bool = False) -> int:

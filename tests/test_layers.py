@@ -107,7 +107,10 @@ ROOT_HEIGHTS: Final = {"requester.features.many_machines.queue": 9}
 """A composition root that lies in a feature's folder is as high as the others."""
 
 TOOLS: Final = ("auditor", "commands", "public_audit", "sealing", "simulation", "trust")
-"""Parts of `gradmarket` that read, plan and check a market from outside: no kernel, so they use features' rules."""
+"""Parts of `gradmarket` that read, plan and check a market from outside: no kernel, so they use features' rules.
+
+Where a feature was deleted, a command that needs it names it (gradmarket.mistakes).
+"""
 
 SPEC_FAULTS: Final = ("gradmarket.market.job", "gradmarket.market.features")
 """A job asks its features what is wrong with it, by one tuple."""

@@ -193,11 +193,11 @@ class RequesterClient:
         asked = {"signer": signer, "wait_s": wait_s}
         return self._transport.ask(AuditorQuestions, "GET", "/v1/audits/hearings", params=asked, waits=wait_s)
 
-    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> None:
-        """Answers a referee's question about an answer that an auditor opened to its panel."""
+    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> HearingReceipt:
+        """Answers a referee's question about an answer that an auditor opened to its panel; returns its receipt."""
         headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
         headers["content-length"] = str(len(body))
-        self._transport.ask(
+        return self._transport.ask(
             HearingReceipt, "POST", "/v1/audits/hearings", headers=headers, content=lambda: nullcontext(body)
         )
 

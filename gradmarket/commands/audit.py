@@ -12,12 +12,14 @@ from gradmarket.archives.archive_index import INDEX
 from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
+from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.network.environment import is_address
 from gradmarket.public_audit.audit_report import count_things
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
 from gradmarket.user_files import check_writable
+from worker.features.disputes.kept_receipts import load_receipts
 
 FOLDER: Final = Path.home() / ".gradmarket" / "audits"
 INCOMPLETE: Final = 3
@@ -42,6 +44,9 @@ def audit(
     claims: Annotated[
         int | None, typer.Option("--round", min=0, help="Claim this round: prove that you computed it, in public.")
     ] = None,
+    receipts: Annotated[
+        list[Path] | None, typer.Option(help="File of receipts that a side of its hearings has kept. Repeatable.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a whole job by what is public: every signature, vote, draw, round and payment; and compute gradients again.
@@ -55,7 +60,8 @@ def audit(
     _check_places(market, rpc, mirror or ())
     if report is not None:
         check_writable(report)
-    plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims)
+    kept = tuple(one for path in receipts or () for one in _read_receipts(path))
+    plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims, kept)
     done = audit_job(plan, _build_progress(as_json))
     if report is not None:
         page = report.suffix.lower() in (".html", ".htm")
@@ -89,6 +95,14 @@ def archive(
         say_json(told)
     else:
         echo_text(f"{told['archive']}: {count_things(len(done.record.evidence), 'tasks')} of job {job}; {digest}")
+
+
+def _read_receipts(path: Path) -> Sequence[KeptReceipt]:
+    """Raises Refused for a file without any."""
+    kept = tuple(load_receipts(path))
+    if not kept:
+        raise Refused(f"{path} has no receipts", "name a file of a side's `receipts` folder")
+    return kept
 
 
 def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:

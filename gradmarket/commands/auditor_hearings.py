@@ -15,13 +15,14 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
 from gradmarket.market.signing import Domain, digest_struct, signer_of
-from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorStatement
+from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.sealing import SealingKey
 from gradmarket.terminal import echo_text
 from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
+from worker.features.disputes.kept_receipts import find_receipts_file
 
 STOP_S: Final = 1.0
 """Seconds for which a stopping auditor waits for an answer under way; longer ones are abandoned."""
@@ -59,8 +60,9 @@ class AuditorHearings(HearingAttendance[str]):
         if signer not in roots:
             raise NotFound("this auditor has no answer of it")
         domain, parts = self._load_domain(), self._folder / f"{blob_digest(name.encode())[-32:]}.parts"
-        offer = digest_struct(domain, asked.offer.struct())
-        return OwnAnswer(domain, offer, roots[signer], signer, signer_of(self._sealing.key), asked.referee, parts)
+        offer, own = digest_struct(domain, asked.offer.struct()), signer_of(self._sealing.key)
+        receipts = find_receipts_file(self._folder, domain.instance, asked.offer.job)
+        return OwnAnswer(domain, offer, roots[signer], signer, own, asked.referee, parts, receipts)
 
     @contextmanager
     def open_task(self, name: str) -> Iterator[TracedCourse]:
@@ -71,7 +73,7 @@ class AuditorHearings(HearingAttendance[str]):
         with TracingRunner(self._mine.runner.settings) as runner:
             yield TracedCourse(runner, Executor(runner, self._fetcher, self._mine.limits).inputs_of(publication, offer))
 
-    def bring(self, name: str, reply: Reply) -> None:
+    def bring(self, name: str, reply: Reply) -> HearingReceipt:
         said = AuditorStatement(
             side=reply.side,
             number=reply.number,
@@ -79,7 +81,7 @@ class AuditorHearings(HearingAttendance[str]):
             signature=reply.signature,
             task=self._find_asked(name).task,
         )
-        self._market.answer_as_auditor(said, reply.said)
+        return self._market.answer_as_auditor(said, reply.said)
 
     def report_progress(self, text: str, name: str | None, reply: Reply | None = None) -> None:  # noqa: ARG002  # in the text
         if text != self._reported:  # as while the market is away

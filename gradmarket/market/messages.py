@@ -15,6 +15,7 @@
     LogHead      requester   the job's log has this root at this size (features.log.job_log)
     DisputeQuestion referee  asks both sides of a dispute about their traces
     DisputeAnswer   a side   its answer
+    DisputeReceipt  referee  it has a side's answer
     DisputeRuling   referee  which sides lose
 
 The members of a struct are in the order of its TYPE. `instance` (the chain's history) comes first in every one and is
@@ -206,6 +207,17 @@ class DisputeAnswer:
     side: Address
     number: int
     asked: Hash
+    said: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeReceipt:
+    """The referee has, in time, a side's answer to question `number`, `said` by its digest."""
+
+    TYPE: ClassVar[str] = "DisputeReceipt(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 said)"
+    dispute: Hash
+    side: Address
+    number: int
     said: Hash
 
 

@@ -22,6 +22,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.archive import write_archive
 from gradmarket.public_audit.audit_report import AuditReport
@@ -63,6 +64,8 @@ class AuditPlan:
     mirrors: Sequence[str] = ()
     claims: int | None = None
     """The round that is claimed, in place of a sample."""
+    receipts: Sequence[KeptReceipt] = ()
+    """Of sides of its hearings: each must be shown to have answered."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,10 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
-                results += prove_disputes(job.record, trace_on(mine, job.fetcher, job.record.publication))
+                trace = trace_on(mine, job.fetcher, job.record.publication)
+                results += prove_disputes(job.record, trace, plan.receipts)
         else:
-            results += prove_disputes(job.record, None)
+            results += prove_disputes(job.record, None, plan.receipts)
         if plan.claims is not None:
             results.append(_claim(job, plan, plan.claims, progress))
         return AuditReport(

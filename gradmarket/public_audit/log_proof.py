@@ -106,9 +106,11 @@ def _list_task_records(
             data = job_log.encode_wave(offer, wave.number, wave.secret, wave.commitments, wave.signature)
             yield f"wave {wave.number} of task {task}", data, size
     for heard in shown.hearings or ():
+        sides = " and ".join(heard.sides)
+        yield f"the hearing of {sides} in task {task}", job_log.encode_hearing(offer, *heard.sides), size
         if heard.ruling is not None:
             data = job_log.encode_ruling(offer, *heard.sides, heard.ruling.signature)
-            yield f"the ruling on {' and '.join(heard.sides)} in task {task}", data, size
+            yield f"the ruling on {sides} in task {task}", data, size
     for ballot in shown.committed:
         due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id)
         yield from _list_ballot_records(task, offer, ballot, due)

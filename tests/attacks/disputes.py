@@ -27,6 +27,7 @@ from gradmarket.market.features.disputes.questions import Question, Reply, count
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.features.disputes.side_clocks import count_total
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, Offer
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
@@ -85,7 +86,8 @@ def count_all(course: PlanCourse) -> int:
 
 @attack("dispute griefing", BOUNDED)
 def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
-    """Each answer comes when its time is nearly over, after twenty that are not signed, too long or of another turn."""
+    """Each answer comes in the last second that its clock leaves it, after twenty that are not signed, too long or of
+    another turn."""
     task, lie = disputed()
     course, terms = PlanCourse(task.operations.plan), terms_of(task, lie)
     honest, griefer = side_of(HONEST, task, task.trace), side_of(LIAR, task, lie.trace)
@@ -98,7 +100,7 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
         yield from answer_honestly(asked_, question)
 
     def ask_griefer(asked_: DisputeQuestion, question: Question) -> Iterator[Reply]:
-        now[0] = asked_.until
+        now[0] = referee.find_ends()[griefer.address]
         for number in range(COPIES):
             yield Reply(griefer.address, asked_.number + number % 2, bytes(2**16), bytes(65))
             yield Reply(honest.address, asked_.number, b"", bytes(65))
@@ -110,9 +112,9 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
 
     asks = {honest.address: ask_honest, griefer.address: ask_griefer}
     verdict = hear_dispute(referee, asks, redo, lambda: now[0])
-    most = count_all(course)
-    figures = {"answers": float(answers[0]), "seconds at most": float(most * ANSWER_S)}
-    bounded = answers[0] <= most and now[0] <= most * ANSWER_S and (runs, redone) == ([2], [1])
+    most, clock = count_all(course), count_total(ANSWER_S, across=False)
+    figures = {"answers": float(answers[0]), "seconds at most": float(clock)}
+    bounded = answers[0] <= most and now[0] <= clock and (runs, redone) == ([2], [1])
     if verdict.wrong != {griefer.address} or verdict.leaf != lie.leaf or not bounded:
         return Seen(f"{verdict.why}: {answers[0]} answers, {runs[0]} runs, {redone[0]} operations, {now[0]} s", figures)
     return Seen(BOUNDED, figures)
@@ -144,10 +146,12 @@ def a_crowd_that_answers_as_late_and_as_big_as_it_may(_scene: Scene) -> Seen:
     answers = {address: digest_of(Hash(trace.root)) for address, (_, trace) in traces.items()}
     now, redone, spent, heard = [0], [0], _Spent(), list[Heard]()
 
-    def listen(side: Side, terms: Terms) -> Ask:
+    def listen(side: Side, referee: Referee) -> Ask:
+        terms = referee.terms
+
         def ask(asked_: DisputeQuestion, question: Question) -> Iterator[Reply]:
             if side.address != honest:
-                now[0] = asked_.until
+                now[0] = referee.find_ends()[side.address]
             if side.address == honest or question.asked != "values":
                 replies = list(asking(side, course, terms)(asked_, question))
             else:
@@ -165,15 +169,15 @@ def a_crowd_that_answers_as_late_and_as_big_as_it_may(_scene: Scene) -> Seen:
     while (pair := choose_sides(answers, heard)) is not None:
         roots = Hash(traces[pair[0]][1].root), Hash(traces[pair[1]][1].root)
         terms = Terms(DOMAIN, OFFER, pair, roots, ANSWER_S, MOST_SHOWN)
-        asks = {each: listen(side_of(traces[each][0], task, traces[each][1]), terms) for each in pair}
-        verdict = hear_dispute(Referee(terms, course, now[0]), asks, redo, lambda: now[0])
+        referee = Referee(terms, course, now[0])
+        asks = {each: listen(side_of(traces[each][0], task, traces[each][1]), referee) for each in pair}
+        verdict = hear_dispute(referee, asks, redo, lambda: now[0])
         heard.append(Heard(pair, verdict.wrong))
     figures = {"answers": float(spent.answers), "bytes": float(spent.bytes), "seconds": float(now[0])}
     held = spent.hearings <= len(heard) <= MOST_HEARD and redone[0] <= len(heard)
     cheap = spent.runs <= 2 * spent.hearings and spent.bytes <= spent.hearings * MOST_MESSAGES
-    bounded = (
-        spent.answers <= spent.hearings * count_all(course) and now[0] <= len(heard) * count_all(course) * ANSWER_S
-    )
+    clocks = 2 * len(heard) * count_total(ANSWER_S, across=False)
+    bounded = spent.answers <= spent.hearings * count_all(course) and now[0] <= clocks
     if find_standing_root(answers, heard) != answers[honest] or not (held and cheap and bounded):
         return Seen(f"{heard}: {spent}, {redone[0]} operations, {now[0]} s", figures)
     return Seen(CROWDED, figures)

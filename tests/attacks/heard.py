@@ -1,6 +1,7 @@
 """Hearings of a market that somebody would turn: auditors that act as one, a service that forges one, one that dies."""
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,17 +14,19 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.auditor import Machine, open_machine
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_said
-from gradmarket.market.features.disputes.transcript import terms_of
+from gradmarket.market.features.disputes.transcript import receipt_struct, terms_of
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import (
     AuditorQuestion,
     AuditorQuestions,
     AuditorStatement,
+    KeptReceipt,
     PublishedHearing,
     SignedRuling,
     build_ruling,
 )
+from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.audit_run import AuditPlan, open_job
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes, trace_on
 from gradmarket.public_audit.job_proof import JobRecord, prove_record
@@ -132,15 +135,47 @@ def a_service_that_shows_another_hearing_than_it_held(scene: Scene) -> str:
             record = opened.record
             trace = trace_on(mine, opened.fetcher, record.publication)
 
-            def find_faults(told: JobRecord) -> list[str]:
-                results = [*prove_record(told), prove_log(told), *prove_disputes(told, trace)]
+            def find_faults(told: JobRecord, kept: Sequence[KeptReceipt] = ()) -> list[str]:
+                results = [*prove_record(told), prove_log(told), *prove_disputes(told, trace, kept)]
                 return [f"{result.rule}: {fault}" for result in results for fault in result.faults]
 
-            if faults := find_faults(record):
+            receipts = sign_receipts(record, key := read_signer(scene))
+            if faults := find_faults(record, receipts):
                 return f"an honest record has faults: {faults}"
-            key = read_signer(scene)
             missed = [name for name, told in list_forgeries(record, key, honest.address) if not find_faults(told)]
+            silenced = [(f"{one.side} is silent", silence(record, key, one.side)) for one in receipts]
+            missed += [name for name, told in silenced if not find_faults(told, receipts)]
     return f"not found: {', '.join(missed)}" if missed else FOUND
+
+
+def sign_receipts(record: JobRecord, key: PrivateKey) -> list[KeptReceipt]:
+    """The receipts of both sides' last answers, as the service gave them."""
+    ((shown, held),) = ((shown, one) for shown in record.evidence.values() for one in shown.hearings or ())
+    receipts = []
+    for said in held.questions[-1].answers:
+        roots = hash_of(held.roots[0]), hash_of(held.roots[1])
+        fields: dict[str, Any] = {"offer": shown.offer_digest, "sides": held.sides, "roots": roots}
+        kept = KeptReceipt(
+            **fields, side=said.side, number=len(held.questions) - 1, said=said.said, signature=bytes(65)
+        )
+        signature = sign_digest(key, digest_struct(record.domain, receipt_struct(kept)))
+        receipts.append(kept.model_copy(update={"signature": signature}))
+    return receipts
+
+
+def silence(record: JobRecord, key: PrivateKey, side: Address) -> JobRecord:
+    """The hearing ends with the silence of this side, whose last answer is left out."""
+    ((task, shown),) = ((task, shown) for task, shown in record.evidence.items() if shown.hearings)
+    (held,) = shown.hearings or ()
+    (*before, last) = held.questions
+    dispute, why = terms_of(record.domain, shown.offer_digest, held).dispute, "it did not answer in time"
+    struct = build_ruling(dispute, held.sides, frozenset({side}), None, why)
+    ruling = SignedRuling(
+        wrong=(side,), leaf=None, why=why, signature=sign_digest(key, digest_struct(record.domain, struct))
+    )
+    left = last.model_copy(update={"answers": tuple(one for one in last.answers if one.side != side)})
+    told = held.model_copy(update={"questions": (*before, left), "ruling": ruling})
+    return replace(record, evidence={**record.evidence, task: shown.model_copy(update={"hearings": (told,)})})
 
 
 def read_signer(scene: Scene) -> PrivateKey:

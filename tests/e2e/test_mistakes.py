@@ -150,6 +150,12 @@ def test_a_missing_module_of_ours_is_our_fault_and_no_extra_brings_it(name: str)
     assert (found.code, "pip install" in found.fix) == (mistakes.BUG, False)
 
 
+def test_a_command_names_the_feature_that_it_needs_and_that_was_deleted() -> None:
+    missing = ModuleNotFoundError(name="gradmarket.market.features.disputes.referee")
+    found = mistakes.describe_error(missing, "gradmarket audit")
+    assert (found.code, "`gradmarket audit` needs the feature disputes," in found.what) == (mistakes.CODE, True)
+
+
 def test_a_missing_module_of_others_is_brought_by_an_extra() -> None:
     found = mistakes.describe_error(ModuleNotFoundError(name="alembic.config"), "gradmarket serve")
     assert found.fix == "pip install 'gradmarket[service]'"

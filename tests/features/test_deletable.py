@@ -36,10 +36,13 @@ SIDES = (
 COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")
 PROGRAMS = ("requester.cli", "requester.features.many_machines.queue", "worker.cli.worker_commands", "gradmarket.cli")
 KERNEL = "tests/requester/test_honest_run.py::test_three_rounds[sqlite]"
-ABSENT_TABLES = """
+ABSENT = """
+from importlib import import_module
 from pathlib import Path
 
 import requester.features
+from gradmarket.cli import COMMANDS
+from gradmarket.mistakes import find_absent_feature
 from requester.store import schema
 from requester.store.session import open_engine
 
@@ -49,7 +52,15 @@ schema.upgrade_schema(database)
 with open("tables", "w") as tables:
     for _kind, item in schema.list_schema_differences(database):
         print(getattr(item, "table", item).name, file=tables)
+with open("needed", "w") as needed:
+    for module, _attribute, _help in COMMANDS.values():
+        try:
+            import_module(module)
+        except ModuleNotFoundError as missing:
+            print(find_absent_feature(missing) or missing, file=needed)
 """
+"""Writes the tables that only migrations know, and the features that commands lack: a command is a tool, whose user is
+told of the feature that it needs."""
 
 
 def with_dependents(name: str) -> set[str]:
@@ -145,7 +156,8 @@ def test_a_tree_without_the_features_plays_a_whole_job(gone: set[str], tree: Pat
     with without(gone, tree, tmp_path):
         left = [program for program in PROGRAMS if (tree / f"{program.replace('.', '/')}.py").is_file()]
         words = ("-n", "0", "-p", "no:cacheprovider", "--disable-warnings", KERNEL)
-        code = play_tree(tree, left, ABSENT_TABLES, words, tmp_path / "output")
+        code = play_tree(tree, left, ABSENT, words, tmp_path / "output")
     assert code == 0, f"without {sorted(gone)}:\n{(tmp_path / 'output').read_text()[-8000:]}"
     different = set((tree / "tables").read_text().split())
     assert different == tables_of(gone), "the migrations make these tables still, and all others are declared"
+    assert set((tree / "needed").read_text().split("\n")) <= {*gone, ""}, "a command needs no feature that is there"

@@ -12,6 +12,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
 from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, split_parts
 from gradmarket.market.features.disputes.referee import BEFORE, Referee, Terms
+from gradmarket.market.features.disputes.side_clocks import count_total
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of
@@ -75,6 +76,39 @@ def test_a_silent_side_loses_and_two_silent_ones_both() -> None:
 
 def wrong_in(referee: Referee) -> frozenset[str]:
     return frozenset() if referee.verdict is None else referee.verdict.wrong
+
+
+def hear_by_clock(lie: Lie, too_late: bool) -> tuple[Referee, int]:
+    """Returns the referee and the time of its verdict. The honest side takes all its time for each run of the task, the
+    liar everywhere what its clock leaves it; or a second more than that, once it is less than a question's time."""
+    course, terms, now = PlanCourse(task().operations.plan), terms_of(task(), lie), 0
+    honest, liar = side_of(HONEST, task(), task().trace), side_of(LIAR, task(), lie.trace)
+    referee = Referee(terms, course, now)
+    while not referee.is_decided():
+        asked, question, end = referee.asked, referee.question, referee.find_ends()[liar.address]
+        if too_late and end < asked.until:
+            end += 1
+        runs = question.asked in ("root", "part", "values")
+        for at, side in sorted([(now + ANSWER_S * runs, honest), (end, liar)], key=lambda each: each[0]):
+            now = at
+            referee.expire(now)
+            for reply in () if referee.is_decided() else asking(side, course, terms)(asked, question):
+                referee.receive(reply, now)
+        if (leaf := referee.operation) is not None:
+            judge_operation(referee, leaf, partial(redo_operation, task().operations))
+    return referee, now
+
+
+def test_all_answers_of_a_side_have_a_sum_of_time_and_who_runs_as_long_as_it_may_keeps_within_it() -> None:
+    lie, total = lie_about("call"), count_total(ANSWER_S, across=False)
+    patient, ended = hear_by_clock(lie, too_late=False)
+    assert patient.verdict is not None
+    assert (patient.verdict.wrong, patient.verdict.leaf) == ({address_of(LIAR)}, lie.leaf)
+    assert total <= ended <= 2 * total
+    slow, ended = hear_by_clock(lie, too_late=True)
+    assert slow.verdict is not None
+    assert (slow.verdict.wrong, slow.verdict.why) == ({address_of(LIAR)}, "it did not answer in time")
+    assert ended < slow.asked.until, "the question itself lasts on"
 
 
 @pytest.mark.parametrize("turn", ["root", "part", "children", "leaf", "values"])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.auditor_hearings import AuditorHearings
@@ -16,7 +17,7 @@ from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.messages import Offer
+from gradmarket.market.messages import DisputeReceipt, Offer
 from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
 from gradmarket.market.terms import Address, ReplicaId
 from gradmarket.market.wire.hearing_messages import (
@@ -26,6 +27,7 @@ from gradmarket.market.wire.hearing_messages import (
     HearingAnswer,
     HearingQuestion,
     HearingQuestions,
+    HearingReceipt,
 )
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner.features.disputes.traced.course import PlanCourse
@@ -34,6 +36,7 @@ from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
 from tests.offers import offer as make_offer
 from tests.worker.test_dispute_hearing import REFEREE, lie_about, redo, task
 from worker.features.disputes import hearing_attendance, own_hearings
+from worker.features.disputes.kept_receipts import load_receipts
 from worker.features.disputes.own_hearings import OwnHearings
 from worker.journal import Journal
 
@@ -79,6 +82,8 @@ class HearingMarket:
     loses: int = 0
     """Every so manieth request is lost before it arrives; 0: none."""
     sent: int = 0
+    signs: PrivateKey = REFEREE
+    """Its receipts."""
     referees: dict[ReplicaId, Referee] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -110,17 +115,16 @@ class HearingMarket:
             signature=sign_digest(REFEREE, digest_struct(DOMAIN, asked)),
         )
 
-    def signed_in(self, kind: type[Any], method: str, _path: str, **options: Any) -> Any:
+    def signed_in(self, _kind: type[Any], method: str, _path: str, **options: Any) -> Any:
         if method == "GET":
             return self.hearings()
         said = HearingAnswer.model_validate(
             {name.removeprefix("hearing-"): value for name, value in options["headers"].items() if "hearing-" in name}
         )
         with options["content"]() as body:
-            self._take(said, body)
-        return kind(number=said.number)
+            return self._take(said, body)
 
-    def _take(self, said: HearingAnswer, body: bytes) -> None:
+    def _take(self, said: HearingAnswer, body: bytes) -> HearingReceipt:
         self.sent += 1
         if self.loses and self.sent % self.loses == 0:
             raise ServiceUnreachable("the connection broke off")
@@ -130,6 +134,8 @@ class HearingMarket:
             referee.receive(reply, 0)
         if (leaf := referee.operation) is not None:
             judge_operation(referee, leaf, redo)
+        struct = DisputeReceipt(referee.terms.dispute, said.side, said.number, said.said)
+        return HearingReceipt(number=said.number, signature=sign_digest(self.signs, digest_struct(DOMAIN, struct)))
 
 
 def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
@@ -143,7 +149,7 @@ def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
         for name, offer in market.offers.items()
     }
     context: Any = SimpleNamespace(
-        settings=None,
+        settings=SimpleNamespace(data=folder),
         market=market,
         view=lambda _job: SimpleNamespace(publication=object()),
         determinism_class="",
@@ -197,6 +203,25 @@ def test_a_worker_that_is_started_anew_goes_on_with_its_hearing(tmp_path: Path) 
     play(market, open_hearings(market, tmp_path))
 
 
+def receipts_in(folder: Path) -> list[int]:
+    return [kept.number for path in sorted((folder / "receipts").glob("*")) for kept in load_receipts(path)]
+
+
+def test_it_keeps_the_receipt_of_each_answer_also_after_the_replica_is_forgotten(tmp_path: Path) -> None:
+    market = HearingMarket(offers(1))
+    play(market, open_hearings(market, tmp_path))
+    assert receipts_in(tmp_path) == list(range(market.sent))
+
+
+def test_a_receipt_that_another_signed_is_not_kept_and_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    market = HearingMarket(offers(1), signs=LIAR)
+    open_hearings(market, tmp_path).turn(0.0)
+    assert receipts_in(tmp_path) == []
+    assert "question 0 is not signed by the referee" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("answered", [1, 4, 7])
 def test_a_service_that_was_restored_may_ask_from_an_earlier_question_on(tmp_path: Path, answered: int) -> None:
     market = HearingMarket(offers(1))
@@ -222,8 +247,8 @@ class AuditorMarket(HearingMarket):
             asked.append(AuditorQuestion.model_validate(put | named))
         return AuditorQuestions(questions=tuple(asked))
 
-    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> None:
-        self._take(HearingAnswer(**said.model_dump(exclude={"task"}), replica=ReplicaId(said.task)), body)
+    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> HearingReceipt:
+        return self._take(HearingAnswer(**said.model_dump(exclude={"task"}), replica=ReplicaId(said.task)), body)
 
 
 def attend_as_auditor(market: AuditorMarket, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AuditorHearings:
@@ -244,5 +269,6 @@ def test_an_auditor_of_a_panel_stands_by_its_answer_also_started_anew(
         with suppress(ServiceUnreachable):
             own.turn(0.0)
         own = attend_as_auditor(market, tmp_path, monkeypatch) if restarts else own
+    assert len(receipts_in(tmp_path)) == market.sent - market.sent // market.loses
     verdicts = [referee.verdict for referee in market.referees.values()]
     assert [verdict.wrong for verdict in verdicts if verdict is not None] == [{address_of(LIAR)}] * 2

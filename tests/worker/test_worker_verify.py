@@ -14,6 +14,7 @@ from contracts import calls
 from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
+from gradmarket.market.features.disputes.transcript import receipt_struct
 from gradmarket.market.features.log.job_log import encode_verdict
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
@@ -24,11 +25,13 @@ from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
-from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, hash_of
+from gradmarket.market.wire.hearing_messages import AskedInHearing, KeptReceipt, PublishedHearing, SaidInHearing
+from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, digest_of, hash_of
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import NewKey
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
+from worker.features.disputes.kept_receipts import find_receipts_file
 from worker.features.verify import proofs, self_check
 from worker.features.verify.proofs import of_record
 from worker.markets.worker_context import WorkerContext
@@ -286,6 +289,43 @@ def test_a_rejection_is_proven_by_what_the_market_publishes_or_it_is_named(
         found = verified()[1]
         assert faults <= found, (faults, found)
         assert bool(faults) == bool(found), found
+
+
+def test_an_answer_whose_receipt_the_market_gave_and_that_it_does_not_show_is_named_and_kept_as_evidence(
+    fake_market: FakeMarket,
+    worked: Callable[[], WorkerContext],
+    verified: Verified,
+    monkeypatch: pytest.MonkeyPatch,
+    new_key: NewKey,
+) -> None:
+    """The worker was heard by its referee; another one of the task was too, and what that answered is not its own."""
+    outvoted = Outvoted(fake_market, (new_key(), new_key()))
+    monkeypatch.setattr(fake_market, "most", 1)
+    monkeypatch.setattr(fake_market, "wave", outvoted.wave)
+    monkeypatch.setattr(fake_market, "verdict", outvoted.verdict)
+    context = worked()
+    (record,) = records.load_records(context.settings.data, context.domain, fake_market.job.id)
+    plain, me, other_side = outvoted.evidence(record), context.address, address_of(outvoted.keys[0])
+    assert record.root is not None
+    sides, roots = (me, other_side), (record.root, hash_of(FALSE_ROOT))
+    fields: dict[str, Any] = {"offer": plain.offer_digest, "sides": sides, "roots": roots, "number": 0}
+    kept = KeptReceipt(**fields, side=me, said=Hash(b"\1" * 32), signature=bytes(65))
+    kept = other(kept, signature=fake_market.sign(receipt_struct(kept), fake_market.job.signer))
+    path = find_receipts_file(context.settings.data, context.domain.instance, fake_market.job.id)
+    path.parent.mkdir()
+    path.write_text(kept.model_dump_json() + "\n{")  # a crash cut the next one short
+    said = SaidInHearing(side=me, said=kept.said, signature=bytes(65), size=1, at=0)
+    asked = AskedInHearing(asked="root", level=0, place=0, until=60, signature=bytes(65), answers=(said,))
+    digests = tuple(map(digest_of, roots))
+    shown = PublishedHearing(sides=sides, roots=digests, answer_s=60, most_values=1, across=False, questions=(asked,))
+    answers = other(shown, questions=(other(asked, answers=()),))
+    for hearings, hidden in [((shown,), False), ((answers,), True), ((), True), (None, True)]:
+        fake_market.shown[record.lease.task] = other(plain, hearings=hearings)
+        assert ("hidden_answer" in verified()[1]) is hidden
+    fake_market.shown[record.lease.task] = other(plain, hearings=(), replicas=())
+    assert "hidden_answer" not in verified()[1], "nothing is shown of the task yet"
+    (known,) = [line for _, line in open_account_store(context.settings.data, me).grievances() if "hidden" in line][-1:]
+    assert kept.signature.hex() in known
 
 
 def forged_verdict(record: ReplicaRecord) -> ReplicaRecord:

@@ -49,6 +49,8 @@ class Fault(StrEnum):
     NO_CALIBRATION = "no calibration gives the thresholds"
     OTHER_HEARING = "a referee heard others than those that answered it differently"
     """Have a liar lose to a friend, and an honest answer with it."""
+    HIDDEN_ANSWER = "its referee has an answer, by its receipt, that it does not show"
+    """Have an honest side lose by silence."""
     UNHEARD = "its answers differed, and more workers were asked without a referee"
     """Have friends outvote an answer that a referee would have found right."""
     NO_TASK_ROOT = "the task is decided, and its root is not shown"

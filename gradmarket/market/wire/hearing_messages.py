@@ -112,7 +112,22 @@ class AuditorStatement(SaidHeaders):
 
 
 class HearingReceipt(Wire):
+    """The referee has the answer to question `number`: it signs messages.DisputeReceipt."""
+
     number: Number
+    signature: SignatureField
+
+
+class KeptReceipt(Wire):
+    """A side's proof that the referee of `sides`, which answered the offer with payloads of `roots`, has its answer."""
+
+    offer: HashField
+    sides: tuple[AddressField, AddressField]
+    roots: tuple[HashField, HashField]
+    side: AddressField
+    number: Number
+    said: HashField
+    signature: SignatureField
 
 
 class SaidInHearing(BaseModel):

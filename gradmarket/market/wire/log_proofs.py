@@ -15,6 +15,7 @@ class LeafKind(StrEnum):
     COMMITMENT = "commitment"
     REVEAL = "reveal"
     VERDICT = "verdict"
+    HEARING = "hearing"
     RULING = "ruling"
     ROUND = "round"
     PAYMENT = "payment"

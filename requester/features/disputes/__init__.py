@@ -130,8 +130,7 @@ async def _take_answer(
     if size > door.most_bytes:
         if not door.may_be_longer:
             raise HTTPException(413, f"an answer to this question has at most {door.most_bytes} bytes")
-        await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, None, size)
-        return HearingReceipt(number=said.number)
+        return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, None, size)
     with context.blobs.receive() as incoming:
         async with request.app.state.readers.reading(f"{said.side} {door.task}"):
             try:
@@ -140,8 +139,7 @@ async def _take_answer(
             except TimeoutError:
                 raise HTTPException(404, hearing_exchange.LATE) from None
         with incoming.mapped() as body:
-            await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, body, size)
-    return HearingReceipt(number=said.number)
+            return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, body, size)
 
 
 class HearingsFeature(Feature):
@@ -149,7 +147,7 @@ class HearingsFeature(Feature):
     needs = ("log",)
     stages = (hearings,)
     routers = (router,)
-    log_records = (hearing_rows.RULINGS,)
+    log_records = (hearing_rows.HEARINGS, hearing_rows.RULINGS)
 
     @contextmanager
     def serve_beside(self, context: Context, here: str) -> Iterator[None]:

@@ -14,9 +14,9 @@ from sqlalchemy import select
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.features.disputes.questions import Question, digest_said, name_dispute
 from gradmarket.market.features.disputes.referee import SHOWN
-from gradmarket.market.messages import DisputeAnswer
+from gradmarket.market.messages import DisputeAnswer, DisputeReceipt
 from gradmarket.market.signing import check_struct_signature
-from gradmarket.market.terms import Address, JobId, ReplicaId, TaskId
+from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.hearing_messages import (
     MOST_SAID,
     AuditorQuestion,
@@ -25,6 +25,7 @@ from gradmarket.market.wire.hearing_messages import (
     HearingAnswer,
     HearingQuestion,
     HearingQuestions,
+    HearingReceipt,
     SaidInHearing,
 )
 from gradmarket.market.wire.poll import OfferFields, hash_of
@@ -50,6 +51,7 @@ class HearingDoor:
     """
 
     task: str
+    dispute: Hash
     most_bytes: int
     until: int
     may_be_longer: bool
@@ -99,7 +101,8 @@ def admit_answer(context: Context, caller: str, said: Statement) -> HearingDoor:
     that it is asked now."""
     with context.reading() as reader:
         row = _find_asked(context, reader, caller, said)
-        return HearingDoor(row.task_id, row.most_bytes, row.open.until, row.open.asked in SHOWN)
+        dispute = _name_dispute(reader, row)
+        return HearingDoor(row.task_id, dispute, row.most_bytes, row.find_ends()[said.side], row.open.asked in SHOWN)
 
 
 def _find_asked(context: Context, reader: RowReader, caller: str, said: Statement) -> TaskHearing:
@@ -107,14 +110,18 @@ def _find_asked(context: Context, reader: RowReader, caller: str, said: Statemen
     row = next((row for row in rows if _is_about(reader, row, said)), None)
     if row is None or said.number != len(row.questions) - 1:
         raise NotFound(NOT_ASKED)
-    if context.clock() > row.open.until:
+    if context.clock() > row.find_ends()[said.side]:
         raise NotFound(LATE)
-    task, asked = reader.get_one(Task, row.task_id), row.open
-    dispute = name_dispute(task.offer_digest, row.sides, (hash_of(row.one_root), hash_of(row.other_root)))
+    asked, dispute = row.open, _name_dispute(reader, row)
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, said.number)
     struct = DisputeAnswer(dispute, said.side, said.number, question, said.said)
     check_struct_signature(context.domain, struct, said.signature, said.side)
     return row
+
+
+def _name_dispute(reader: RowReader, row: TaskHearing) -> Hash:
+    roots = hash_of(row.one_root), hash_of(row.other_root)
+    return name_dispute(reader.get_one(Task, row.task_id).offer_digest, row.sides, roots)
 
 
 def _is_about(reader: RowReader, row: TaskHearing, said: Statement) -> bool:
@@ -130,8 +137,8 @@ def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequ
 
 def store_answer(
     context: Context, caller: str, door: HearingDoor, said: Statement, body: Bytes | None, size: int
-) -> None:
-    """Stores an answer; `body` is None for one that is longer than the referee holds.
+) -> HearingReceipt:
+    """Stores an answer, and acknowledges it; `body` is None for one that is longer than the referee holds.
 
     This process holds one long answer in memory at a time; the others wait in their files. Raises Refused for other
     bytes than were signed, NotFound where they come too late.
@@ -150,6 +157,8 @@ def store_answer(
         _write_answer(work, row, said, body, size, int(context.clock()))
         if len(row.answered) == 2:
             work.notify(TOPIC)
+    signature = context.sign(DisputeReceipt(door.dispute, said.side, said.number, said.said))
+    return HearingReceipt(number=said.number, signature=signature)
 
 
 _LONG: Final = threading.Lock()
@@ -168,6 +177,7 @@ def _write_answer(work: Work, row: TaskHearing, said: Statement, body: Bytes | N
     asked = row.open
     answered = asked.model_copy(update={"answers": (*asked.answers, shown)})
     row.questions = [*row.questions[:-1], answered.model_dump(mode="json")]
+    row.due_at = row.find_due()
     if body is not None and not inline:
         key = {"task_id": row.task_id, "number": row.number, "question": said.number, "side": said.side}
         work.add(HearingValue(**key, body=bytes(body)))

@@ -7,11 +7,13 @@ from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, fu
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.features.disputes.refereed import Heard
+from gradmarket.market.features.disputes.side_clocks import read_clocks
 from gradmarket.market.features.log import job_log
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing, SignedRuling
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
+from requester.store.among import NOW
 from requester.store.stored_times import SLACK_S
 from requester.store.tables import Base, Job, Task
 from requester.store.work import RowReader, Work
@@ -57,7 +59,7 @@ class TaskHearing(Base):
     most_bytes: Mapped[int]
     """Most bytes of an answer to the last question."""
     due_at: Mapped[float | None]
-    """The time by which the last question must be answered; None once there is a ruling."""
+    """The time after which its stage goes on: 0 where both sides have answered, None once there is a ruling."""
     ruling: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     run: Mapped[int | None] = mapped_column(default=None)
     """As its dispute's."""
@@ -80,6 +82,16 @@ class TaskHearing(Base):
     @property
     def answered(self) -> set[Address]:
         return {Address(said.side) for said in self.open.answers}
+
+    def find_ends(self) -> dict[Address, int]:
+        """Returns the Unix time by which each side that has not answered the last question must."""
+        asked = [AskedInHearing.model_validate(each) for each in self.questions]
+        clocks = read_clocks(self.answer_s, self.across, asked)
+        return {side: clocks.find_end(side, self.open.until) for side in self.sides if side not in self.answered}
+
+    def find_due(self) -> float:
+        """Returns the time after which the stage goes on: at once where both sides have answered."""
+        return float(min(self.find_ends().values(), default=0))
 
     def publish(self) -> PublishedHearing:
         return PublishedHearing(
@@ -153,11 +165,10 @@ def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
     is_open = exists().where(TaskHearing.task_id == DisputeUnderWay.task_id, TaskHearing.due_at.is_not(None))
     new = select(DisputeUnderWay.task_id).where(DisputeUnderWay.over.is_(False), ~is_open)
     unheard = reader.session.scalars(new.order_by(DisputeUnderWay.at).limit(AT_ONCE)).all()
-    heard = reader.session.scalars(_OPEN).all()
-    due = [row.task_id for row in heard if len(row.answered) == 2 or (row.due_at is not None and row.due_at < now)]
-    return [*unheard, *due[:AT_ONCE]]
+    return [*unheard, *reader.session.scalars(_DUE, {"now": now}).all()]
 
 
+_DUE: Final = select(TaskHearing.task_id).where(TaskHearing.due_at < NOW).order_by(TaskHearing.due_at).limit(AT_ONCE)
 _OPEN: Final = select(TaskHearing).where(TaskHearing.due_at.is_not(None)).order_by(TaskHearing.due_at)
 
 
@@ -196,18 +207,28 @@ def put_off(row: TaskHearing, until: int, signature: bytes) -> None:
     """Extends the time of the open question."""
     later = row.open.model_copy(update={"until": until, "signature": signature})
     row.questions = [*row.questions[:-1], later.model_dump(mode="json")]
-    row.due_at = float(until)
+    row.due_at = row.find_due()
 
 
 def _encode_ruling(offer: Hash, one: Address, other: Address, ruling: dict[str, Any]) -> bytes:
     return job_log.encode_ruling(offer, one, other, SignedRuling.model_validate(ruling).signature)
 
 
+_ABOUT: Final = TaskHearing.task_id + "/" + cast(TaskHearing.number, String)
+_ORDER: Final = (TaskHearing.task_id, TaskHearing.number)
+HEARINGS: Final = LogRecords(
+    LeafKind.HEARING,
+    _ABOUT,
+    (Task.offer_digest, TaskHearing.one, TaskHearing.other),
+    lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job),
+    job_log.encode_hearing,
+    _ORDER,
+)
 RULINGS: Final = LogRecords(
     LeafKind.RULING,
-    TaskHearing.task_id + "/" + cast(TaskHearing.number, String),
+    _ABOUT,
     (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.ruling),
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
     _encode_ruling,
-    (TaskHearing.task_id, TaskHearing.number),
+    _ORDER,
 )

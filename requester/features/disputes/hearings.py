@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed
@@ -259,8 +260,8 @@ def _move_referee(referee: Referee, here: RefereeCourse, put: int, now: float) -
     """
     if not referee.is_decided() and referee.operation is not None:
         _compute_operation(here, referee, referee.operation)
-    elif referee.asked.number < put and now > referee.asked.until:
-        referee.expire(referee.asked.until + 1)
+    elif referee.asked.number < put:
+        referee.expire(ceil(now))
     if referee.asked.number == put:
         referee.extend(int(now) + referee.terms.answer_s)
     if not referee.is_decided() and referee.asked.until > now + referee.terms.answer_s + hearing_rows.AHEAD_S:
@@ -304,7 +305,7 @@ def _compute_operation(here: RefereeCourse, referee: Referee, leaf: int) -> None
 
 def _write_question(work: Work, row: TaskHearing, asked: AskedInHearing, most: int) -> None:
     row.questions = [*row.questions, asked.model_dump(mode="json")]
-    row.most_bytes, row.due_at = most, float(asked.until)
+    row.most_bytes, row.due_at = most, row.find_due()
     polls = (hearing_topic, worker_topic) if row.run is None else (hearing_topic,)
     work.notify(*(topic(side) for topic in polls for side in row.sides))
 

@@ -18,8 +18,10 @@ from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import Domain, Signer
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import HearingReceipt
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from worker.features.disputes.attended_answer import AttendedAnswer, LentCourse
+from worker.features.disputes.kept_receipts import keep_receipt
 
 Name = TypeVar("Name", bound=str)
 LOOK_S: Final = 0.5
@@ -33,7 +35,8 @@ REST_S: Final = 5.0
 
 @dataclass(frozen=True)
 class OwnAnswer:
-    """An answer of this machine: `root` is its payload's. `parts_file`: as in AttendedAnswer."""
+    """An answer of this machine: `root` is its payload's. `parts_file`: as in AttendedAnswer. `receipts_file`: of the
+    job's hearings."""
 
     domain: Domain
     offer: Hash
@@ -42,6 +45,7 @@ class OwnAnswer:
     sign: Signer
     referee: Address
     parts_file: Path
+    receipts_file: Path
 
 
 class HearingAttendance(ABC, Generic[Name]):
@@ -72,8 +76,8 @@ class HearingAttendance(ABC, Generic[Name]):
         """Opens the answer's task in a child. Raises MarketError."""
 
     @abstractmethod
-    def bring(self, name: Name, reply: Reply) -> None:
-        """Sends an answer. Raises MarketError."""
+    def bring(self, name: Name, reply: Reply) -> HearingReceipt:
+        """Sends an answer; returns its receipt. Raises MarketError."""
 
     @abstractmethod
     def list_attended(self) -> Collection[Name] | None:
@@ -125,7 +129,7 @@ class HearingAttendance(ABC, Generic[Name]):
         refused: tuple[type[Exception], ...] = (Refused, NotFound, RunnerFailed, *self.refusals)
         try:
             reply = self._attend(name, put).answer(put)
-            self.bring(name, reply)
+            self._keep_receipt(name, put, reply, self.bring(name, reply))
         except refused as error:
             self.report_progress(f"Could not answer the referee about {name}: {error}", name)
             if isinstance(error, RunnerFailed):
@@ -136,6 +140,10 @@ class HearingAttendance(ABC, Generic[Name]):
             f"Answered question {put.number} of the referee about {name}: {put.question.asked}.", name, reply
         )
         return True
+
+    def _keep_receipt(self, name: Name, put: PutQuestion, reply: Reply, receipt: HearingReceipt) -> None:
+        own = self.find_answer(name, put)
+        keep_receipt(own.receipts_file, own.domain, own.offer, own.referee, put, reply, receipt)
 
     def _attend(self, name: Name, put: PutQuestion) -> AttendedAnswer:
         """Returns the answer with its trace, made at the first question. Raises NotFound, Refused."""

@@ -18,6 +18,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Judge, Redo, compute_decision
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
+from gradmarket.market.messages import DisputeReceipt
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling, build_ruling
@@ -109,7 +110,7 @@ class HearingRoom:
         referee = self._referee
         with self._changed:
             while referee.verdict is None and referee.operation is None:
-                if (left := referee.asked.until - self._clock()) < 0:
+                if (left := min(referee.find_ends().values()) - self._clock()) < 0:
                     referee.expire(self._clock())
                 else:
                     self._changed.wait(left + 1)
@@ -168,7 +169,7 @@ class HearingRoom:
             return _refuse(error.detail)
         try:
             body = bytearray()
-            async with asyncio.timeout(self._left_s()):
+            async with asyncio.timeout(self._left_s(said.side)):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > length:
@@ -180,10 +181,14 @@ class HearingRoom:
             return _refuse(error.detail)
         finally:
             self.leave(said)
-        return JSONResponse(HearingReceipt(number=said.number).model_dump())
+        struct = DisputeReceipt(self._referee.terms.dispute, said.side, said.number, said.said)
+        signature = sign_digest(self._key, digest_struct(self._referee.terms.domain, struct))
+        return JSONResponse(HearingReceipt(number=said.number, signature=signature).model_dump(mode="json"))
 
-    def _left_s(self) -> float:
-        return max(1.0, float(self._referee.asked.until - self._clock() + 1))
+    def _left_s(self, side: Address) -> float:
+        with self._changed:
+            end = self._referee.find_ends().get(side, self._clock())
+        return max(1.0, float(end - self._clock() + 1))
 
 
 def _refuse(why: str) -> Response:

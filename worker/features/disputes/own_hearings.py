@@ -21,6 +21,7 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
+from worker.features.disputes.kept_receipts import find_receipts_file
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlight, InFlightFolder
@@ -47,9 +48,9 @@ class OwnHearings(HearingAttendance[ReplicaId]):
     def find_answer(self, name: ReplicaId, put: PutQuestion) -> OwnAnswer:  # noqa: ARG002  # it knows what it answered
         context, (held, root) = self._context, self._find_held(name)
         offer, parts = digest_struct(context.domain, held.offer), self._replica_files.parts(name)
-        return OwnAnswer(
-            context.domain, offer, hash_of(Digest(root)), context.address, context.own_signer, context.signer, parts
-        )
+        receipts = find_receipts_file(context.settings.data, context.domain.instance, held.offer.job)
+        own = context.address, context.own_signer
+        return OwnAnswer(context.domain, offer, hash_of(Digest(root)), *own, context.signer, parts, receipts)
 
     def _find_held(self, name: ReplicaId) -> tuple[InFlight, str]:
         held = self._replica_files.held.get(name)
@@ -64,7 +65,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
             raise NotFound("its job is not published")
         return open_course(context.settings, context.market, publication, held.offer, [context.determinism_class])
 
-    def bring(self, name: ReplicaId, reply: Reply) -> None:
+    def bring(self, name: ReplicaId, reply: Reply) -> HearingReceipt:
         said = HearingAnswer(
             side=reply.side,
             number=reply.number,
@@ -72,7 +73,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
             signature=reply.signature,
             replica=name,
         )
-        answer_hearing(self._context.market, said, reply.said)
+        return answer_hearing(self._context.market, said, reply.said)
 
     def report_progress(self, text: str, name: ReplicaId | None, reply: Reply | None = None) -> None:
         about = {} if name is None else {"replica": name}
@@ -87,10 +88,13 @@ def ask_hearings(market: MarketClient, wait_s: float) -> HearingQuestions:
     return market.signed_in(HearingQuestions, "GET", "/v1/work/hearings", params={"wait_s": wait_s}, waits=wait_s)
 
 
-def answer_hearing(market: MarketClient, said: HearingAnswer, body: bytes) -> None:
+def answer_hearing(market: MarketClient, said: HearingAnswer, body: bytes) -> HearingReceipt:
+    """Brings an answer; returns the referee's receipt, unchecked."""
     headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
     headers["content-length"] = str(len(body))
-    market.signed_in(HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body))
+    return market.signed_in(
+        HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body)
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError
+from gradmarket.market.features.disputes.transcript import find_receipt_fault
 from gradmarket.market.features.verify import VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
@@ -25,9 +27,11 @@ from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId, Units
 from gradmarket.market.wire.evidence import PublishedAudit
+from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
+from worker.features.disputes.kept_receipts import find_receipts_file, load_receipts
 from worker.features.verify import proofs, told_heads
 from worker.features.verify.mirrored_jobs import check_by_mirrors
 from worker.features.verify.proofs import ChainHistory
@@ -49,7 +53,7 @@ FRESH_S: Final = 30.0
 """Seconds for which the voucher of a verdict may still be missing."""
 LOGGED: Final = 64
 """The number of verdicts that are looked up in a job's log at a time."""
-SHOWN_NOW: Final = frozenset({Fault.NOT_LOGGED, Fault.FORKED_LOG})
+SHOWN_NOW: Final = frozenset({Fault.NOT_LOGGED, Fault.FORKED_LOG, Fault.HIDDEN_ANSWER})
 """Faults whose evidence a market may stop showing, so that they are written down."""
 MARKET_S: Final = 5.0
 """Seconds for which an unreachable market is retried: its answers are compared with the records, and prove nothing."""
@@ -150,6 +154,7 @@ class SelfCheck:
         try:
             yield from held_against(market, account, me, seen, kept)
             yield from find_unlogged(market, account, me, seen, kept)
+            yield from self._find_hidden_answers(market, account, seen, kept)
             yield from self._find_forks(market, account, ledger, seen)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
@@ -201,6 +206,21 @@ class SelfCheck:
         yield from check.run([head for _, head in list_batch_heads(account, seen)])
         for text in dict.fromkeys(check.restored):
             self.journal.say("restored", f"{account.job}: {text}.", job=account.job)
+
+    def _find_hidden_answers(
+        self, market: MarketClient, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+    ) -> Iterator[Finding]:
+        """Compares the receipts of this worker's answers to referees with the hearings that are shown."""
+        receipts = defaultdict[Hash, list[KeptReceipt]](list)
+        for receipt in load_receipts(find_receipts_file(self.settings.data, Hash(account.instance), account.chain_job)):
+            receipts[receipt.offer].append(receipt)
+        for record in kept:
+            own = receipts.pop(digest_struct(account.domain, record.offer), [])
+            if not own or not (shown := market.task(account.job, record.lease.task)).committed:  # not shown yet
+                continue
+            for receipt in own:
+                if why := find_receipt_fault(account.domain, seen.signer, shown.hearings or (), receipt):
+                    yield Finding(Fault.HIDDEN_ANSWER, record.lease.replica, why)
 
     def _find_mirrored_faults(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]

@@ -19,6 +19,7 @@ from gradmarket.market.features.disputes.questions import (
     split_hashes,
     split_parts,
 )
+from gradmarket.market.features.disputes.side_clocks import SideClocks, count_total
 from gradmarket.market.features.log.merkle import (
     HASH_BYTES,
     climb_path,
@@ -35,8 +36,6 @@ from graphdoc.tracing.packed import digest_packed
 
 SPARE: Final = 4096
 """Bytes of an answer beside its hashes: lengths."""
-
-
 BEFORE: Final = -1
 """In place of an operation: the checkpoint before the part."""
 
@@ -141,6 +140,7 @@ class Referee:
         self.terms, self.course = terms, course
         self.verdict: DisputeVerdict | None = None
         self._shown = {side: _Shown() for side in terms.sides}
+        self._clocks = SideClocks(terms.answer_s, count_total(terms.answer_s, terms.across))
         self._answers: dict[Address, Reply] = {}
         self._oversized: set[Address]
         """Sides whose values are longer than this referee holds: each signed that it has them."""
@@ -204,13 +204,14 @@ class Referee:
 
         A side whose signed answer does not hold has lost.
         """
-        if now > self._until:
+        if now > self._clocks.find_end(answer.side, self._until):
             raise Refused("the answer is late")
         self.check_signed(answer.side, answer.number, digest_said(answer.said), answer.signature)
         if len(answer.said) > self.most_bytes and self.question.asked in SHOWN:
             self.record_oversized(answer.side, now)
             return
         self._answers[answer.side], self._answered = answer, now
+        self._clocks.stop(answer.side, self._until, now)
         try:
             if len(answer.said) > self.most_bytes:
                 raise Refused("the answer is longer than any that holds")
@@ -233,6 +234,7 @@ class Referee:
             return
         self._oversized.add(side)
         self._answered = now
+        self._clocks.stop(side, self._until, now)
         if self._oversized == set(self._shown):
             what = f"{self._describe(self.question.place).name} reads more than {self.most_bytes} bytes"
             self._lose(set(), f"{what}, which this referee does not hold")
@@ -253,10 +255,16 @@ class Referee:
         """Extends the time for the open question: its carrier may put it late, or have been away."""
         self._until = max(self._until, until)
 
+    def find_ends(self) -> Mapping[Address, int]:
+        """Returns the Unix time by which each side that has not answered the open question must."""
+        silent = self._shown.keys() - self._answers.keys() - self._oversized
+        return {side: self._clocks.find_end(side, self._until) for side in silent}
+
     def expire(self, now: int) -> None:
         """Ends the dispute where a side was silent for too long."""
-        if self.verdict is None and now > self._until and not self._is_answered():
-            self._lose(set(self._shown) - set(self._answers) - self._oversized, "it did not answer in time")
+        late = {side for side, end in self.find_ends().items() if now > end}
+        if self.verdict is None and late:
+            self._lose(late, "it did not answer in time")
 
     def decide(self, computed: bytes | None, why: str = "") -> DisputeVerdict:
         """Returns the verdict from the leaf that the operation gives; without a leaf it names no side, for the reason

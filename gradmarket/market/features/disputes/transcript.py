@@ -1,17 +1,24 @@
 """A recorded hearing: played again from its questions and answers, and checked by a reader that trusts neither side."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, name_dispute
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
-from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
+from gradmarket.market.features.disputes.side_clocks import read_clocks
+from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, DisputeReceipt
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.hearing_messages import OVER, AskedInHearing, PublishedHearing, SaidInHearing
+from gradmarket.market.wire.hearing_messages import (
+    OVER,
+    AskedInHearing,
+    KeptReceipt,
+    PublishedHearing,
+    SaidInHearing,
+)
 from gradmarket.market.wire.poll import hash_of
 
 Body = Callable[[int, SaidInHearing], bytes | None]
@@ -71,6 +78,7 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
     roots = hash_of(hearing.roots[0]), hash_of(hearing.roots[1])
     dispute, ruling = name_dispute(offer, hearing.sides, roots), hearing.ruling
     due: int | None = None
+    clocks = read_clocks(hearing.answer_s, hearing.across, ())
     for number, each in enumerate(hearing.questions):
         question = Question(each.asked, each.level, each.place).digest(dispute, number)
         if not is_signed_by(domain, DisputeQuestion(dispute, number, question, each.until), each.signature, signer):
@@ -80,9 +88,11 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
         due = max((said.at for said in each.answers), default=each.until) + hearing.answer_s
         for said in each.answers:
             yield from (
-                f"question {number}: {why}"
-                for why in _find_answer_faults(domain, dispute, question, number, each, said)
+                f"question {number}: {why}" for why in _find_answer_faults(domain, dispute, question, number, said)
             )
+            if said.at > clocks.find_end(said.side, each.until):
+                yield f"question {number}: the answer of {said.side} was late, and counted"
+            clocks.stop(said.side, each.until, said.at)
         last = number == len(hearing.questions) - 1
         if not last and {said.side for said in each.answers} != set(hearing.sides):
             yield f"question {number} has no answer of one side, and the referee asked on"
@@ -93,7 +103,7 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
 
 
 def _find_answer_faults(
-    domain: Domain, dispute: Hash, question: Hash, number: int, each: AskedInHearing, said: SaidInHearing
+    domain: Domain, dispute: Hash, question: Hash, number: int, said: SaidInHearing
 ) -> Iterator[str]:
     struct = DisputeAnswer(dispute, said.side, number, question, said.said)
     if not is_signed_by(domain, struct, said.signature, said.side):
@@ -101,8 +111,32 @@ def _find_answer_faults(
     body = read_body(number, said)
     if body is not None and (digest_said(body) != said.said or len(body) != said.size):
         yield f"the answer of {said.side} is another than it signed"
-    if said.at > each.until:
-        yield f"the answer of {said.side} was late, and counted"
+
+
+def receipt_struct(kept: KeptReceipt) -> DisputeReceipt:
+    """Returns the struct that the referee signed."""
+    return DisputeReceipt(name_dispute(kept.offer, kept.sides, kept.roots), kept.side, kept.number, kept.said)
+
+
+def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[PublishedHearing], kept: KeptReceipt) -> str:
+    """Returns what the hearings of the receipt's offer hide, by its signer's own word; empty where they show it.
+
+    A receipt that the signer did not sign proves nothing.
+    """
+    if not is_signed_by(domain, receipt_struct(kept), kept.signature, signer):
+        return ""
+    named = [
+        each
+        for each in hearings
+        if (each.sides, (hash_of(each.roots[0]), hash_of(each.roots[1]))) == (kept.sides, kept.roots)
+    ]
+    asked = [each.questions[kept.number] for each in named if kept.number < len(each.questions)]
+    if any((said.side, said.said) == (kept.side, kept.said) for each in asked for said in each.answers):
+        return ""
+    receipt = f"its receipt is signed 0x{kept.signature.hex()}"
+    if not named:
+        return f"the hearing of {' and '.join(kept.sides)} is hidden: {kept.side} answered in it, and {receipt}"
+    return f"question {kept.number}: the answer of {kept.side} is hidden, and {receipt}"
 
 
 def list_silent(hearing: PublishedHearing) -> set[Address]:

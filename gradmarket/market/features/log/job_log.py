@@ -43,6 +43,11 @@ def encode_verdict(offer: Hash, worker: Address, outcome: int, signature: bytes)
     return _encode(LeafKind.VERDICT, offer, worker, outcome, signature)
 
 
+def encode_hearing(offer: Hash, one: Address, other: Address) -> bytes:
+    """A hearing of these sides was begun: whoever knows that both answered can look it up."""
+    return _encode(LeafKind.HEARING, offer, one, other)
+
+
 def encode_ruling(offer: Hash, one: Address, other: Address, signature: bytes) -> bytes:
     """A ruling in a hearing of these sides; the signature covers the loser and the reason."""
     return _encode(LeafKind.RULING, offer, one, other, signature)

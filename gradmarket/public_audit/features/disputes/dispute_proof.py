@@ -4,28 +4,35 @@ Signatures, times and silence need nothing but the transcript. With the job's do
 and the operation that decided is computed again where its values are published, being short. Where they are not, the
 whole task is traced on this machine, if it is of the sides' class: the side that gave the same answer cannot have been
 wrong.
+
+Each hearing is a leaf of the job's log from its beginning on, so a hidden one is found there; a hidden answer by the
+signed receipt that its side has. A service that gave no receipt may call an answer silence.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from gradmarket.auditor import OpenMachine
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
 from gradmarket.market.features.disputes.transcript import (
+    find_receipt_fault,
     find_ruling_fault,
     find_transcript_faults,
     list_silent,
     terms_of,
 )
+from gradmarket.market.features.log.job_log import encode_hearing
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.classes import list_checked_classes
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import PublishedHearing
+from gradmarket.market.wire.hearing_messages import KeptReceipt, PublishedHearing
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.public_audit.audit_report import count_things
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
@@ -52,33 +59,79 @@ class _Seen:
     faults: list[ClauseFinding] = field(default_factory=list)
     silent: int = 0
     undecided: int = 0
+    unheard: int = 0
+    strange: int = 0
+    """Counts rulings by silence, rulings that were not computed again, split votes of failed tasks that nobody heard,
+    and receipts of other jobs."""
     unplayed: dict[str, int] = field(default_factory=dict)
     """Counts of hearings that were not replayed, by reason."""
 
     def list_unseen(self) -> Iterator[str]:
         if self.silent:
             who = "1 side was" if self.silent == 1 else f"{self.silent} sides were"
-            yield f"whether {who} silent, as the service says"
+            yield f"whether {who} silent, as the service says and no receipt contradicts"
         if self.undecided:
             yield f"{count_things(self.undecided, 'rulings')} on operations whose values are not published"
         played = ((count_things(count, "hearings"), why) for why, count in self.unplayed.items())
         yield from (f"the operations of {heard}: {why}" for heard, why in played)
+        if self.unheard:
+            votes = count_things(self.unheard, "split votes")
+            yield f"why nobody heard {votes} of failed tasks: the log has no hearing of them"
+        if self.strange:
+            yield f"{count_things(self.strange, 'receipts')} of no task that is shown"
 
 
-def prove_disputes(record: JobRecord, trace: Trace | None) -> list[ClauseResult]:
-    """Returns the result of the clause; none for a job of which a referee heard nothing."""
-    heard = {task: shown for task, shown in record.evidence.items() if shown.hearings}
-    if not heard:
-        return []
-    seen, count = _Seen(), 0
-    for task, shown in heard.items():
+def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[KeptReceipt] = ()) -> list[ClauseResult]:
+    """Returns the result of the clause; none for a job of which a referee heard nothing, and hid nothing.
+
+    `receipts`: of sides that tell this auditor what they answered.
+    """
+    seen, count, leaves = _Seen(), 0, frozenset(record.log.leaves if record.publication.spec.refereed else ())
+    for task, shown in record.evidence.items():
+        hidden = [ClauseFinding(Clause.DISPUTES, f"task {task}", why) for why in _find_hidden(leaves, shown)]
+        seen.faults += hidden
+        seen.unheard += not hidden and _is_unheard(record, shown)
         for number, hearing in enumerate(shown.hearings or ()):
             count += 1
             about = f"hearing {number} of task {task}"
             said = [*_find_faults(record, shown, hearing, trace, seen)]
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in said)
+    _compare_receipts(record, receipts, seen)
     played = count - seen.undecided - sum(seen.unplayed.values())
-    return [ClauseResult(Clause.DISPUTES, played, "hearings", tuple(seen.faults), tuple(seen.list_unseen()))]
+    unseen = tuple(seen.list_unseen())
+    if not count and not seen.faults and not unseen:
+        return []
+    return [ClauseResult(Clause.DISPUTES, played, "hearings", tuple(seen.faults), unseen)]
+
+
+def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator[str]:
+    """Finds hearings of the task's workers or auditors that the log has and the evidence does not show."""
+    seats = shown.audit.panel if shown.audit is not None else ()
+    heard = {frozenset(each.sides) for each in shown.hearings or ()}
+    sides = {one.worker for one in shown.committed} | {seat.signer for seat in seats or () if seat.signer is not None}
+    for one, other in combinations(sorted(sides), 2) if leaves else ():
+        leaf = Hash(hash_leaf(encode_hearing(shown.offer_digest, one, other)))
+        if frozenset((one, other)) not in heard and leaf in leaves:
+            yield f"the log has a hearing of {one} and {other}, which is hidden"
+
+
+def _is_unheard(record: JobRecord, shown: PublishedEvidence) -> bool:
+    """Returns whether the task failed with answers that differ, and no hearing is shown."""
+    roots = {one.root for one in shown.committed if one.salt is not None}
+    return (
+        record.publication.spec.refereed and shown.state is TaskState.FAILED and len(roots) > 1 and not shown.hearings
+    )
+
+
+def _compare_receipts(record: JobRecord, receipts: Iterable[KeptReceipt], seen: _Seen) -> None:
+    by_offer = {shown.offer_digest: (task, shown) for task, shown in record.evidence.items()}
+    for kept in receipts:
+        if kept.offer not in by_offer:
+            seen.strange += 1
+            continue
+        task, shown = by_offer[kept.offer]
+        why = find_receipt_fault(record.domain, record.opened.signer, shown.hearings or (), kept)
+        seen.faults += [ClauseFinding(Clause.DISPUTES, f"task {task}", why)] if why else []
 
 
 def _find_faults(

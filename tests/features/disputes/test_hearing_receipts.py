@@ -1,0 +1,142 @@
+"""Whoever answered a referee has its signed receipt: a service that hides the answer, or the hearing, is convicted."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import delete
+
+from gradmarket.market.features.disputes.transcript import find_receipt_fault, find_transcript_faults, receipt_struct
+from gradmarket.market.signing import digest_struct, sign_digest
+from gradmarket.market.terms import Hash, TaskState
+from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.hearing_messages import HEARING_S, KeptReceipt, PublishedHearing, SignedRuling, build_ruling
+from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
+from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
+from requester.features.disputes import hearing_exchange, hearings
+from requester.features.disputes.hearing_rows import TaskHearing
+from requester.features.log import leaf_rows
+from requester.features.records.evidence_routes import evidence_of
+from requester.moves import judging
+from requester.store import in_hand, jobs
+from requester.store.tables import Job, Task
+from tests.features.disputes.test_hearings import asked_of, root_of, sign_answer, split, traced
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import SimWorker
+
+NewFloor = Callable[..., MarketFixture]
+
+
+def say(market: MarketFixture, worker: SimWorker, body: bytes) -> KeptReceipt:
+    """Answers the open question, and keeps its receipt."""
+    asked, said = asked_of(market, worker), sign_answer(market, worker, body)
+    door = hearing_exchange.admit_answer(market.context, worker.address, said)
+    receipt = hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
+    fields: dict[str, Any] = {"offer": market.task().offer_digest, "sides": asked.sides, "roots": asked.roots}
+    return KeptReceipt(**fields, side=said.side, number=said.number, said=said.said, signature=receipt.signature)
+
+
+def hear(market: MarketFixture) -> tuple[PublishedEvidence, KeptReceipt, KeptReceipt]:
+    """The honest side answers, the liar does not, and the job goes to its end; the receipts of both that were given."""
+    honest, liar = split(market)
+    own, others = say(market, honest, root_of(honest, 3)), say(market, liar, b"nonsense")
+    market.drive()
+    market.play()
+    return show(market), own, others
+
+
+def show(market: MarketFixture, task: int = -1) -> PublishedEvidence:
+    with market.context.reading() as reader:
+        shown = evidence_of(reader, reader.get_one(Task, market.tasks()[task].id))
+    return PublishedEvidence.model_validate(shown.model_dump(mode="json"))
+
+
+def rule_silence(market: MarketFixture, held: PublishedHearing, side: str) -> PublishedHearing:
+    """What a service would show that drops the last answer of a side, and rules that it was silent."""
+    (*before, last) = held.questions
+    wrong = tuple(each for each in held.sides if each == side)
+    context, offer = market.context, market.task().offer_digest
+    dispute = hearings.terms_of(context.domain, offer, held).dispute
+    why = "it did not answer in time"
+    signature = context.sign(build_ruling(dispute, held.sides, frozenset(wrong), None, why))
+    left = last.model_copy(update={"answers": tuple(one for one in last.answers if one.side != side)})
+    ruling = SignedRuling(wrong=wrong, leaf=None, why=why, signature=signature)
+    return held.model_copy(update={"questions": (*before, left), "ruling": ruling})
+
+
+def prove(market: MarketFixture, evidence: PublishedEvidence, *receipts: KeptReceipt) -> ClauseResult:
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        publication = jobs.load_publication(job)
+        leaf_rows.append_leaves(work, job)
+        log = SimpleNamespace(leaves=[Hash(leaf) for leaf in leaf_rows.load_tree(work, job.id).leaves])
+    opened, domain = SimpleNamespace(signer=market.context.signer_address), market.context.domain
+    told = {market.task().id: evidence}
+    record = SimpleNamespace(evidence=told, domain=domain, opened=opened, publication=publication, log=log)
+    (result,) = prove_disputes(cast(JobRecord, record), None, receipts)
+    return result
+
+
+def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_nothing_else(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    evidence, honest, liar = hear(market)
+    (held,) = evidence.hearings or ()
+    assert prove(market, evidence, honest, liar).faults == ()
+    for receipt in (honest, liar):  # also where the same side loses: what it answered is hidden all the same
+        hidden = evidence.model_copy(update={"hearings": (rule_silence(market, held, receipt.side),)})
+        assert [*find_transcript_faults(market.context.domain, market.context.signer_address, receipt.offer,
+                                        (hidden.hearings or ())[0])] == []  # fmt: skip
+        blind = prove(market, hidden)
+        assert blind.faults == ()
+        assert "whether 1 side was silent, as the service says and no receipt contradicts" in blind.unseen
+        (found,) = prove(market, hidden, receipt).faults
+        assert f"the answer of {receipt.side} is hidden" in found.detail
+
+
+def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    evidence, honest, _ = hear(market)
+    hidden = evidence.model_copy(update={"hearings": None})
+    by_leaf, by_receipt = prove(market, hidden, honest).faults
+    assert "the log has a hearing of" in by_leaf.detail
+    assert "is hidden" in by_receipt.detail
+
+
+@pytest.mark.parametrize("change", ["signature", "said", "roots"])
+def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, change: str) -> None:
+    market = traced(new_floor)
+    evidence, receipt, _ = hear(market)
+    domain, signer = market.context.domain, market.context.signer_address
+    other = {"said": Hash(bytes(32)), "roots": receipt.roots[::-1]}
+    forged = receipt.model_copy(update={change: other.get(change, b"")})
+    forged = forged.model_copy(
+        update={"signature": sign_digest(market.workers[0].key, digest_struct(domain, receipt_struct(forged)))}
+    )
+    assert find_receipt_fault(domain, signer, evidence.hearings or (), forged) == ""
+    assert find_receipt_fault(domain, signer, (), forged) == ""
+    assert find_receipt_fault(domain, signer, (), receipt) != ""
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_failed_split_vote_that_nobody_heard_is_told_apart_from_a_hidden_hearing(
+    new_floor: NewFloor, began: bool
+) -> None:
+    market = traced(new_floor)
+    split(market)
+    with market.context.begin() as work:
+        hand = in_hand.lock_task_if_free(work, market.task().id)
+        assert hand is not None
+        judging.fail_task(market.context, work, hand, "so", market.clock.now)
+        if not began:
+            work.session.execute(delete(TaskHearing))
+    market.lapse(HEARING_S + 1.0)
+    market.worker()
+    market.worker()
+    market.play()
+    shown = show(market, 0)
+    assert shown.state is TaskState.FAILED
+    hidden = prove(market, shown.model_copy(update={"hearings": None}))
+    assert [fault.detail.split(" of ")[0] for fault in hidden.faults] == ["the log has a hearing"] * began
+    unheard = "why nobody heard 1 split vote of failed tasks: the log has no hearing of them"
+    assert (unheard in hidden.unseen) is not began

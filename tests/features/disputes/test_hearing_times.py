@@ -1,0 +1,110 @@
+"""A hearing's time and memory at its service: clocks, the rows that a sweep reads, one long answer at a time."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.features.disputes import side_clocks
+from gradmarket.market.wire.hearing_messages import HEARING_S, MOST_SAID
+from requester.features.disputes import hearing_exchange, hearing_rows
+from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
+from tests.features.disputes.test_hearings import asked_of, root_of, say, sign_answer, split, traced
+from tests.patience import wait_for, wait_for_end
+from tests.requester.market_fixture import MarketFixture
+
+NewFloor = Callable[..., MarketFixture]
+SUM_S = 30
+"""Seconds for all answers of a side: fewer than for one."""
+
+
+@pytest.fixture
+def short_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RUNS": 1, "MOST_LATER": -1, "SPARE_S": SUM_S}.items():  # the sides are of other classes
+        monkeypatch.setattr(side_clocks, name, value)
+
+
+@pytest.mark.usefixtures("short_clocks")
+def test_a_side_whose_clock_ran_out_loses_before_the_question_ends(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    team, began = split(market), market.clock()
+    (honest, liar), spent = team, SUM_S - 10
+    say(market, honest, root_of(honest, 3))
+    market.clock.now += spent
+    say(market, liar, root_of(liar, 3))
+    market.drive()
+    assert {asked_of(market, worker).number for worker in team} == {1}
+    (row,) = market.all(TaskHearing)
+    assert row.find_ends() == {honest.address: began + spent + SUM_S, liar.address: began + spent + 10}
+    body = b"\1" * 64
+    late = sign_answer(market, liar, body)
+    market.clock.now += 11
+    assert market.clock() < asked_of(market, liar).until
+    with pytest.raises(NotFound, match="late"):
+        hearing_exchange.admit_answer(market.context, liar.address, late)
+    hearing_exchange.admit_answer(market.context, honest.address, sign_answer(market, honest, body))
+    market.drive()
+    (told,) = market.events("heard")
+    assert (told["wrong"], told["reason"]) == ([liar.address], "it did not answer in time")
+
+
+def test_a_sweep_reads_no_hearing_that_waits_and_so_many_at_once_of_those_that_are_due(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    split(market)
+    (row,) = market.all(TaskHearing)
+    columns = {column.key: getattr(row, column.key) for column in TaskHearing.__table__.columns}
+    with market.context.begin() as work:
+        for number in range(1, AT_ONCE + 2):
+            work.add(TaskHearing(**{**columns, "number": number}))
+    loaded = list[object]()
+
+    def note(target: object, _context: Any) -> None:
+        loaded.append(target)
+
+    event.listen(TaskHearing, "load", note)
+    try:
+        with market.context.reading() as reader:
+            waiting = hearing_rows.list_ready_tasks(reader, market.clock())
+            due = hearing_rows.list_ready_tasks(reader, market.clock() + HEARING_S + 1.0)
+    finally:
+        event.remove(TaskHearing, "load", note)
+    assert (waiting, len(due), loaded) == ([], AT_ONCE, [])
+
+
+class WatchedLock:
+    """A lock that tells when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.held, self.wanted = threading.Lock(), threading.Event()
+
+    def __enter__(self) -> None:
+        self.wanted.set()
+        self.held.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.held.release()
+
+
+def test_a_long_answer_waits_while_another_is_in_memory_and_a_short_one_does_not(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = WatchedLock()
+    monkeypatch.setattr(hearing_exchange, "_LONG", lock)
+    market = traced(new_floor)
+    honest, liar = split(market)
+    with market.context.begin() as work:
+        (row,) = hearing_rows.list_hearings(work, market.task().id)
+        row.most_bytes = MOST_SAID + 1
+    body = bytes(MOST_SAID + 1)
+    bringing = threading.Thread(target=say, args=(market, honest, body))
+    with lock.held:
+        bringing.start()
+        wait_for(lock.wanted)
+        say(market, liar, root_of(liar, 3))
+        assert market.all(HearingValue) == []
+        assert market.all(TaskHearing)[0].answered == {liar.address}
+    wait_for_end(bringing)
+    assert [value.body for value in market.all(HearingValue)] == [body]
