@@ -34,7 +34,15 @@ from gradmarket.client.client_errors import (
     parse_problem,
 )
 from gradmarket.client.events import ServerSentEvent
-from gradmarket.client.requester_client import LEDGER_PAGE, UPLOAD, Item, _build_job_path, _build_token_path
+from gradmarket.client.requester_client import (
+    LEDGER_PAGE,
+    UPLOAD,
+    Item,
+    _build_job_path,
+    _build_task_path,
+    _build_token_path,
+    _build_webhook_path,
+)
 from gradmarket.client.transport import (
     ANSWER_S,
     CHUNK,
@@ -340,7 +348,7 @@ class AsyncRequesterClient:
 
     async def task(self, job_id: str, task_id: str) -> PublishedEvidence:
         """Returns all evidence for the verdicts on a task."""
-        return await self._fetch_answer(PublishedEvidence, f"{_build_job_path(job_id)}/tasks/{quote(task_id, safe='')}")
+        return await self._fetch_answer(PublishedEvidence, _build_task_path(job_id, task_id))
 
     def rounds(self, job_id: str) -> AsyncIterator[RoundView]:
         return self._fetch_items(Page[RoundView], f"{_build_job_path(job_id)}/rounds")
@@ -530,10 +538,10 @@ class AsyncRequesterClient:
 
     async def ping_webhook(self, webhook_id: str) -> WebhookView:
         """Posts a webhook of the type `ping` as a test."""
-        return await self._transport.ask(WebhookView, "POST", f"/v1/webhooks/{quote(webhook_id, safe='')}/ping")
+        return await self._transport.ask(WebhookView, "POST", f"{_build_webhook_path(webhook_id)}/ping")
 
     async def delete_webhook(self, webhook_id: str) -> None:
-        await self._transport.send("DELETE", f"/v1/webhooks/{quote(webhook_id, safe='')}")
+        await self._transport.send("DELETE", _build_webhook_path(webhook_id))
 
     async def _stream_events(self, job_id: str, after: int, silence_s: float) -> AsyncIterator[ServerSentEvent]:
         waits = httpx.Timeout(silence_s, connect=CONNECT_S)

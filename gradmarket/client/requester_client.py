@@ -22,6 +22,7 @@ from gradmarket.client.transport import (
     Answer,
     Patience,
     ServiceTransport,
+    build_item_path,
     build_timeout,
     open_response,
 )
@@ -138,7 +139,7 @@ class RequesterClient:
 
     def task(self, job_id: str, task_id: str) -> PublishedEvidence:
         """Returns all evidence for the verdicts on a task."""
-        return self._fetch_answer(PublishedEvidence, f"{_build_job_path(job_id)}/tasks/{quote(task_id, safe='')}")
+        return self._fetch_answer(PublishedEvidence, _build_task_path(job_id, task_id))
 
     def rounds(self, job_id: str) -> Iterator[RoundView]:
         return self._fetch_items(Page[RoundView], f"{_build_job_path(job_id)}/rounds")
@@ -323,10 +324,10 @@ class RequesterClient:
 
     def ping_webhook(self, webhook_id: str) -> WebhookView:
         """Posts a webhook of the type `ping` as a test."""
-        return self._transport.ask(WebhookView, "POST", f"/v1/webhooks/{quote(webhook_id, safe='')}/ping")
+        return self._transport.ask(WebhookView, "POST", f"{_build_webhook_path(webhook_id)}/ping")
 
     def delete_webhook(self, webhook_id: str) -> None:
-        self._transport.send("DELETE", f"/v1/webhooks/{quote(webhook_id, safe='')}")
+        self._transport.send("DELETE", _build_webhook_path(webhook_id))
 
     def _stream_events(self, job_id: str, after: int, silence_s: float) -> Iterator[ServerSentEvent]:
         waits = httpx.Timeout(silence_s, connect=CONNECT_S)
@@ -349,15 +350,17 @@ class RequesterClient:
         return self._transport.ask(kind, "POST", path, json=body, headers=headers, tries=2)
 
 
-def _build_token_path(name: object) -> str:
-    if not isinstance(name, str):
-        raise Refused(f"a token's name is a word, not a {type(name).__name__}", "`gradmarket token list` has them")
-    return f"/v1/tokens/{quote(name, safe='')}"
+def _build_token_path(name: str) -> str:
+    return build_item_path("/v1/tokens", name, "a token's name", "`gradmarket token list` has them")
 
 
-def _build_job_path(job_id: object) -> str:
-    if not isinstance(job_id, str):
-        raise Refused(f"a job's id is a word, not a {type(job_id).__name__}", "give job.id")
-    if not job_id:
-        raise Refused("a job's id is empty", "`gradmarket job list` has them")
-    return f"/v1/jobs/{quote(job_id, safe='')}"
+def _build_webhook_path(webhook_id: str) -> str:
+    return build_item_path("/v1/webhooks", webhook_id, "a webhook's id", "`gradmarket webhook list` has them")
+
+
+def _build_job_path(job_id: str) -> str:
+    return build_item_path("/v1/jobs", job_id, "a job's id", "give job.id; `gradmarket job list` has them")
+
+
+def _build_task_path(job_id: str, task_id: str) -> str:
+    return build_item_path(f"{_build_job_path(job_id)}/tasks", task_id, "a task's id", "its verdict names it")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, TypeVar
+from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -58,6 +59,18 @@ Open = Callable[[], AbstractContextManager[BinaryIO | Iterator[bytes] | bytes]]
 def build_timeout(waits: float = 0.0) -> httpx.Timeout:
     """Returns the timeout of a request whose answer the service may hold back for `waits` seconds."""
     return httpx.Timeout(SEND_S, connect=CONNECT_S, read=waits + READ_S)
+
+
+def build_item_path(items: str, item: object, what: str, remedy: str) -> str:
+    """Returns the path of one of the `items` by its id.
+
+    Raises Refused where it is no text, and where it is empty: the path is that of another route then.
+    """
+    if not isinstance(item, str):
+        raise Refused(f"{what} is a word, not a {type(item).__name__}", remedy)
+    if not item:
+        raise Refused(f"{what} is empty", remedy)
+    return f"{items}/{quote(item, safe='')}"
 
 
 def refuse_retry(_seconds: float) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from gradmarket.client import AsyncRequesterClient, RequesterClient
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.terms import JobId
 from tests.kit.asynchronous import TARGET, make_client
 from tests.network.servers import certified, serving
 from tests.patience import PATIENCE_S
+from worker.protocol.client import MarketClient
 
 WEBHOOK = {"token": "alice", "url": "https://hooks.example", "happenings": [], "created_at": None,
            "delivered_at": None, "waiting": 0, "trouble": ""}  # fmt: skip
@@ -121,9 +124,20 @@ def test_a_token_of_another_name_is_not_revoked(url: str, script: Script) -> Non
 
 
 def test_an_empty_id_is_refused_before_a_request(url: str, script: Script) -> None:
-    for cut in (lambda market: market.job(""), lambda market: market.steer("", "cancel")):
-        with RequesterClient(url, "secret") as market, pytest.raises(Refused, match="a job's id is empty"):
-            cut(market)
+    cuts: dict[str, Callable[[RequesterClient], object]] = {
+        "a job's id is empty": lambda market: market.steer("", "cancel"),
+        "a task's id is empty": lambda market: market.task("a", ""),
+        "a token's name is empty": lambda market: market.revoke_token(""),
+        "a webhook's id is empty": lambda market: market.delete_webhook(""),
+    }
+    with RequesterClient(url, "secret") as market, closing(MarketClient(url)) as worker:
+        for said, cut in cuts.items():
+            with pytest.raises(Refused, match=said):
+                cut(market)
+        with pytest.raises(Refused, match="a job's id is empty"):
+            worker.job(JobId(""))
+        with pytest.raises(Refused, match="a task's id is empty"):
+            worker.task(JobId("a"), "")
     assert script.asked == []
 
 

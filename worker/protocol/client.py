@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
-from gradmarket.client.transport import BUSY, Patience, ServiceTransport
+from gradmarket.client.transport import BUSY, Patience, ServiceTransport, build_item_path
 from gradmarket.market.errors import Refused
 from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address, Hash, JobId, JobState, ReplicaId
@@ -160,7 +160,7 @@ class MarketClient:
 
     def worker(self, address: Address) -> WorkerView:
         """Returns the market's public record of a worker."""
-        return self._transport.ask(WorkerView, "GET", f"/v1/workers/{address}")
+        return self._transport.ask(WorkerView, "GET", f"/v1/workers/{quote(address, safe='')}")
 
     def fetch_payments(self, job: JobId) -> Iterator[PublishedPayment]:
         return self._fetch_all_items(Page[PublishedPayment], f"{build_job_path(job)}/payments")
@@ -329,8 +329,8 @@ def _count_received_bytes(payloads: Sequence[Payload]) -> int:
 
 
 def build_job_path(job: JobId) -> str:
-    return f"/v1/jobs/{quote(job, safe='')}"
+    return build_item_path("/v1/jobs", job, "a job's id", "its market's page has it")
 
 
 def _build_task_path(job: JobId, task: str) -> str:
-    return f"{build_job_path(job)}/tasks/{quote(task, safe='')}"
+    return build_item_path(f"{build_job_path(job)}/tasks", task, "a task's id", "its verdict names it")
