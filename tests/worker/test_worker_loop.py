@@ -13,7 +13,7 @@ from gradmarket.compute.machine import Unfit
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.terms import Hash, ReplicaState
+from gradmarket.market.terms import Hash, JobId, ReplicaState
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened
 from gradmarket.network.chain_errors import ChainUnreachable
 from tests.lanes import leave_to_full
@@ -400,6 +400,21 @@ def test_a_job_that_is_looked_at_first_and_is_too_much_is_never_leased(
     assert estimate_best_prospect(context) is None
     assert context.least_by_job == {fake_market.publication.job: UNPAYABLE}
     assert f"not for this machine: Refused: {Unfit.TOO_MUCH_MEMORY.value}" in journal(context)
+
+
+def test_a_job_of_a_newer_specification_keeps_no_worker_from_starting(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, listed = make_desk(fake_market), make_desk(fake_market).market.jobs()
+    newer = listed[0].model_copy(update={"id": JobId("newer"), "name": "newer", "publication": None})
+    job = context.market.job
+    monkeypatch.setattr(context.market, "jobs", lambda: [newer, *listed])
+    monkeypatch.setattr(context.market, "job", lambda asked: newer if asked == newer.id else job(asked))
+    best = estimate_best_prospect(context)
+    assert best is not None
+    assert best.job == fake_market.publication.job
+    assert "newer: not for this machine" in journal(context)
+    assert "update gradmarket" in journal(context)
 
 
 def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(

@@ -20,10 +20,10 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
     settings, prospects = context.settings, list[Prospect]()
     allowed = [job for job in context.market.jobs() if not settings.jobs or job.id in settings.jobs]
     for job in allowed[:LOOKED_AT]:
-        publication = context.view(job.id).publication
-        if publication is None or publication.spec.price.most < context.limits.min_price:
-            continue
         try:
+            publication = context.view(job.id).publication
+            if publication is None or publication.spec.price.most < context.limits.min_price:
+                continue
             effort = context.effort(job.id, publication)
         except MarketError as error:
             context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
