@@ -41,6 +41,8 @@ ANSWER_S: Final = 300.0
 """Seconds from the end of the allowed wait to the answer's end; READ_S runs from one byte to the next."""
 MAX_ANSWER: Final = 16 * 2**20
 """Bytes of one JSON answer; a hostile service must not fill the memory."""
+MOST_VALUES: Final = 400_000
+"""Values of one JSON answer, about: each that is wrong takes a kilobyte."""
 CHUNK: Final = 1 << 16
 
 FIRST_PAUSE_S: Final = 0.25
@@ -214,6 +216,8 @@ class ServiceTransport:
 
 
 def _parse_answer(kind: type[Answer], asked: str, status: int, body: bytes) -> Answer:
+    if body.count(b",") > MOST_VALUES:
+        raise ServiceProblem(status, f"{asked} answered more than {MOST_VALUES} values: ask another service")
     try:
         return kind.model_validate_json(body, extra="ignore" if issubclass(kind, Wire | PublishedView) else None)
     except ValidationError as error:

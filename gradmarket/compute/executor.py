@@ -175,7 +175,7 @@ class Executor:
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
         self._runner.turn(publication.digest)
-        document, size = bytes(self._fetcher.blob(publication.document)), publication.spec.step.pass_rows
+        document, size = self._fetcher.fetch_described(publication.document), publication.spec.step.pass_rows
         rows = len(next(iter(batch.values())))
         parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
         cuts = [{name: array[part] for name, array in batch.items()} for part in parts]
@@ -246,7 +246,7 @@ class Executor:
         self._runner.turn(publication.digest)
         info = self._borne.pop(publication.digest, None)
         if info is None or self._runner.current != publication.document:
-            loaded = DocumentInfo.of(self._runner.load(bytes(self._fetcher.blob(publication.document))))
+            loaded = DocumentInfo.of(self._runner.load(self._fetcher.fetch_described(publication.document)))
             if info is None:
                 self._check_limits(publication, loaded)
             info = loaded

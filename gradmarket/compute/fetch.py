@@ -4,6 +4,7 @@ Where the whole has another digest, the market's list of piece digests identifie
 fetched again. The list is requested only then, so a correct download costs no further request.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 PIECE_TRIES: Final = 3
 """Times that a wrong piece is fetched again: its source may spoil it once more."""
+DESCRIBED_BYTES: Final = 64 * 2**20
+"""The most bytes of a manifest, which a service takes, and of a document."""
 ROOM_AT_ONCE: Final = 2**23
 """Bytes by which the cache makes room ahead for a download of undeclared length."""
 
@@ -80,17 +83,24 @@ class Fetcher:
         """Returns one of the market's blobs, mapped. Raises DownloadRefused or DownloadFailed."""
         return self.get(f"/v1/blobs/{digest}", digest)
 
-    def get(self, link: str, digest: Digest, length: int | None = None) -> memoryview:
+    def fetch_described(self, digest: Digest) -> bytes:
+        """Returns a document or manifest, which are read whole; raises as `blob`, and for over DESCRIBED_BYTES."""
+        return bytes(self.get(f"/v1/blobs/{digest}", digest, most=DESCRIBED_BYTES))
+
+    def get(self, link: str, digest: Digest, length: int | None = None, most: float = math.inf) -> memoryview:
         """Returns the bytes with this digest, mapped, from the cache or from `link`; `length` of them if it is given.
 
+        Raises DownloadRefused for more than `most` of them.
         If several threads, or processes with one cache folder, want one digest, one downloads it and the others wait.
         """
         with self._lock_digest(digest):
             data = self._cache.read(digest)
             if data is None:
-                data = self._download_checked(link, digest, length)
+                data = self._download_checked(link, digest, length, most)
         if length is not None and len(data) != length:
             raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
+        if len(data) > most:
+            raise DownloadRefused(f"{digest} is longer than {most} bytes")
         return data
 
     def held(self, digest: Digest, most: int) -> memoryview | None:
@@ -131,8 +141,8 @@ class Fetcher:
                 self._fetching.discard(digest)
                 self._changed.notify_all()
 
-    def _download_checked(self, link: str, digest: Digest, length: int | None) -> memoryview:
-        limit = min(self._limit, self._cache.limit)
+    def _download_checked(self, link: str, digest: Digest, length: int | None, most: float) -> memoryview:
+        limit = int(min(self._limit, self._cache.limit, most))
         if length is not None and length > limit:
             raise DownloadRefused(f"{length} bytes are more than was allowed ({limit})")
         limit = limit if length is None else length

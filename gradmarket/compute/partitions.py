@@ -35,7 +35,7 @@ class Partitions:
 
     def manifest(self, digest: Digest) -> Manifest:
         if digest not in self._manifests:
-            self._manifests[digest] = parse_manifest(bytes(self._fetcher.blob(digest)))
+            self._manifests[digest] = parse_manifest(self._fetcher.fetch_described(digest))
         return self._manifests[digest]
 
     def rows(self, publication: Publication, round_number: int, task: int) -> list[int]:

@@ -16,12 +16,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     ModelWrapValidatorHandler,
     PlainSerializer,
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.printable import Printable
@@ -151,15 +152,43 @@ def not_kept(value: Any) -> str:
     return ""
 
 
+MOST_FAULTS: Final = 1000
+"""The most faults that are listed: each takes a kilobyte, and a body of a megabyte can have a million."""
+
+
+def _stop_at_first_item(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        inner = {name: _stop_at_first_item(part) for name, part in schema.items()}
+        return inner | {"fail_fast": True} if schema.get("type") in ("list", "tuple") else inner
+    return [_stop_at_first_item(part) for part in schema] if isinstance(schema, list) else schema
+
+
+class OneFaultModel(BaseModel):
+    """A message of the other side, which may be hostile: its lists and tuples end at their first wrong item.
+
+    `max_length` counts the right items alone: without this a hostile list is refused item by item.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema: CoreSchema = _stop_at_first_item(handler(source))
+        return schema
+
+
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     """Returns the first refused field, as a dotted path beneath `within`, and the reason."""
-    fault = error.errors()[0]
+    fault = faults_of(error)[0]
     said = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else describe_fault(fault)
     return ".".join((*within, *map(str, fault["loc"]))), said
 
 
 def faults_of(error: ValidationError) -> list[ErrorDetails]:
-    """Returns the errors, but for those that follow from others: a list is too short where its items are refused."""
+    """Returns the errors, but for those that follow from others: a list is too short where its items are refused.
+
+    More than MOST_FAULTS are one, which has their number alone.
+    """
+    if error.error_count() > MOST_FAULTS:
+        return [ErrorDetails(type="crowd", loc=(), msg=f"{error.error_count()} faults", input=None)]
     faults = error.errors()
     refused = [fault["loc"] for fault in faults]
 
@@ -273,7 +302,7 @@ class Part(BaseModel):
         try:
             return handler(value)
         except ValidationError as error:
-            details = error.errors(include_url=False)
+            details = error.errors(include_url=False) if error.error_count() <= MOST_FAULTS else []
             if not any(map(_is_unknown_field, details)):
                 raise
             known = [*cls.BESIDE, *(field.alias or name for name, field in cls.model_fields.items())]

@@ -87,7 +87,7 @@ class JobFields(Part):
     separation: tuple[Separation, ...] = ("payout",)
     privacy: Privacy | None = Field(default=None, exclude_if=_is_default)
     """What the models of a private job may tell of one holder. Omitted where there is none, as `visibility` is."""
-    norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
+    norm_bound: float = Field(default=1000.0, ge=1e-9, le=1e9)
     price: Price
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()

@@ -136,7 +136,7 @@ JobData = Annotated[
 class Evaluation(Part):
     """Held-out rows, which are never used for training."""
 
-    partition: str = "test"
+    partition: str = Field(default="test", max_length=200)
     metric: MetricName = "accuracy"
     every: Count = 1
     metrics: tuple[MetricName, ...] = Field(default=(), max_length=16, exclude_if=lambda value: value == ())

@@ -57,7 +57,7 @@ def _list_blobs(record: JobRecord, fetcher: Fetcher) -> Iterator[Digest]:
     if (start := publication.spec.continue_from) is not None and start.optimizer_state is not None:
         yield start.optimizer_state
     yield from (digest for digest in [closed[-1].updated if closed else None] if digest is not None)
-    for partition in parse_manifest(bytes(fetcher.blob(publication.manifest))).partitions:
+    for partition in parse_manifest(fetcher.fetch_described(publication.manifest)).partitions:
         fetcher.get(partition.link, partition.digest, partition.bytes)
         yield partition.digest
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
+from gradmarket.market.fields import faults_of
 from gradmarket.market.wire.poll import PollRequest
 from requester.api.auth_routes import worker_of
 
@@ -86,5 +87,5 @@ def parse_poll_request(body: bytes) -> PollRequest:
     try:
         return PollRequest.model_validate_json(body)
     except ValidationError as error:
-        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_context=False)]
+        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in faults_of(error)]
         raise RequestValidationError(faults) from error

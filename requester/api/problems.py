@@ -21,6 +21,9 @@ from requester.api.problem_kinds import ProblemKind, of_error, of_status
 log = structlog.get_logger("gradmarket.problems")
 
 MEDIA_TYPE = "application/problem+json"
+LONGEST_DETAIL: Final = 2000
+MOST_ERRORS: Final = 100
+"""An answer repeats parts of its request: what was posted must not come back many times as long."""
 
 
 class ProblemDetails(BaseModel):
@@ -71,9 +74,14 @@ def _build_problem(
 ) -> JSONResponse:
     """Returns the problem of a kind; with the kind's own remedy where the error has none."""
     code = kind.status if status is None else status
-    facts = {"title": HTTPStatus(code).phrase, "status": code, "detail": detail, "errors": list(errors)}
+    told = [{name: _shorten(text) for name, text in error.items()} for error in errors[:MOST_ERRORS]]
+    facts = {"title": HTTPStatus(code).phrase, "status": code, "detail": _shorten(detail), "errors": told}
     problem = ProblemDetails.model_validate({"type": kind.type, "remedy": remedy or kind.remedy, **facts})
     return ProblemResponse(problem.model_dump(exclude_defaults=True), code, headers)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_DETAIL else f"{text[: LONGEST_DETAIL - 1]}…"
 
 
 async def _answer_market_error(_request: Request, raised: Exception) -> JSONResponse:
@@ -96,10 +104,11 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     body = error.body if isinstance(error, RequestValidationError) else None
     sent = request.headers.get("content-type", "")
-    told = [_describe_entry(entry, body, sent) for entry in entries]
-    detail = "; ".join(": ".join(filter(None, pair)) for pair in told)
+    told = [_describe_entry(entry, body, sent) for entry in entries[:MOST_ERRORS]]
+    many = f"{len(entries)} faults: " if len(entries) > MOST_ERRORS else ""
+    detail = many + "; ".join(": ".join(filter(None, pair)) for pair in told)
     errors = [{"field": field, "detail": said} for field, said in told]
-    return _build_problem(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail[:2000], errors=errors)
+    return _build_problem(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail, errors=errors)
 
 
 def _describe_json_flaw(entry: Mapping[str, Any]) -> str:

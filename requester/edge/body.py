@@ -2,6 +2,7 @@
 
 import asyncio
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from requester.api import problems
@@ -15,6 +16,8 @@ STREAMED = (
 )
 SHORT = {"/v1/session": 1 << 14, "/chain": 1 << 17}
 """Bytes of a body that is parsed without a token, at most: enough to sign in with, and for a batch of calls."""
+MOST_VALUES = 50_000
+"""Values of a body of JSON, about: a manifest of 1 MiB has 40,000, and each that is wrong takes a kilobyte."""
 
 
 class BodyLimit:
@@ -38,9 +41,14 @@ class BodyLimit:
         limit = min(self._limit, SHORT.get(scope["path"], self._limit))
         body = _Body(receive, send, _parse_declared_length(scope), limit, self._seconds)
         if not body.too_large:
-            await self._app(scope, body.receive, body.send)
+            try:
+                await self._app(scope, body.receive, body.send)
+            except ClientDisconnect:
+                if not (body.too_large or body.too_slow):
+                    raise
         if body.too_large:  # the rest of it is dropped, so that a client that sends on can read the answer
-            await problems.build_problem_response(413, f"a body has at most {limit} bytes here")(scope, receive, send)
+            most = f"{MOST_VALUES} values" if body.values > MOST_VALUES else f"{limit} bytes here"
+            await problems.build_problem_response(413, f"a body has at most {most}")(scope, receive, send)
         elif body.too_slow:
             detail = f"the body did not come within {self._seconds:.0f} s"
             await problems.build_problem_response(408, detail, {"Connection": "close"})(scope, receive, send)
@@ -55,6 +63,7 @@ class _Body:
         self._limit = limit
         self._until = asyncio.get_running_loop().time() + seconds
         self._length = 0
+        self.values = 0
         self._complete = False
         self.too_slow = False
         self.too_large = declared > limit
@@ -68,9 +77,11 @@ class _Body:
         except TimeoutError:
             self.too_slow = True
             return {"type": "http.disconnect"}
-        self._length += len(message.get("body", b""))
+        part = message.get("body", b"")
+        self._length += len(part)
+        self.values += part.count(b",")
         self._complete = not message.get("more_body", False)
-        self.too_large = self._length > self._limit
+        self.too_large = self._length > self._limit or self.values > MOST_VALUES
         return {"type": "http.disconnect"} if self.too_large else message
 
     async def send(self, message: Message) -> None:

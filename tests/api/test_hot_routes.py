@@ -49,3 +49,23 @@ def test_what_is_no_poll_is_refused_by_its_field(service: Service) -> None:
     answer = worker.post("/v1/work/poll", json={**POLL, "capacity": "many"})
     refused(answer, 422)
     assert answer.json()["errors"][0]["field"] == "capacity"
+
+
+def test_a_poll_of_nothing_but_faults_is_refused_by_its_first(service: Service) -> None:
+    """Each empty commitment lacks four fields, and a megabyte holds 300,000 of them."""
+    _, worker = service.worker()
+    answer = worker.post("/v1/work/poll", json={**POLL, "commitments": [{}] * 2000})
+    refused(answer, 422)
+    assert {one["field"].rpartition(".")[0] for one in answer.json()["errors"]} == {"commitments.0"}
+
+
+def test_a_body_of_more_values_than_any_honest_one_is_refused_unread(service: Service) -> None:
+    _, worker = service.worker()
+    answer = worker.post("/v1/work/poll", json={f"a{number}": 1 for number in range(60_000)})
+    refused(answer, 413)
+    assert answer.json()["detail"] == "a body has at most 50000 values"
+
+
+def test_a_body_that_never_says_its_length_is_refused_where_it_is_too_long(service: Service) -> None:
+    _, worker = service.worker()
+    refused(worker.post("/v1/work/poll", content=iter([b"["] + [b" " * 2**16] * 20)), 413)

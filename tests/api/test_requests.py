@@ -64,6 +64,7 @@ def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service
         ({"aggregator": {"name": "krum", "hostile": 2}, "tasks_per_round": 6}, "aggregator"),
         ({"uplink": {"codec": "zip"}}, "uplink.codec"),
         ({"norm_bound": "NaN"}, "norm_bound"),
+        ({"norm_bound": 5e-324}, "norm_bound"),
         ({"deadlines": {"lease_s": 0}}, "deadlines.lease_s"),
         ({"deadlines": {"lease_s": 4}}, "deadlines.lease_s"),
         ({"deadlines": {"wave_s": 4}}, "deadlines.wave_s"),
@@ -300,3 +301,22 @@ def test_a_body_of_another_kind_is_said_to_be(service: Service, body: bytes, kin
 def test_bytes_under_another_digest_are_told_their_own(service: Service) -> None:
     refused = service.requester.put(f"/v1/blobs/blake3:{'0' * 64}", content=b"x")
     assert (refused.status_code, refused.json()["detail"][:18]) == (422, "the bytes are blak")
+
+
+@pytest.mark.parametrize(
+    ("changed", "errors", "said"),
+    [
+        ({"tags": ["%"] * 300}, 100, "300 faults: tags.0: a tag is one word"),
+        ({"tags": ["%"] * 3000}, 1, "3000 faults"),
+        ({"price": "x" * 100_000}, 1, "price: no amount"),
+        ({"evaluation": {"partition": "x" * 100_000}}, 1, "evaluation.partition: String should have at most 200"),
+    ],
+)
+def test_a_refusal_is_short_however_much_is_wrong(
+    service: Service, changed: dict[str, object], errors: int, said: str
+) -> None:
+    answer = service.requester.post("/v1/jobs", json={**JOB, **changed})
+    assert answer.status_code == 422
+    assert len(answer.content) < 20_000
+    assert len(answer.json()["errors"]) == errors
+    assert said in answer.json()["detail"]

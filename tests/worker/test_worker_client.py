@@ -87,6 +87,15 @@ def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPa
         MarketClient(serve(app)).facts()
 
 
+def test_an_answer_of_values_beyond_number_is_not_parsed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wrong value takes a kilobyte: 16 MiB of them would take the memory."""
+    monkeypatch.setattr("gradmarket.client.transport.MOST_VALUES", 10)
+    app = FastAPI()
+    app.get("/v1/chain")(lambda: [1] * 20)
+    with pytest.raises(ServiceProblem, match="more than 10 values"):
+        MarketClient(serve(app)).facts()
+
+
 def drips(packed: bool) -> Iterator[bytes]:
     """An answer of spaces, a byte at a time; if `packed`, of blocks that hold nothing."""
     packer = zlib.compressobj()

@@ -14,12 +14,14 @@ from eth_keys.datatypes import PrivateKey
 from contracts.local import LocalChain
 from gradmarket.compute import own_machine
 from gradmarket.market.signing import address_of
-from gradmarket.market.wire.poll import WaveOpened
+from gradmarket.market.terms import Address
+from gradmarket.market.wire.poll import PollAnswer, PollRequest, WaveOpened
 from graphdoc.runner.driver import Card, Cards
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 from worker import run as session
 from worker.journal import Journal
+from worker.markets.loop import Loop
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 
@@ -118,6 +120,49 @@ def test_a_market_that_is_down_is_waited_for(
     with Server(app_of(fake_market, anvil.url), port):
         worker.until(lambda: fake_market.earned == 14)
         assert worker.leaves()["earned"] == "14"
+
+
+@pytest.mark.parametrize("lie", [{"replica": "a/../b\n"}, {"state": "gone"}, {"price": -1}])
+def test_an_answer_that_nothing_can_be_made_of_ends_no_worker(
+    fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]
+) -> None:
+    """Once it has its pay every poll says nonsense; what was earned is redeemed."""
+    honest = fake_market.answer
+
+    def answer(worker: Address, said: PollRequest) -> PollAnswer:
+        told = honest(worker, said)
+        row = next(iter(fake_market.rows.values()), None)
+        if row is None or not row.heard:
+            return told
+        return told.model_copy(update={"verdicts": (fake_market.verdict(row).model_copy(update=lie),)})
+
+    monkeypatch.setattr(fake_market, "answer", answer)
+    fake_market.most = 1
+    monkeypatch.setattr("worker.markets.market_session.PROBLEM_PAUSE_S", 0.0)
+    worker = start()
+    worker.until(lambda: any(event["event"] == "problem" for event in worker.events()))
+    done = worker.leaves()
+    assert (done["earned"], done["redeemed"]) == ("7", "7")
+
+
+def test_what_is_unforeseen_in_a_turn_ends_no_worker(
+    fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with several markets; what was earned before is redeemed."""
+    loops = list[Loop]()
+    turn = Loop.turn
+
+    def fail_later(loop: Loop, *given: Any) -> bool:
+        loops.append(loop)
+        if fake_market.earned:
+            raise ValueError("a market's number")
+        return turn(loop, *given)
+
+    monkeypatch.setattr(Loop, "turn", fail_later)
+    monkeypatch.setattr("worker.markets.market_session.PROBLEM_PAUSE_S", 0.0)
+    worker = start()
+    worker.until(lambda: any(event["text"] == "ValueError: a market's number" for event in worker.events()))
+    assert worker.leaves()["redeemed"] == "7"
 
 
 def test_without_a_market_it_still_redeems_when_it_leaves(

@@ -151,6 +151,20 @@ def test_other_bytes_than_named_are_refused_and_not_kept(fetcher: Fetcher, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_document_or_manifest_of_any_length_is_not_taken_into_memory(
+    fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "DESCRIBED_BYTES", len(DATA) - 1)
+    digest = serve()
+    with pytest.raises(DownloadRefused, match="longer than"):
+        fetcher.fetch_described(digest)
+    assert fetcher.blob(digest) == DATA
+    with pytest.raises(DownloadRefused, match="longer than"):
+        fetcher.fetch_described(digest)  # it is in the cache now
+    monkeypatch.setattr(fetch, "DESCRIBED_BYTES", len(DATA))
+    assert fetcher.fetch_described(digest) == DATA
+
+
 def test_more_bytes_than_declared_are_refused(fetcher: Fetcher, tmp_path: Path) -> None:
     digest = serve()
     with pytest.raises(DownloadRefused, match="longer than"):

@@ -214,6 +214,13 @@ def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Ad
     return chain_view
 
 
+def describe_problem(error: Exception) -> str:
+    """Returns the sentences of a market's error; others, which its answers led to, are named with their type."""
+    if isinstance(error, MarketError):
+        return "; ".join(filter(None, (str(error), error.remedy)))
+    return f"{type(error).__name__}: {error}"
+
+
 class MarketSession:
     """A joined market. `worth`: pay per second at its best job, in the token's smallest unit; zero if unknown.
 
@@ -304,7 +311,7 @@ class MarketSession:
             self.turn(leaving, wait_s)
         except (ServiceUnreachable, Untrusted):
             raise
-        except MarketError as error:
+        except UNFIT as error:
             self.say_problem(error)
             self.context.signals.pause(PROBLEM_PAUSE_S)
 
@@ -313,8 +320,8 @@ class MarketSession:
         for entry in self._entries:
             entry.turn()
 
-    def say_problem(self, error: MarketError) -> None:
-        self.context.journal.once("problem", "; ".join(filter(None, (str(error), error.remedy))))
+    def say_problem(self, error: Exception) -> None:
+        self.context.journal.once("problem", describe_problem(error))
 
     def finish(self, wait_s: float) -> None:
         """Does a turn that takes no new work; gives up on a market that is unreachable or untrusted."""

@@ -16,7 +16,7 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from worker import Untrusted
 from worker.markets.leasing import UNFIT
 from worker.markets.loop import BUSY_WAIT_S
-from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, open_market_session
+from worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, describe_problem, open_market_session
 from worker.protocol.client import MarketClient
 from worker.protocol.worth import rank_markets
 
@@ -195,8 +195,8 @@ class Scheduler:
     def _pause_market(self, origin: str, error: Exception) -> None:
         """Pauses requests to the market for a while: an error that it caused concerns no other market."""
         self._resting[origin] = time.monotonic() + REST_S
-        why = str(error) if isinstance(error, MarketError) else f"{type(error).__name__}: {error}"
-        self._shared.journal.say("resting", f"{origin} is not asked for a while: {why}", market=origin)
+        text = f"{origin} is not asked for a while: {describe_problem(error)}"
+        self._shared.journal.say("resting", text, market=origin)
 
     def _may_poll_market(self, origin: str) -> bool:
         return self._resting.get(origin, 0.0) <= time.monotonic()

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.fields import Count, DigestField, Part
+from gradmarket.market.fields import Count, DigestField, Part, first_fault
 from graphdoc import formats
 from graphdoc.tensors import Expected
 
@@ -148,5 +148,4 @@ def parse_manifest(data: bytes) -> Manifest:
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise JobRefused(".".join(["data.manifest", *map(str, first["loc"])]), first["msg"]) from None
+        raise JobRefused(*first_fault(error, "data.manifest")) from None

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradmarket.market.fields import TOKEN_NAME, AmountField
+from gradmarket.market.fields import TOKEN_NAME, AmountField, OneFaultModel
 from gradmarket.market.terms import Role
 
 
@@ -24,7 +24,7 @@ class Readiness(BaseModel):
 Item = TypeVar("Item")
 
 
-class Page(BaseModel, Generic[Item]):
+class Page(OneFaultModel, Generic[Item]):
     """`next` goes into `?cursor=` for what follows; none at the end."""
 
     items: list[Item]

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, SignatureField
 from gradmarket.market.printable import Printable
-from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, TaskId
-from gradmarket.market.wire.base import NumbersFields, Wire
+from gradmarket.market.terms import Address, Hash, JobId, TaskId
+from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, Wire
 from gradmarket.market.wire.poll import OfferFields
 
 MOST_WINDOWS: Final = 256
@@ -138,8 +138,8 @@ class StateRequest(Wire):
     That is the first state of window `number`; `seconds` are left.
     """
 
-    replica: ReplicaId
-    job: JobId
+    replica: ReplicaField
+    job: JobField
     number: int
     digest: DigestField
     seconds: float

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from gradmarket.market.fields import hex_bytes
-from gradmarket.market.terms import JobId, ReplicaId, Units
+from gradmarket.market.fields import OneFaultModel, hex_bytes
+from gradmarket.market.terms import JobId, ReplicaId, TaskId, Units
 
 SKETCH_WIDTH: Final = 64
 """Numbers of a sketch (gradient.projection) for each tensor."""
@@ -15,9 +15,13 @@ SKETCH_TENSORS: Final = 1024
 """Most tensors of an answer that is sketched, so that its reveal fits into one request."""
 NumbersField = Annotated[bytes, *hex_bytes(SKETCH_BYTES)]
 """One tensor of a sketch: float32, little-endian."""
+LONGEST_TEXT: Final = 2000
+TextField = Annotated[str, AfterValidator(lambda text: text[:LONGEST_TEXT])]
+"""What a service says in words: a worker shows and keeps LONGEST_TEXT characters of it."""
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+TaskField = Annotated[TaskId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_NUL: Final = r"^[^\x00]*$"
 """PostgreSQL's texts hold every character but NUL. No pattern matches half of a surrogate pair."""
 NumbersFields = Annotated[
@@ -26,5 +30,5 @@ NumbersFields = Annotated[
 """A sketch by the names of its tensors."""
 
 
-class Wire(BaseModel):
+class Wire(OneFaultModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

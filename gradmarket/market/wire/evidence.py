@@ -3,9 +3,16 @@
 Unknown fields are ignored. Ids and states are labels that nobody signs; features.verify checks everything else.
 """
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
-from gradmarket.market.fields import AddressField, AmountField, DigestField, HashField, SignatureField
+from gradmarket.market.fields import (
+    AddressField,
+    AmountField,
+    DigestField,
+    HashField,
+    OneFaultModel,
+    SignatureField,
+)
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, ReplicaId, ReplicaState, RoundState, TaskState, Units
 from gradmarket.market.wire.base import NO_NUL, NumbersFields
@@ -13,7 +20,7 @@ from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict
 
 
-class PublishedView(BaseModel):
+class PublishedView(OneFaultModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 

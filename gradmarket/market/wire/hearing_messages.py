@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
-from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, TaskId
+from gradmarket.market.terms import Address, Hash, JobId, TaskId
 from gradmarket.market.wire.base import ReplicaField, Wire
 from gradmarket.market.wire.poll import OfferFields
 
@@ -66,7 +66,7 @@ class PutInHearing(Wire):
 class HearingQuestion(PutInHearing):
     """The open question of a hearing to the worker of `replica`."""
 
-    replica: ReplicaId
+    replica: ReplicaField
 
 
 class HearingQuestions(Wire):

@@ -18,8 +18,8 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, Part, SignatureField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.printable import Printable
-from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
-from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, UnitsField, Wire
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, Units
+from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, TaskField, TextField, UnitsField, Wire
 
 
 class FaultKind(StrEnum):
@@ -90,9 +90,9 @@ class OfferFields(Wire):
 class Lease(Wire):
     """A leased task: `seconds` are left to commit; `fence` is part of every message about this replica."""
 
-    replica: ReplicaId
-    task: TaskId
-    job: JobId
+    replica: ReplicaField
+    task: TaskField
+    job: JobField
     fence: int
     seconds: float
     offer: OfferFields
@@ -102,7 +102,7 @@ class Lease(Wire):
 class WaveOpened(Wire):
     """The wave is closed over `commitments` (worker, sealed) and its secret is open: reveal now."""
 
-    replica: ReplicaId
+    replica: ReplicaField
     wave: int
     secret: HashField
     commitments: tuple[tuple[AddressField, HashField], ...]
@@ -119,7 +119,7 @@ class UploadRequest(Wire):
     `in_parts`: there is one for each part, which the worker asks for.
     """
 
-    replica: ReplicaId
+    replica: ReplicaField
     seconds: float
     door: str | None = Field(default=None, max_length=8192)
     in_parts: bool = False
@@ -128,12 +128,12 @@ class UploadRequest(Wire):
 class SignedVerdict(Wire):
     """The outcome of a replica. `signature` is null where nothing was judged, as for a lease that expired."""
 
-    replica: ReplicaId
+    replica: ReplicaField
     state: ReplicaState
     outcome: int | None
     root: DigestField | None
     price: UnitsField
-    reason: str
+    reason: TextField
     signature: SignatureField | None
 
     def struct(self, offer: Hash, worker: Address) -> Verdict:
@@ -141,7 +141,7 @@ class SignedVerdict(Wire):
 
 
 class SignedVoucher(Wire):
-    job: JobId
+    job: JobField
     chain_job: int
     cumulative: UnitsField
     signature: SignatureField
@@ -264,9 +264,9 @@ class PollRequest(Wire):
 class RefusedItem(Wire):
     """One item of the poll was refused; the others are valid."""
 
-    replica: ReplicaId
-    code: str
-    detail: str
+    replica: ReplicaField
+    code: TextField
+    detail: TextField
 
 
 class PollAnswer(Wire):
@@ -276,9 +276,9 @@ class PollAnswer(Wire):
     verdicts: tuple[SignedVerdict, ...] = ()
     vouchers: tuple[SignedVoucher, ...] = ()
     refusals: tuple[RefusedItem, ...] = ()
-    hearings: tuple[ReplicaId, ...] = ()
+    hearings: tuple[ReplicaField, ...] = ()
     """Replicas that others answered otherwise: a referee hears both (GET /v1/work/hearings)."""
-    waiting: str = ""
+    waiting: TextField = ""
     """Why the worker gets no lease."""
 
 
