@@ -27,7 +27,7 @@ class Endpoint:
 
 
 def data_folder(data: Path | None = None) -> Path:
-    return data or Path(os.environ.get(DATA, "data"))
+    return data or Path(os.environ.get(DATA) or "data")
 
 
 def find_endpoint(url: str | None = None, token: str | None = None, data: Path | None = None) -> Endpoint:

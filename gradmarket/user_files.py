@@ -46,3 +46,15 @@ def check_writable(path: Path) -> Path:
     if path.is_dir():
         raise Refused(f"{path} is a folder", "name a file")
     return path
+
+
+def write_all(texts: Mapping[Path, str]) -> None:
+    """Writes the files. Raises OSError, with none of them left, where one cannot be written: a disk may be full."""
+    try:
+        for path, text in texts.items():
+            path.write_text(text)
+    except OSError:
+        for path in texts:
+            if path.is_file():  # not /dev/stdout
+                path.unlink()
+        raise

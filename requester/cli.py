@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 import uvicorn
 
-from gradmarket.market.fields import settings_from
+from gradmarket.market.fields import find_misspelt_settings, settings_from
 from gradmarket.terminal import echo_text
 from requester import logs
 from requester.app import create_app
@@ -21,7 +21,7 @@ from requester.edge.serving import EVERYWHERE, build_join_command, build_server_
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
-from requester.settings import RequesterSettings
+from requester.settings import OF_COMPOSE, RequesterSettings
 from requester.wiring import open_context, open_relay
 
 COLLECT: Final = (20_000, 20, 100)
@@ -41,6 +41,9 @@ def serve(
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
     options = {"data": data, "host": host, "port": port, "rpc": rpc, "auditor": auditor}
     settings = settings_from(RequesterSettings, options)
+    ours = [name for name in os.environ if not name.upper().startswith("GRADMARKET_WORKER_")]
+    for sentence in find_misspelt_settings(RequesterSettings, ours, OF_COMPOSE):
+        echo_text(f"warning: {sentence}", err=True)
     logs.configure_logging(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
     os.umask(settings.hidden)

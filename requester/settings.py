@@ -19,6 +19,11 @@ from gradmarket.network.addresses import server_origin
 from gradmarket.network.environment import is_address, is_loopback
 
 SECRETS = "GRADMARKET_SECRETS"
+OF_COMPOSE: Final = frozenset(
+    f"GRADMARKET_{name}"
+    for name in ("CHAIN_PORT", "CONCURRENCY", "GRAFANA_PORT", "SECRETS", "SECRETS_FOLDER", "TLS_HOST", "TLS_PORT")
+)
+"""Read by docker-compose.yml, or before any setting: no misspelt ones."""
 LEAST_MODEL_MEMORY: Final = 4 << 30
 
 

@@ -16,6 +16,8 @@ from gradmarket.market.wire.poll import MAX_WAIT_S
 from gradmarket.network.addresses import server_origin
 
 GIB = 2**30
+OF_COMPOSE: Final = frozenset({"GRADMARKET_WORKER_KIND", "GRADMARKET_WORKER_MEMORY"})
+"""Read by docker-compose.yml: no misspelt settings."""
 DAY_MINUTES: Final = 24 * 60
 _SPAN: Final = re.compile(r"([0-9]{1,2})(?::([0-9]{2}))? *- *([0-9]{1,2})(?::([0-9]{2}))?")
 _FORM: Final = "write them like 22-6, or 22:30-6,12-13"
@@ -66,7 +68,9 @@ ServerOrigin = Annotated[str, AfterValidator(server_origin)]
 
 
 class WorkerSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="GRADMARKET_WORKER_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
 
     market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
     """The requester's service."""

@@ -18,7 +18,7 @@ from gradmarket.public_audit.audit_report import count_things
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
-from gradmarket.user_files import check_writable
+from gradmarket.user_files import check_writable, write_all
 from worker.features.disputes.kept_receipts import load_receipts
 
 FOLDER: Final = Path.home() / ".gradmarket" / "audits"
@@ -65,7 +65,7 @@ def audit(
     done = audit_job(plan, _build_progress(as_json))
     if report is not None:
         page = report.suffix.lower() in (".html", ".htm")
-        report.write_text(done.as_page() if page else json.dumps(done.as_json(), indent=2) + "\n")
+        write_all({report: done.as_page() if page else json.dumps(done.as_json(), indent=2) + "\n"})
     if as_json:
         say_json(done.as_json())
     else:

@@ -22,19 +22,13 @@ from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find_endpoint as find_place
 from gradmarket.market.errors import MarketError
 from gradmarket.terminal import echo_text
+from requester.settings import OF_COMPOSE
+from worker import settings
 
 PYTHON: Final = (3, 11)
 PORT: Final = 8700
 TORCH_S: Final = 120
 PREFIX: Final = "GRADMARKET_"
-COMPOSE_NAMES: Final = frozenset(
-    f"{PREFIX}{name}"
-    for name in (
-        *("CHAIN_PORT", "CONCURRENCY", "GRAFANA_PORT", "SECRETS", "SECRETS_FOLDER", "TLS_HOST", "TLS_PORT"),
-        *("WORKER_KIND", "WORKER_MEMORY"),
-    )
-)
-"""Read by docker-compose.yml, or before any setting."""
 
 
 def doctor(
@@ -59,7 +53,9 @@ def doctor(
 
 def check_setting_names(names: Iterable[str]) -> Iterator[CheckResult]:
     """Yields a finding for each name that looks like a setting and is none; a misspelt one silently changes nothing."""
-    known = {row["name"] for kind in KINDS.values() for row in list_setting_rows(kind)} | COMPOSE_NAMES
+    known = (
+        {row["name"] for kind in KINDS.values() for row in list_setting_rows(kind)} | OF_COMPOSE | settings.OF_COMPOSE
+    )
     for name in sorted(name for name in names if name.startswith(PREFIX) and name not in known):
         near = get_close_matches(name, known, 1)
         fix = f"set {near[0]}, or unset it" if near else "unset it; `gradmarket settings` lists all"
@@ -102,14 +98,14 @@ def _check_tool(name: str, purpose: str) -> CheckResult:
 def check_service_data(path: Path) -> list[CheckResult]:
     """Checks the service's settings and its data folder."""
     results = [checkup.check_data_folder(path), checkup.check_disk(path), checkup.check_key_modes(path)]
-    settings = checkup.load_settings_or_fault()
-    if isinstance(settings, CheckResult):
-        return [*results, settings]
+    found = checkup.load_settings_or_fault()
+    if isinstance(found, CheckResult):
+        return [*results, found]
     return [
         *results,
-        checkup.check_database(settings, path),
-        *checkup.check_broker(settings),
-        *checkup.check_auditor(settings, path),
+        checkup.check_database(found, path),
+        *checkup.check_broker(found),
+        *checkup.check_auditor(found, path),
     ]
 
 

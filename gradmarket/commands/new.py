@@ -12,6 +12,7 @@ from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.market.errors import Refused
 from gradmarket.market.job_parts import DEFAULT_REPLICATION
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import write_all
 
 STARTERS: Final = "gradmarket.starters"
 SCRIPT, SETTINGS = "train.py", "settings.json"
@@ -63,9 +64,9 @@ def new(
     job |= {"replication": SINGLE} if alone else {}
     job |= {"private": job["private"] | {"secure_aggregation": SECURE}} if secure else {}
     job |= {"step": NOISED} if per_row else {}
+    text = json.dumps(job, indent=2) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCRIPT).write_text((files(STARTERS) / f"{kind}.py").read_text())
-    (folder / SETTINGS).write_text(json.dumps(job, indent=2) + "\n")
+    write_all({folder / SCRIPT: (files(STARTERS) / f"{kind}.py").read_text(), folder / SETTINGS: text})
     workers = job["replication"]["replicas"] if "replication" in job else DEFAULT_REPLICATION.replicas
     if as_json:
         say_json({"script": str(folder / SCRIPT), "settings": str(folder / SETTINGS), "workers": workers})

@@ -38,7 +38,7 @@ from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
 from gradmarket.trust.played_rings import RINGS, Interval, PlayedRings
 from gradmarket.trust.scored_forecast import ScoredForecast, compute_scored_forecast
-from gradmarket.user_files import check_writable
+from gradmarket.user_files import check_writable, write_all
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
 AuditOption = Annotated[
@@ -110,7 +110,7 @@ def plan(
     scored = compute_scored_forecast(spec) if trust and spec.verifier.scored else None
     outlook = _build_forecast(spec, assumed) if picture or (trust and not scored) else None
     if picture and outlook:
-        picture.write_text(draw_forecast_svg(outlook, workers))
+        write_all({picture: draw_forecast_svg(outlook, workers)})
     speed = Speed(tflops, mbit, workers or spec.sizes.most * spec.replication.replicas)
     taken, limits = (None, list[str]()) if outlook or scored else _estimate_needs(spec, service, speed, parameters)
     outlooks = {"assumed": _build_assumed_fields(outlook, assumed), "trust": outlook.as_json()} if outlook else {}

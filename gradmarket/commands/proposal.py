@@ -129,7 +129,8 @@ def explain_proposal(spec: JobSpec, job: dict[str, Any], choice: Proposed, size:
         lines.append(f"optimizer: Nesterov's of momentum {job['optimizer']['momentum']:g}, for {job['rounds']} rounds.")
     if steps != spec.step.moves and spec.price.name == PLAIN:
         more = f"{steps / spec.step.moves:g} times as much for as many times the work"
-        lines.append(f"price: {job['price']} a task, {more}; {choice.idle:.0%} of it pays for the link.")
+        price = f"price: {job['price']} of the token's smallest unit a task"
+        lines.append(f"{price}, {more}; {choice.idle:.0%} of it pays for the link.")
     if job.get("deadlines", {}).get("lease_s", 0) > spec.deadlines.lease_s:
         lines.append(f"deadlines.lease_s: {job['deadlines']['lease_s']}, {LEASES} times what a task takes.")
     return lines

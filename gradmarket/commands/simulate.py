@@ -18,7 +18,7 @@ from gradmarket.simulation.skew import POLICIES, SkewPlay, SkewScenario
 from gradmarket.simulation.skew_picture import draw_skew_svg
 from gradmarket.simulation.strategies import STRATEGIES
 from gradmarket.terminal import ShownConsole, echo_text
-from gradmarket.user_files import check_input, check_writable, load_json_object
+from gradmarket.user_files import check_input, check_writable, load_json_object, write_all
 
 MixOption = Annotated[
     list[str] | None,
@@ -85,7 +85,7 @@ def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> 
     plays = [SkewPlay(scenario, policy) for policy in POLICIES]
     slow, outcomes = plays[0].slow, [play.run() for play in plays]
     if picture is not None:
-        picture.write_text(draw_skew_svg(outcomes, slow))
+        write_all({picture: draw_skew_svg(outcomes, slow)})
     if as_json:
         lines = [asdict(outcome) | {"worst_share": outcome.worst_share(slow)} for outcome in outcomes]
         say_json({"scenario": scenario.model_dump(), "outcomes": lines})

@@ -5,7 +5,7 @@ Each pattern has a text for its refusal. Tags and a note, by which a requester f
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
@@ -124,6 +124,8 @@ FORMS: Final[Mapping[str, str]] = {
 """The required form of a field, in words of JSON: pydantic's are Python's."""
 ALIKE: Final = 0.65
 """The least similarity of an unknown field to a known one for which it is suggested (difflib's ratio)."""
+NEARLY: Final = 0.85
+"""The same of a variable's name to a setting's, which begin alike."""
 NAMED: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -257,6 +259,19 @@ def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[
         raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
     except ValueError as error:  # the environment's value is not JSON where JSON is required
         raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
+
+
+def find_misspelt_settings(kind: type[BaseModel], names: Iterable[str], others: Container[str]) -> Iterator[str]:
+    """Yields a sentence for each of the environment's names that is nearly a setting's, and none.
+
+    `others` are names of the same prefix that something else reads.
+    """
+    prefix = kind.model_config.get("env_prefix", "")
+    known = {f"{prefix}{name}".upper() for name in kind.model_fields}
+    for name in sorted(set(map(str.upper, names)) - known):
+        near = get_close_matches(name, known, 1, NEARLY) if name.startswith(prefix) and name not in others else ()
+        if near:
+            yield f"{name} is no setting, and changes nothing: set {near[0]}, or unset it"
 
 
 def refuse_truths(kind: type[BaseModel], value: Any) -> None:

@@ -9,12 +9,19 @@ from threading import Thread
 
 import pytest
 from pydantic import SecretStr
+from typer.testing import CliRunner
 
+from gradmarket.cli import app
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.doctor import check_setting_names
-from requester.settings import RequesterSettings
+from gradmarket.endpoint import data_folder
+from gradmarket.market.errors import Refused
+from gradmarket.market.fields import find_misspelt_settings
+from requester.settings import OF_COMPOSE, RequesterSettings
 from tests.source_tree import ROOT
+from worker import settings
+from worker.settings import WorkerSettings
 
 
 @pytest.fixture
@@ -144,3 +151,43 @@ def test_no_name_that_the_compose_file_reads_is_taken_for_a_misspelt_one() -> No
     read = set(re.findall(r"\$\{(GRADMARKET_\w+)", (ROOT / "docker-compose.yml").read_text()))
     assert read
     assert list(check_setting_names(read)) == []
+
+
+def test_who_serves_or_works_is_warned_of_nearly_every_name_alone() -> None:
+    names = ["GRADMARKET_DATABSE", "gradmarket_port", "GRADMARKET_MY_OWN", "GRADMARKET_CHAIN_PORT", "HOME"]
+    assert list(find_misspelt_settings(RequesterSettings, names, OF_COMPOSE)) == [
+        "GRADMARKET_DATABSE is no setting, and changes nothing: set GRADMARKET_DATABASE, or unset it"
+    ]
+    names = ["GRADMARKET_WORKER_MAX_DISC", "GRADMARKET_WORKER_MEMORY", "GRADMARKET_PORT"]
+    (told,) = find_misspelt_settings(WorkerSettings, names, settings.OF_COMPOSE)
+    assert "set GRADMARKET_WORKER_MAX_DISK" in told
+
+
+@pytest.mark.parametrize("command", ["serve", "worker run"])
+def test_the_command_warns_before_it_begins(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    word = "GRADMARKET_" if command == "serve" else "GRADMARKET_WORKER_"
+    monkeypatch.setenv(f"{word}DATAA", "x")
+    monkeypatch.setattr("requester.cli.lock_data_folder", _end)
+    monkeypatch.setattr("worker.cli.worker_commands.run_worker", _end)
+    done = CliRunner().invoke(app, command.split())
+    assert f"warning: {word}DATAA is no setting, and changes nothing: set {word}DATA, or unset it" in done.stderr
+
+
+def _end(*_given: object, **_named: object) -> None:
+    raise Refused("enough", "")
+
+
+@pytest.mark.parametrize("words", [["--data", ""], ["--data="], ["--port", "0", "--data", ""]])
+def test_an_empty_folder_is_not_this_one(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a variable that is not set makes of `--data "$WHERE"`."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["serve", *words])
+    assert done.exit_code != 0
+    assert "--data is empty: name a folder, or leave it out" in done.stderr
+    monkeypatch.setenv("GRADMARKET_DATA", "")
+    monkeypatch.setenv("GRADMARKET_WORKER_DATA", "")
+    assert (data_folder(), WorkerSettings().data.name) == (
+        Path("data"),
+        WorkerSettings.model_fields["data"].default.name,
+    )
+    assert list(tmp_path.iterdir()) == []

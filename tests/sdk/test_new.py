@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import runpy
 import signal
 import socket
@@ -21,6 +22,7 @@ from gradmarket.cli import app
 from gradmarket.commands.new import list_starter_kinds
 from gradmarket.demo.service import Service
 from gradmarket.sdk import planning
+from gradmarket.user_files import write_all
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 
@@ -238,3 +240,16 @@ def test_what_is_of_holders_alone_is_refused_elsewhere(options: tuple[str, ...],
     done = CliRunner().invoke(app, ["new", str(tmp_path / "new"), *options])
     assert done.exit_code == 2
     assert "add --private" in done.stderr
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
+    folder, limits = tmp_path / "first", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as a full disk
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_all({tmp_path / "fits": "b", tmp_path / "does not": "d" * 101})
+        done = CliRunner().invoke(app, ["new", str(folder), "--for", "table"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.exit_code != 0
+    assert [*tmp_path.iterdir(), *folder.iterdir()] == [folder]

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from contracts import OTHERS
+from gradmarket.market.fields import find_misspelt_settings
+from gradmarket.terminal import echo_text
 from worker.cli.wallet_commands import app as wallet_app
 from worker.features import FEATURES
 from worker.journal import Journal
@@ -21,6 +23,7 @@ from worker.options import (
     settings_of,
 )
 from worker.run import run_worker
+from worker.settings import OF_COMPOSE, WorkerSettings
 from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
@@ -119,6 +122,8 @@ def run_command(
     jobs = [*(job or ()), *([for_] if for_ else ())] or None
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=jobs, page=page)
+    for sentence in find_misspelt_settings(WorkerSettings, os.environ, OF_COMPOSE):
+        echo_text(f"warning: {sentence}", err=True)
     os.umask(OTHERS)
     try:
         done = run_worker(add_wallet_passphrase(settings), journal=Journal(as_json, timed=True))

@@ -18,6 +18,7 @@ import structlog
 
 from contracts.processes import own_name
 from gradmarket.market.terms import Role
+from graphdoc.runner.cards import list_cards
 from requester import keys
 from requester.context import Context
 from requester.features.audits import audit_rows
@@ -134,6 +135,9 @@ def token_path(settings: RequesterSettings) -> Path:
     return settings.data / "keys" / "auditor"
 
 
+CUDA: Final = "cuda"
+
+
 def build_command(context: Context, url: str) -> list[str] | None:
     """Returns the command of the service's own auditor, None where the service runs none.
 
@@ -156,4 +160,9 @@ def describe_own_auditor(settings_auditor: str) -> str:
         return "none here: jobs are decided by votes until one runs (gradmarket auditor run)"
     if find_spec("torch") is None:
         return "none here, since torch is missing: pip install 'gradmarket[worker]', or run one elsewhere"
+    if settings_auditor.startswith(CUDA):
+        found, number = list_cards(), int(settings_auditor.partition(":")[2] or 0)
+        if number >= len(found.cards):
+            fault = found.fault or f"this machine has {len(found.cards)} cards"
+            return f"none can start for {settings_auditor}: {fault}; take --auditor auto, or see `gradmarket doctor`"
     return "this machine checks answers, in a process of its own (--auditor none: it does not)"

@@ -172,3 +172,10 @@ def test_without_one_it_says_so(new_floor: NewFloor) -> None:
     market = new_floor(settings={"auditor": "none"})
     assert build_command(market.context, "http://127.0.0.1:1") is None
     assert "votes" in describe_own_auditor("none")
+
+
+def test_one_for_a_card_that_is_not_there_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert describe_own_auditor("cuda").startswith("none can start for cuda: ")
+    assert describe_own_auditor("cuda:1").startswith("none can start for cuda:1: ")
+    assert describe_own_auditor("auto").startswith("this machine checks answers")

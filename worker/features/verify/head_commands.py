@@ -24,7 +24,7 @@ from gradmarket.market.fields import HashField, first_fault
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.user_files import check_writable
+from gradmarket.user_files import check_writable, write_all
 from worker import wallet
 from worker.features.verify import told_heads
 from worker.features.verify.told_heads import HeadCheck, ToldHead
@@ -93,7 +93,7 @@ def export_command(
     """Write the signed heads of jobs' logs that this wallet was told, for another observer to compare."""
     settings = add_wallet_passphrase(settings_of(data=data, passphrase_file=passphrase_file))
     told = ObservedHeads(jobs=tuple(job for _, job in _list_observed(settings)))
-    check_writable(file).write_text(told.model_dump_json(indent=1) + "\n")
+    write_all({check_writable(file): told.model_dump_json(indent=1) + "\n"})
     count = sum(len(job.heads) for job in told.jobs)
     Journal(as_json).say("heads", f"{count} heads of {len(told.jobs)} jobs are in {file}.", heads=count, file=str(file))
 
