@@ -3,9 +3,12 @@
 import json
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from gradmarket.market.printable import replace_controls
+
+LONGEST: Final = 4000
+"""Characters of a text: a market's names may have millions."""
 
 
 class Journal:
@@ -49,6 +52,12 @@ class Journal:
         JSON escapes them.
         """
         if self._as_json:
-            return json.dumps({"event": event, "text": text, **facts})
-        shown, encoding = replace_controls(text), self._stream.encoding
+            return json.dumps(
+                {name: _shorten(value) for name, value in {"event": event, "text": text, **facts}.items()}
+            )
+        shown, encoding = replace_controls(_shorten(text)), self._stream.encoding
         return shown.encode(encoding or "utf-8", "replace").decode(encoding or "utf-8")
+
+
+def _shorten(value: Any) -> Any:
+    return f"{value[:LONGEST]}…" if isinstance(value, str) and len(value) > LONGEST else value

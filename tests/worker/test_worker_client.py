@@ -72,6 +72,22 @@ def test_a_market_cannot_have_a_sign_in_for_somewhere_else(changed: dict[str, ob
         sign_in(ME, NONCE.model_copy(update=changed), "https://market.example")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"nonce": "abcdefgh12\nIssued At: 2026-01-01T00:00:00Z\nResources:\n- https://other.example"},
+        {"domain": "market.exam\nple"},
+        {"domain": "other.example@market.example"},
+        {"uri": "https://market.example/v1/session\nVersion: 1\nChain ID: 1"},
+        {"expires_at": "2036-01-01T00:00:00Z\nRequest ID: 7"},
+        {"expires_at": "never"},
+    ],
+)
+def test_a_market_has_nothing_signed_but_a_sign_in(changed: dict[str, object]) -> None:
+    with pytest.raises(Untrusted):
+        sign_in(ME, NONCE.model_copy(update=changed), "https://market.example")
+
+
 def test_the_names_of_the_loopback_are_one_place_but_ports_are_not() -> None:
     local = NONCE.model_copy(update={"domain": "127.0.0.1:8700", "uri": "http://127.0.0.1:8700/v1/session"})
     assert sign_in(ME, local, "http://localhost:8700").message
@@ -232,6 +248,19 @@ def test_a_market_that_is_gone_is_given_up_when_told_so() -> None:
     with pytest.raises(ServiceUnreachable):
         MarketClient("http://127.0.0.1:1", lambda _seconds: len(pauses) < 3, pauses.append).facts()
     assert len(pauses) == 3
+
+
+@pytest.mark.parametrize("token", ["t\r\nx: y", "\u00e9", "", "t" * 5000])
+def test_a_session_s_token_is_one_word(serve: Serve, token: str) -> None:
+    app = FastAPI()
+    app.get("/v1/session/nonce")(lambda: _nonce(app))
+    told = {"token": token, "address": address_of(KEY), "payout": PAYOUT, "expires_at": "2036-01-01T00:00:00Z"}
+    app.post("/v1/session")(lambda: told)
+    app.state.url = serve(app)
+    market = MarketClient(app.state.url)
+    market.identify(ME)
+    with pytest.raises(ServiceProblem, match="something else \\(token"):
+        market.bearer()
 
 
 def test_a_session_that_is_refused_twice_is_a_problem(serve: Serve) -> None:

@@ -556,6 +556,14 @@ def test_a_strangers_words_end_no_worker_whose_terminal_has_not_all_letters() ->
     assert written.getvalue() == "Not joined: \u00e9? says no\n".encode("latin-1")
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_stranger_s_words_are_as_long_as_a_line_may_be(as_json: bool) -> None:
+    said = StringIO()
+    Journal(as_json, said).say("rejected", "x" * 10**6, reason="y" * 10**6, paid=7)
+    assert len(said.getvalue()) < 10_000
+    assert ("y" in said.getvalue()) == as_json
+
+
 def test_a_line_of_the_journal_is_one_write() -> None:
     written: list[str] = []
     stream = StringIO()

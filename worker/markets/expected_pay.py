@@ -5,6 +5,7 @@ from typing import Final
 from gradmarket.market.errors import MarketError
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, JobId
+from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.worth import Prospect, compute_hourly_pay, compute_least_price, find_best_prospect
 
@@ -25,7 +26,7 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
             if publication is None or publication.spec.price.most < context.limits.min_price:
                 continue
             effort = context.effort(job.id, publication)
-        except MarketError as error:
+        except UNFIT as error:
             context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
         else:
             price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)

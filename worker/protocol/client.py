@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport, build_item_path
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import Refused, SignatureRefused
 from gradmarket.market.sign_in_message import SignInMessage, write_time
 from gradmarket.market.terms import Address, Hash, JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import JobPay, ListedJob
@@ -55,7 +55,10 @@ class Credentials:
 
 
 def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn:
-    """Raises Untrusted if the message would sign in elsewhere: a market must not use a worker's identity there."""
+    """Raises Untrusted if the message would sign in elsewhere: a market must not use a worker's identity there.
+
+    So it would with lines of its own in a nonce, which a lax reader takes for those of another message.
+    """
     for netloc in (nonce.domain, urlsplit(nonce.uri).netloc):
         if not same_place(netloc, urlsplit(origin).netloc):
             raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use that address")
@@ -67,7 +70,8 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
 
 
 def build_sign_in_text(credentials: Credentials, nonce: SignInNonce) -> str:
-    return SignInMessage(
+    """Raises Untrusted where a part of the nonce would be more than the member of the message that it is to be."""
+    message = SignInMessage(
         domain=nonce.domain,
         address=credentials.wallet.address,
         uri=nonce.uri,
@@ -76,7 +80,14 @@ def build_sign_in_text(credentials: Credentials, nonce: SignInNonce) -> str:
         issued_at=write_time(datetime.now(UTC)),
         expiration_time=nonce.expires_at,
         statement=STATEMENT.format(payout=credentials.payout),
-    ).text()
+    )
+    try:
+        sound = SignInMessage.read(message.text()) == message
+    except SignatureRefused:
+        sound = False
+    if not sound:
+        raise Untrusted("the market asks to sign more than a sign-in")
+    return message.text()
 
 
 def same_place(one: str, other: str) -> bool:
@@ -84,10 +95,11 @@ def same_place(one: str, other: str) -> bool:
     return _parse_host_and_port(one) == _parse_host_and_port(other)
 
 
-def _parse_host_and_port(netloc: str) -> tuple[str, int | None]:
+def _parse_host_and_port(netloc: str) -> tuple[str, int | None, str | None]:
+    """Returns the user too, which no service's own address has."""
     parts = urlsplit(f"//{netloc}")
     host = (parts.hostname or "").rstrip(".")
-    return ("localhost" if is_loopback(host) else host, parts.port)
+    return ("localhost" if is_loopback(host) else host, parts.port, parts.username)
 
 
 MAX_PAGES: Final = 10

@@ -54,7 +54,7 @@ class SignIn(Wire):
 
 
 class Session(Wire):
-    token: str
+    token: str = Field(pattern=r"^[!-~]{1,1024}$")
     address: AddressField
     payout: AddressField
     expires_at: str
