@@ -42,6 +42,8 @@ class Held:
     salt: Hash = NO_ROOT
     wave: WaveOpened | None = None
     wanted: bool = False
+    brought: bool = False
+    """Its payload, since that was asked for."""
     told: SignedVerdict | None = None
 
     @property

@@ -126,15 +126,13 @@ class SimAuditor:
     def play(self, passes: int = 40) -> None:
         """The market goes on with this auditor at work, until the job is over or waits for people."""
         for _ in range(passes):
-            for worker in self.market.workers:
-                worker.ask()  # what it holds may rest on parameters that were taken back: it hears so first
-                worker.turn()
+            self.market.ask()  # what it holds may rest on parameters that were taken back: it hears so first
+            self.market.take_turns()
             self.market.lapse(2.0)
             self.work()
             if self.market.state() != JobState.RUNNING:
                 break
-        for worker in self.market.workers:
-            worker.turn()
+        self.market.take_turns()
 
 
 def audits_of(market: MarketFixture) -> list[Audit]:

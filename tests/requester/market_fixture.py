@@ -26,6 +26,7 @@ from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import assignment
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
+from gradmarket.market.wire.poll import PollAnswer
 from gradmarket.market.wire.sign_in import ChainFacts
 from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
@@ -33,6 +34,7 @@ from requester.chain.chain_context import ChainContext
 from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
 from requester.engine import Stage
+from requester.exchange import outbox, poll
 from requester.feature import beginning_of
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
@@ -330,22 +332,19 @@ class MarketFixture:
     def play(self, *workers: SimWorker, passes: int = 60, seconds: float = 2.0) -> None:
         """Every worker takes a turn, time passes, and again, until the job is over or at rest for people to act."""
         for _ in range(passes):
-            for worker in workers or self.workers:
-                worker.turn()
+            self.take_turns(*workers)
             if self.state() != JobState.RUNNING:
                 break
             self.clock.now += seconds
             self.drive()
-        for worker in self.workers:
-            worker.turn()
+        self.take_turns()
 
     def until(self, done: Callable[[], object], *workers: SimWorker, seconds: float = 1.0) -> None:
         """Plays until `done()`; raises where that never comes."""
         for _ in range(100):
             if done():
                 return
-            for worker in workers or self.workers:
-                worker.turn()
+            self.take_turns(*workers)
             self.clock.now += seconds
             self.drive()
         raise AssertionError("it never came")
@@ -358,19 +357,42 @@ class MarketFixture:
     def gather(self, *workers: SimWorker) -> None:
         """All of them ask and hold a lease, and nobody has committed."""
         for _ in range(2):
-            for worker in workers or self.workers:
-                worker.ask()
+            self.ask(*workers)
+
+    def ask(self, *workers: SimWorker) -> None:
+        """They ask for work, and hear what there is for them."""
+        self._poll(workers, lambda _worker: {})
+        self.drive()
+        self._hear(workers)
 
     def commit(self, *workers: SimWorker) -> None:
-        for worker in workers or self.workers:
-            worker.say(commitments=worker.commitments())
+        self._poll(workers, lambda worker: {"commitments": worker.commitments()})
         self.drive()
 
     def reveal(self, *workers: SimWorker) -> None:
-        for worker in workers or self.workers:
-            worker.hear()
-            worker.say(reveals=worker.reveals())
+        self._hear(workers)
+        self._poll(workers, lambda worker: {"reveals": worker.reveals()})
         self.drive()
+
+    def take_turns(self, *workers: SimWorker) -> None:
+        """Each polls as a real worker's loop does and acts on the answer; their polls are heard together."""
+        self._poll(workers, lambda worker: {"commitments": worker.commitments(), "reveals": worker.reveals()})
+        self.drive()
+        self._hear(workers)
+        for worker in workers or self.workers:
+            worker.finish_turn()
+
+    def _poll(self, workers: Sequence[SimWorker], say: Callable[[SimWorker], dict[str, Any]]) -> None:
+        asking = workers or self.workers
+        answers = poll.handle_polls(self.context, [worker.poll(**say(worker)) for worker in asking])
+        for worker, told in zip(asking, answers, strict=True):
+            worker.refusals.extend(told.refusals)
+
+    def _hear(self, workers: Sequence[SimWorker]) -> None:
+        asking = workers or self.workers
+        answers = outbox.load_poll_answers(self.context, [worker.newest_poll for worker in asking])
+        for worker, told in zip(asking, answers, strict=True):
+            worker.take_in(PollAnswer.model_validate_json(told.model_dump_json()))
 
     # what the rows hold
 

@@ -56,8 +56,8 @@ class WindowWorker(SimWorker):
         tensors_, leaves = self._task(offer).replay(asked.window, asked.leaves, self.market.context.blobs.read)
         return self._encoded(tensors_, offer, leaves)
 
-    def turn(self) -> None:
-        super().turn()
+    def finish_turn(self) -> None:
+        super().finish_turn()
         if self.serves:
             self.serve()
 

@@ -70,12 +70,13 @@ class SimWorker(Scripted):
 
     def turn(self) -> None:
         """One poll as a real worker's loop makes it, and the upload where one is wanted."""
-        self.say(commitments=self.commitments(), reveals=self.reveals())
-        self.market.drive()
-        self.hear()
+        self.market.take_turns(self)
+
+    def finish_turn(self) -> None:
+        """Uploads what is wanted."""
         for held in list(self.held.values()):
-            if held.wanted and self.behaviour.uploads and held.state == ReplicaState.AGREE:
-                self.upload(held)
+            if held.wanted and not held.brought and self.behaviour.uploads and held.state == ReplicaState.AGREE:
+                self.upload(self._put(held, brought=True))
                 self.market.drive()
 
     def say(
@@ -111,7 +112,9 @@ class SimWorker(Scripted):
 
     def hear(self) -> PollAnswer:
         """A poll's answer, checked as a worker checks it."""
-        told = self.tell()
+        return self.take_in(self.tell())
+
+    def take_in(self, told: PollAnswer) -> PollAnswer:
         for lease in told.leases:
             self._leased(lease)
         for wave in told.waves:
@@ -126,22 +129,20 @@ class SimWorker(Scripted):
 
     def tell(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
-        (told,) = outbox.load_poll_answers(self.market.context, [self._newest])
+        (told,) = outbox.load_poll_answers(self.market.context, [self.newest_poll])
         return PollAnswer.model_validate_json(told.model_dump_json())
 
     @property
     def waiting(self) -> str:
         """Why it has no lease, as a poll that waited in vain is told; each turn would ask much to say it."""
-        return outbox.last_answer(self.market.context, self._newest).waiting
+        return outbox.last_answer(self.market.context, self.newest_poll).waiting
 
     @property
-    def _newest(self) -> outbox.Poll:
+    def newest_poll(self) -> outbox.Poll:
         return outbox.Poll(self.address, self.request)
 
     def ask(self) -> None:
-        self.say()
-        self.market.drive()
-        self.hear()
+        self.market.ask(self)
 
     @property
     def domain(self) -> Domain:
@@ -222,7 +223,7 @@ class SimWorker(Scripted):
         self._put(held, wave=wave)
 
     def _wanted(self, wanted: UploadRequest) -> None:
-        self._put(self.held[wanted.replica], wanted=True)
+        self._put(self.held[wanted.replica], wanted=True, brought=False)
 
     def _judged(self, told: SignedVerdict) -> None:
         held = self.held.get(told.replica)

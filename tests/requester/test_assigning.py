@@ -322,8 +322,7 @@ def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor)
     honest = [market.worker(reserved=0) for _ in range(4)]
     for _ in range(40):
         market.lapse(1)
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         with market.context.begin() as work:
             for address in newcomers.next_covered(work, work.get_one(Job, market.job), market.clock()):
                 earned_rows.load_or_create_account(work, market.job, address).reserved = PRICE

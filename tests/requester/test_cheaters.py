@@ -99,8 +99,8 @@ def diverges(new_floor, behaviour: Behaviour, reason: str) -> None:  # type: ign
     assert reason in market.the_job().reason
     assert reason in market.why_waiting()
     assert market.earned() == {worker.address: PRICE for worker in colluders}
+    market.take_turns(*colluders)
     for worker in colluders:
-        worker.turn()
         told = worker.newest().told
         assert told is not None
         assert (told.state, told.price) == (ReplicaState.DIVERGED, PRICE)
@@ -146,8 +146,8 @@ def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tr
         worker.compute = lambda offer: honestly(offer)[:-4]
     market.until(lambda: market.tasks()[0].state == TaskState.FAILED)
     assert market.earned() == {}
+    market.take_turns(*workers)
     for worker in workers:
-        worker.turn()
         told = next(iter(worker.held.values())).told
         assert told is not None
         assert told.state == ReplicaState.REJECTED
@@ -187,8 +187,8 @@ def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -
     assert [task.state for task in market.tasks()] == [TaskState.FAILED] * 3 + [TaskState.OPEN]
     assert len({task.offer_digest for task in market.tasks()}) == 4
     assert len({task.offer.seed for task in market.tasks()}) == 1
+    market.take_turns(*workers)
     for worker in workers:
-        worker.turn()
         told = next(iter(worker.held.values())).told
         assert told is not None
         assert (told.state, told.outcome, told.root) == (ReplicaState.INCONCLUSIVE, 3, None)

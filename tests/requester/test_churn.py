@@ -43,8 +43,7 @@ def churned(market: MarketFixture, chance: Random) -> dict[str, int]:
         market.drive()
     for _ in range(8):
         market.lapse(21)
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
     return joined
 
 

@@ -100,8 +100,7 @@ def rounds_of(market: MarketFixture, idle: list[SimWorker], *honest: SimWorker) 
     for _ in range(12):
         for worker in idle:
             worker.ask()
-        for worker in honest:
-            worker.turn()
+        market.take_turns(*honest)
         market.lapse(2.0)
 
 

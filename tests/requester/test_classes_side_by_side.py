@@ -40,8 +40,7 @@ def play(market: MarketFixture, auditors: list[SimAuditor]) -> None:
     for _ in range(120):
         if market.state() != JobState.RUNNING:
             return
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         market.lapse(1.0)
         for auditor in auditors:
             auditor.work()

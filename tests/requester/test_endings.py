@@ -41,8 +41,7 @@ def test_a_cancelled_job_judges_and_pays_what_was_committed(new_floor) -> None: 
     assert {market.replica(worker).state for worker in (*market.second, market.first[2])} == {ReplicaState.NOT_NEEDED}
     assert [market.strikes(worker) for worker in market.workers] == [0] * 6
     for _ in range(3):
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
     assert market.tasks()[0].state == TaskState.ACCEPTED
     assert market.earned() == {worker.address: PRICE for worker in market.first[:2]}
     assert {worker.newest().state for worker in market.second} == {ReplicaState.NOT_NEEDED}
@@ -71,8 +70,7 @@ def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> No
     market.commit()
     market.reveal()
     market.cancel()
-    for worker in workers:
-        worker.turn()
+    market.take_turns(*workers)
     assert market.earned() == {worker.address: PRICE for worker in workers}
     assert market.task().state == TaskState.ACCEPTED
     assert market.rounds()[0].state == RoundState.OPEN
@@ -208,8 +206,7 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
     with market.context.begin() as work:
         work.get_one(Job, market.job).state = JobState.PAUSED
     for _ in range(4):
-        for worker in workers:
-            worker.turn()
+        market.take_turns(*workers)
     assert market.task().state == TaskState.ACCEPTED
     assert market.earned() == {worker.address: PRICE for worker in workers}
     market.resume()

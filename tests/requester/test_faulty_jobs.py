@@ -71,8 +71,7 @@ def test_the_same_workers_finish_another_job_meanwhile(new_floor) -> None:  # ty
     other = "00000000000000bb"
     market.also(other, 8)
     for _ in range(20):
-        for worker in team:
-            worker.turn()
+        market.take_turns(*team)
         market.lapse(2.0)
     assert {job.id: job.state for job in market.all(Job)} == {market.job: "paused", other: "finished"}
     assert sum(market.earned().values()) == 3 * PRICE

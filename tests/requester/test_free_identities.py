@@ -83,8 +83,7 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
     for _ in range(400):
         if market.state() != JobState.RUNNING:
             break
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         fresh[-1].ask()
         if market.replicas(fresh[-1]):
             leave(fresh[-1])

@@ -64,8 +64,7 @@ def test_another_job_s_rounds_go_on_while_one_is_measured(new_floor: NewFloor) -
         return JobState(row.state)
 
     def live() -> None:
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         market.clock.now += 0.05
 
     with StageEngine(market.context, market.stages), ExitStack() as stack:

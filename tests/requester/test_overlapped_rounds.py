@@ -292,8 +292,7 @@ def test_a_sum_that_is_spent_ends_it_and_who_committed_to_the_round_under_way_is
     assert market.rounds()[-1].state == RoundState.OPEN
     for _ in range(6):
         market.lapse(10)
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
     assert sum(market.earned().values()) >= 12 * PRICE
     assert not [one for one in market.replicas() if one.state in (ReplicaState.COMMITTED, ReplicaState.REVEALED)]
     check_books(market)

@@ -332,8 +332,7 @@ def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor)
     def work(mine: Sequence[SimWorker]) -> None:
         while not over.is_set():
             dawdle(0.001)
-            for worker in mine:
-                worker.turn()
+            market.take_turns(*mine)
 
     def pass_time() -> None:
         def move() -> None:

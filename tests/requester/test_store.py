@@ -223,8 +223,7 @@ def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignor
         market.driven = True
 
         def live() -> None:
-            for worker in market.workers:
-                worker.turn()
+            market.take_turns()
             market.clock.now += 0.05
 
         wait_until(lambda: market.state() == JobState.FINISHED, meanwhile=live)

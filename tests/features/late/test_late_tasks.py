@@ -70,8 +70,7 @@ def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
     fast, slow, _task = slow_one(market)
     slow.behaviour = IDLE
     for _ in range(8):
-        for worker in fast:
-            worker.turn()
+        market.take_turns(*fast)
         market.lapse(0.1)
     assert [row.number for row in market.rounds()] == [0, 1]
     assert {row.state for row in market.tasks(Task.round == 1)} == {TaskState.ACCEPTED}

@@ -169,8 +169,7 @@ def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_floor:
     market = vote_without_auditor(new_floor, honest=1, liars=3, rounds=1)
     liars = [worker for worker in market.workers if worker.behaviour is LIE]
     market.until(lambda: market.task().plan.first_wave == 4 and market.task().state != TaskState.OPEN)
-    for liar in liars:
-        liar.turn()
+    market.take_turns(*liars)
     more = [market.worker() for _ in range(5)]
     prove(market, *more)
     market.play()

@@ -81,8 +81,7 @@ def play(market: MarketFixture, auditor: SimAuditor, rounds: int, *, done: Calla
         if done() or len(market.rounds()) > rounds:
             return
         reserve(market)
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         market.lapse(1.0)
         auditor.work()
     raise AssertionError("the rounds never came")
@@ -125,8 +124,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
             leaver.ask()
             if market.replicas(leaver):
                 leavers[number], gone = join_absent(number), gone + 1
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         market.lapse(2.0)
         auditor.work()
     assert honest is not None
@@ -152,8 +150,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor
         for leaver in line:
             if not market.replicas(leaver):
                 leaver.ask()
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         market.lapse(2.0)
         auditor.work()
     assert honest.address in market.earned()
@@ -173,8 +170,7 @@ def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(n
         leaver.ask()
         if market.replicas(leaver):
             break
-        for worker in proven:
-            worker.turn()
+        market.take_turns(*proven)
         market.lapse(2.0)
     market.lapse(DEADLINES["lease_s"] + 1.0)
     with market.reading() as reader:
@@ -260,8 +256,7 @@ def test_a_newcomer_is_told_whose_left_place_keeps_it_waiting_and_how_long(
         reserve(market)
         if market.replicas(leaver):
             break
-        for worker in proven:
-            worker.turn()
+        market.take_turns(*proven)
         market.lapse(2.0)
     (place,) = market.replicas(leaver)
     if whose != "it left":

@@ -308,8 +308,7 @@ def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_floor: New
     prove(market, *proven)
     newcomers = [market.worker() for _ in range(4)]
     for _ in range(60):
-        for worker in market.workers:
-            worker.turn()
+        market.take_turns()
         market.lapse(1.0)
         auditor.work()
         if len(market.rounds()) > 1:

@@ -25,7 +25,7 @@ from gradmarket.market.features.secure_sums.ring import Integers
 from gradmarket.market.features.secure_sums.sum_messages import StepTold
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest, Hash, ReplicaState
-from gradmarket.market.wire.poll import digest_of, hash_of
+from gradmarket.market.wire.poll import CommitmentRequest, digest_of, hash_of
 from graphdoc import tensors
 from requester.features.secure_sums import secure_messages
 from requester.features.secure_sums.secure_messages import StepAsked
@@ -62,8 +62,10 @@ class SecureHolder(SimWorker):
         """By round, what it keeps to itself."""
         self.refused: list[str] = []
 
-    def turn(self) -> None:
-        self.ask()
+    def commitments(self) -> list[CommitmentRequest]:
+        return []
+
+    def finish_turn(self) -> None:
         for held in list(self.held.values()):
             if held.state == ReplicaState.LEASED:
                 self.exchange(held)

@@ -306,8 +306,7 @@ def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
     market, six = floor(rounds=2)
     seen = set[bytes]()
     for _ in range(60):
-        for one in six:
-            one.turn()
+        market.take_turns(*six)
         market.clock.now += 2
         market.drive()
         seen |= {path.read_bytes() for path in market.folder.rglob("*") if path.is_file()}

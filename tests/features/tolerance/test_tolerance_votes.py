@@ -318,9 +318,8 @@ def until_audits(market: MarketFixture, seen: Callable[[], object]) -> None:
     for _ in range(60):
         if seen():
             return
-        for worker in market.workers:
-            worker.ask()
-            worker.turn()
+        market.ask()
+        market.take_turns()
         market.lapse(2.0)
         caught(market)
     raise AssertionError("it was never seen")
