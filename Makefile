@@ -31,7 +31,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # One more than there are cores: tests wait for processes that start, and for rules that take seconds, a sixth of their
 # time in make test and a third in make test-all.
 PROCESSES ?= $(shell expr $(CORES) + 1)
-PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --disable-warnings
+PARALLEL := --processes $(PROCESSES) --disable-warnings
 
 .PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom release clean
 
