@@ -53,7 +53,8 @@ def claim_round(desk: RoundClaimClient, job: JobId, again: Recomputation, number
             faults.append(ClauseFinding(Clause.CLAIMS, f"claim {item.number} of round {number}", why))
     own = address_of(key)
     mine = f"the own is of {own}" if any(item.auditor == own for item in shown.items) else "none is the own"
-    things = f"claims of round {number}; {mine}"
+    claims = "claim" if len(shown.items) == 1 else "claims"
+    things = f"{claims} of round {number}; {mine}"
     return ClauseResult(Clause.CLAIMS, len(shown.items), things, tuple(faults), tuple(unseen))
 
 

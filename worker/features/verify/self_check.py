@@ -86,7 +86,8 @@ class SelfCheck:
         other = sum(account.protocol != PROTOCOL for account in account_store.accounts)
         proven = f"all is proven but what {other} of other releases hold" if other else "all is proven"
         result = proven if sound else "NOT all is well"
-        self.journal.say("verified", f"{len(done)} jobs: {result}.", sound=sound)
+        count = "1 job" if len(done) == 1 else f"{len(done)} jobs"
+        self.journal.say("verified", f"{count}: {result}.", sound=sound)
         return sound
 
     def _verify_job(self, account_store: AccountStore, account: JobAccount, me: Address) -> bool:
