@@ -7,7 +7,7 @@ from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, fu
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.features.disputes.refereed import Heard
-from gradmarket.market.features.disputes.side_clocks import read_clocks
+from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.features.log import job_log
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing, SignedRuling
@@ -85,9 +85,12 @@ class TaskHearing(Base):
 
     def find_ends(self) -> dict[Address, int]:
         """Returns the Unix time by which each side that has not answered the last question must."""
-        asked = [AskedInHearing.model_validate(each) for each in self.questions]
-        clocks = read_clocks(self.answer_s, self.across, asked)
-        return {side: clocks.find_end(side, self.open.until) for side in self.sides if side not in self.answered}
+        clocks, last = SideClocks(self.answer_s, self.across), self.open
+        for each in self.questions:  # as they are stored: some answers are long
+            for said in each["answers"]:
+                clocks.stop(Address(said["side"]), each["until"], said["at"])
+        silent = [side for side in self.sides if side not in {said.side for said in last.answers}]
+        return {side: clocks.find_end(side, last.until) for side in silent}
 
     def find_due(self) -> float:
         """Returns the time after which the stage goes on: at once where both sides have answered."""

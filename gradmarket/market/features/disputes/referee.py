@@ -19,7 +19,7 @@ from gradmarket.market.features.disputes.questions import (
     split_hashes,
     split_parts,
 )
-from gradmarket.market.features.disputes.side_clocks import SideClocks, count_total
+from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.features.log.merkle import (
     HASH_BYTES,
     climb_path,
@@ -140,7 +140,7 @@ class Referee:
         self.terms, self.course = terms, course
         self.verdict: DisputeVerdict | None = None
         self._shown = {side: _Shown() for side in terms.sides}
-        self._clocks = SideClocks(terms.answer_s, count_total(terms.answer_s, terms.across))
+        self._clocks = SideClocks(terms.answer_s, terms.across)
         self._answers: dict[Address, Reply] = {}
         self._oversized: set[Address]
         """Sides whose values are longer than this referee holds: each signed that it has them."""

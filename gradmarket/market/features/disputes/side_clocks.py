@@ -4,13 +4,11 @@ Without the sum, a side that answers each question in its last second would hold
 long. A side's sum covers every run of the task that a hearing may ask of it in full, and SPARE_S for all the rest.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from gradmarket.market.features.disputes.questions import MOST_LATER
 from gradmarket.market.terms import Address
-from gradmarket.market.wire.hearing_messages import AskedInHearing
 
 SPARE_S: Final = 600
 """Seconds of a side for all questions of a hearing that need no run of the task."""
@@ -20,10 +18,10 @@ RUNS: Final = 3
 
 @dataclass
 class SideClocks:
-    """The clocks of both sides; `answer_s`: seconds for one answer, `total_s`: for all answers of a side."""
+    """The clocks of both sides, which have `answer_s` seconds for each answer; `across`: they are of two classes."""
 
     answer_s: int
-    total_s: int
+    across: bool
     _spent: dict[Address, int] = field(default_factory=dict)
 
     def stop(self, side: Address, until: int, at: int) -> None:
@@ -32,18 +30,10 @@ class SideClocks:
 
     def find_end(self, side: Address, until: int) -> int:
         """Returns the Unix time by which the side must answer a question that everybody may answer until `until`."""
-        return until - max(0, self.answer_s - (self.total_s - self._spent.get(side, 0)))
+        left = count_total(self.answer_s, self.across) - self._spent.get(side, 0)
+        return until - max(0, self.answer_s - left)
 
 
 def count_total(answer_s: int, across: bool) -> int:
-    """Returns the seconds that all answers of a side may take together; `across`: of sides of two classes."""
+    """Returns the seconds that all answers of a side may take together."""
     return answer_s * (RUNS - 1 + 2 * (1 + MOST_LATER) if across else RUNS) + SPARE_S
-
-
-def read_clocks(answer_s: int, across: bool, asked: Iterable[AskedInHearing]) -> SideClocks:
-    """Returns the clocks after these questions of a hearing and their answers."""
-    clocks = SideClocks(answer_s, count_total(answer_s, across))
-    for each in asked:
-        for said in each.answers:
-            clocks.stop(said.side, each.until, said.at)
-    return clocks

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, name_dispute
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
-from gradmarket.market.features.disputes.side_clocks import read_clocks
+from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, DisputeReceipt
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
@@ -78,7 +78,7 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
     roots = hash_of(hearing.roots[0]), hash_of(hearing.roots[1])
     dispute, ruling = name_dispute(offer, hearing.sides, roots), hearing.ruling
     due: int | None = None
-    clocks = read_clocks(hearing.answer_s, hearing.across, ())
+    clocks = SideClocks(hearing.answer_s, hearing.across)
     for number, each in enumerate(hearing.questions):
         question = Question(each.asked, each.level, each.place).digest(dispute, number)
         if not is_signed_by(domain, DisputeQuestion(dispute, number, question, each.until), each.signature, signer):
