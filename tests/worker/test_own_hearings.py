@@ -13,6 +13,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.auditor_hearings import AuditorHearings
 from gradmarket.market.errors import RunnerFailed
+from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.referee import Referee
@@ -34,6 +35,7 @@ from gradmarket.runner.features.disputes.traced.course import PlanCourse
 from gradmarket.sealing import SealingKey
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
 from tests.offers import offer as make_offer
+from tests.patience import PATIENCE_S, wait_until
 from tests.worker.test_dispute_hearing import REFEREE, lie_about, redo, task
 from worker.features.disputes import hearing_attendance, own_hearings
 from worker.features.disputes.kept_receipts import load_receipts
@@ -193,6 +195,26 @@ def test_two_answers_that_are_heard_at_once_are_both_stood_by(tmp_path: Path) ->
 def test_an_answer_that_was_lost_on_its_way_is_brought_again(tmp_path: Path) -> None:
     market = HearingMarket(offers(1), loses=2)
     play(market, open_hearings(market, tmp_path))
+
+
+def test_a_question_of_which_nothing_can_be_made_silences_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that listens would end, and every later question lose in time."""
+    market, read = HearingMarket(offers(1)), PutQuestion.read
+    senseless = iter([True, False])
+
+    def read_later(question: Any) -> PutQuestion:
+        if next(senseless, False):
+            raise OverflowError("int too big to convert")
+        return read(question)
+
+    monkeypatch.setattr(PutQuestion, "read", read_later)
+    own = open_hearings(market, tmp_path)
+    own.start()
+    wait_until(lambda: not market.hearings().questions)
+    own._context.attending.clear()
+    own.stop(PATIENCE_S)
 
 
 def test_a_worker_that_is_started_anew_goes_on_with_its_hearing(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tests.lanes import leave_to_full
 from tests.patience import wait_until
 from tests.worker.conftest import MakeBench, MakeDesk, offer
 from tests.worker.fake_market import FakeMarket
-from worker.features.windows import MOST_TRIES, WindowStates
+from worker.features.windows import AT_ONCE, MOST_TRIES, WindowStates
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlightFolder
@@ -309,6 +309,21 @@ def test_a_worker_computes_little_for_a_market_that_asks_for_more(
     said = (context.settings.data / "journal").read_text()
     assert "no record" in said
     assert "no state" in said
+
+
+def test_names_without_number_fill_no_memory(
+    fake_market: FakeMarket, done: tuple[WorkerContext, InFlightFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, folder = done
+    (leaf, *_) = leaves_of_the_task(context, fake_market)
+    asked_for(fake_market, leaf)
+    (one,) = fake_market.audited
+    fake_market.audited = [one.model_copy(update={"replica": f"another-{number}"}) for number in range(500)]
+    states, looked = WindowStates(context, folder), list[str]()
+    find = states._find_offer
+    monkeypatch.setattr(states, "_find_offer", lambda replica: looked.append(replica) or find(replica))
+    assert states.turn() == 0
+    assert (len(looked), len(states._tries)) == (AT_ONCE, 0)
 
 
 @pytest.mark.parametrize("raised", [ValueError, ArithmeticError])

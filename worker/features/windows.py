@@ -23,6 +23,8 @@ LOOK_S: Final = 1.0
 """Seconds between two checks whether a request is due."""
 LEAST_S: Final = 3.0
 STOP_S: Final = 10.0
+AT_ONCE: Final = 16
+"""The most requests of one answer that are looked at: for each unknown one every record is read."""
 MOST_TRIES: Final = 6
 """The most states that a market may request of one replica: two, three times each; each may need unpaid computation."""
 ASKED_FOR_S: Final = 2 * 86_400.0
@@ -50,7 +52,7 @@ class WindowStates:
     def turn(self) -> int:
         """Brings the requested states; returns their number. Raises MarketError."""
         brought = 0
-        for request in ask_states(self._context.market).states:
+        for request in ask_states(self._context.market).states[:AT_ONCE]:
             if self._over.is_set():
                 break
             try:
@@ -80,12 +82,15 @@ class WindowStates:
 
     def _bring_state(self, request: StateRequest) -> None:
         """Brings a state of a task that this worker has computed: it computes only tasks that it was leased."""
+        offer = self._find_offer(request.replica)
+        if offer is None:
+            raise NotFound("this worker has no record of it")
         self._tries[request.replica] += 1
         if self._tries[request.replica] > MOST_TRIES:
             raise Refused(f"the market has asked {MOST_TRIES} times for it")
-        publication, offer = self._context.view(request.job).publication, self._find_offer(request.replica)
-        if publication is None or offer is None:
-            raise NotFound("this worker has no record of it")
+        publication = self._context.view(request.job).publication
+        if publication is None:
+            raise NotFound("its job has no publication that this version reads")
         state = self._context.executor.window_state(publication, offer, request.digest)
         bring_state(self._context.market, request.digest, bytes(state))
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."

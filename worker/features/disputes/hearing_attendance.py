@@ -120,7 +120,7 @@ class HearingAttendance(ABC, Generic[Name]):
         try:
             if not self.turn() and self.list_attended() is None:
                 self._close_child()
-        except MarketError as error:
+        except (MarketError, ValueError, LookupError, ArithmeticError) as error:  # whatever a question led to
             self.report_progress(f"Could not hear what a referee asks: {error}", None)
             self.over.wait(REST_S)
 
