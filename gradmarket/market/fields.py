@@ -223,7 +223,7 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
         return f"{facts['max_length']} characters at most"
     if kind == "too_long":
         return f"{facts['max_length']} at most"
-    return FORMS.get(kind) or str(fault["msg"]).removeprefix("Value error, ")
+    return FORMS.get(kind) or str(fault["msg"]).removeprefix("Value error, ").partition(", unable to parse")[0]
 
 
 def _locate_field(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
@@ -266,7 +266,7 @@ def find_misspelt_settings(kind: type[BaseModel], names: Iterable[str], others: 
 
     `others` are names of the same prefix that something else reads.
     """
-    prefix = kind.model_config.get("env_prefix", "")
+    prefix = str(kind.model_config.get("env_prefix", ""))
     known = {f"{prefix}{name}".upper() for name in kind.model_fields}
     for name in sorted(set(map(str.upper, names)) - known):
         near = get_close_matches(name, known, 1, NEARLY) if name.startswith(prefix) and name not in others else ()

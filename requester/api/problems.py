@@ -113,8 +113,8 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
 
 def _describe_json_flaw(entry: Mapping[str, Any]) -> str:
     """Returns where a body stops being JSON: FastAPI reports it in `ctx`, and pydantic in `msg`."""
-    if "ctx" in entry:
-        return f"{entry['ctx']['error']} at character {entry['loc'][-1]}"
+    if isinstance(place := entry["loc"][-1], int):
+        return f"{entry['ctx']['error']} at character {place}"
     return str(entry["msg"]).removeprefix("Invalid JSON: ")
 
 

@@ -51,6 +51,13 @@ def test_what_is_no_poll_is_refused_by_its_field(service: Service) -> None:
     assert answer.json()["errors"][0]["field"] == "capacity"
 
 
+def test_what_is_no_json_is_refused_by_its_place(service: Service) -> None:
+    _, worker = service.worker()
+    answer = worker.post("/v1/work/poll", content=b"[" * 1000)
+    refused(answer, 422)
+    assert answer.json()["detail"] == "the body is not JSON: recursion limit exceeded at line 1 column 202"
+
+
 def test_a_poll_of_nothing_but_faults_is_refused_by_its_first(service: Service) -> None:
     """Each empty commitment lacks four fields, and a megabyte holds 300,000 of them."""
     _, worker = service.worker()

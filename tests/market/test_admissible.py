@@ -29,6 +29,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"budget": True}, "budget: "),
     ({"budget": "1"}, "budget: it pays for no round: name "),
     ({"rounds": True}, "rounds: true and false are no numbers"),
+    ({"rounds": "many"}, "rounds: Input should be a valid integer\n"),
     ({"overlap": False}, "overlap: true and false are no numbers"),
     ({"step": LOCAL | {"window": True}}, "step.window: true and false are no numbers"),
     ({"optimizer": {"name": "adamw", "lr": True}}, "optimizer.lr: true and false are no numbers"),
