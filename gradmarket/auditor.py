@@ -25,6 +25,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
 from gradmarket.market.features.loss_change import Change, compute_change
 from gradmarket.market.gradient.arrays import Arrays
+from gradmarket.market.gradient.inspection import Usable
 from gradmarket.market.gradient.norm import move_along_gradient
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
@@ -247,7 +248,8 @@ class Auditor:
             LossFall(own=change.own, others=change.others)
             for change in compute_loss_changes(self._bench, publication, offer, wanted.seed, payloads)
         )
-        return ScoreRequest(accepted=accepted, trusted=trusted)
+        usable = isinstance(self._bench.inspect(publication, offer, own), Usable)
+        return ScoreRequest(accepted=accepted, trusted=trusted, usable=usable)
 
     def _fetch_publication(self, work: AuditWork) -> Publication:
         """Returns the publication that the offer names. Raises Refused if the service publishes another one."""

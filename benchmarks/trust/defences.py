@@ -53,7 +53,7 @@ TRUSTED: Final = JobSpec.model_validate(_JOB | TRUST)
 PROVEN: Final = JobSpec.model_validate(_JOB).plan(BEST)
 """The default's plan in a job of as many rounds; everybody is proven at the start, the colluders too."""
 AUDITED: Final = "audits of 50 %"
-OPEN: Final = 10
+OPEN: Final = 20
 """Rounds that a job may have open which is to bear patient colluders."""
 _AUDITED: Final = TRUSTED.plan()
 _SELDOM: Final = replace(_AUDITED, audit=0.1)

@@ -2,8 +2,9 @@
 
 The rules are the market's own: who is drawn, how they vote, what is audited, what is usable, how it is merged. What
 follows a failed audit is that of requester.features.audits: the answer is revoked and its workers barred;
-all that is not final and has one of them behind it is audited, as is the same answer given again. Once no audit is left
-the first wrong round opens again with its other answers, and what came after it is done anew.
+all that is not final and has one of them behind it is audited, or all where more rounds are kept than must be, as is
+the same answer given again. Once no audit is left the first wrong round opens again with its other answers, and what
+came after it is done anew.
 tests/requester/test_trust_replay.py holds the two side by side.
 
 The auditor is as late as the service bears: a round's audits are over only when the round two after it is to open. It
@@ -147,7 +148,8 @@ class Replayed(Run):
         if not self._plan.referred or number < self.trained.workload.rounds - proven.LAST:
             return decided
         self._course.audits += 1
-        shared.caught |= frozenset() if decided.honest else decided.agreeing
+        if not decided.honest:
+            self._convict(shared, decided.agreeing)
         return replace(decided, honest=True)
 
     def _clear(self, shared: Crew) -> list[Task]:
@@ -217,10 +219,14 @@ class Replayed(Run):
         """The task is revoked, who answered it gets no work, and what else they answered is audited."""
         self._course.failed += 1
         self._wrong.add(task.root)
-        shared.caught |= task.agreeing
         del self._tasks[task.round, task.index]
+        self._convict(shared, task.agreeing)
+
+    def _convict(self, shared: Crew, guilty: frozenset[int]) -> None:
+        shared.caught |= guilty
+        looks_back = self._final_after > ROUNDS_BEHIND
         for other in self._tasks.values():
-            other.due |= not other.audited and not task.agreeing.isdisjoint(other.agreeing)
+            other.due |= not other.audited and (looks_back or not guilty.isdisjoint(other.agreeing))
 
     def _take_back(self, number: int) -> None:
         """The round opens again from its parameters; what came later is of no use."""

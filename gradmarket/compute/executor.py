@@ -19,7 +19,8 @@ from gradmarket.compute.task_run import Answered, Compute, TaskRun, Windowed, la
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Arrays, Tensors
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.payload import read_tensors
+from gradmarket.market.gradient.inspection import Diverged, Usable, inspect_shards
+from gradmarket.market.gradient.payload import decode_shards, read_tensors
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
@@ -190,6 +191,12 @@ class Executor:
         )
         names = {entry.name for entry in layout.of("gradient")}
         return {name: tensor for name, tensor in read_tensors(layout, payload, packed, offer.seed) if name in names}
+
+    def inspect(self, publication: Publication, offer: Offer, payload: Bytes) -> Usable | Diverged:
+        """Returns whether a payload for this offer is within the job's bounds. Raises as `gradient` does."""
+        layout = layout_of(publication, self._load_document(publication))
+        packed = load_codec(publication.spec.uplink.codec)
+        return inspect_shards(layout, decode_shards(layout, payload, packed, offer.seed), publication.spec.norm_bound)
 
     def expect(self, publication: Publication, offer: Offer) -> None:
         """Prefetches what this task needs; errors in it are raised when the task is computed."""

@@ -334,6 +334,11 @@ class JobSpec(JobFields):
         return (ROUNDS_BEHIND if self.audit is None else self.audit.final_after) + self.overlap
 
     @property
+    def looks_back(self) -> bool:
+        """Whether a conviction has all answers audited that are not final: the job keeps more rounds than it must."""
+        return self.final_after > ROUNDS_BEHIND + self.overlap
+
+    @property
     def audited(self) -> bool:
         """Whether any of its tasks may be audited."""
         return self.plan().audit > 0.0

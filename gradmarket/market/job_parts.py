@@ -225,7 +225,7 @@ class AuditSpec(Part):
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`, `claims` and `auditors` belong to features of these names. With a larger `final_after` fewer lies of
-    patient colluders stay, and more payloads and parameters are kept.
+    patient colluders stay: a conviction has all answers of so many rounds audited, whose payloads are kept.
     """
 
     probability: float = Field(gt=0.0, le=1.0, strict=True)

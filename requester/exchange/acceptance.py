@@ -150,12 +150,13 @@ def accept_task(
     paid = [replica.worker for replica in agreeing]
     record_event(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     review = review_of(work)
-    suspected = bool(diverged) and review.suspect_divergence(work, job, task, now)
     reviewed = not diverged and review.take_answer(work, hand, delivery.leaves, now)
     if not diverged and not reviewed and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
-    asked = diverged and not suspected and resume.ask_others(context, work, hand, now)
-    if diverged and not asked and job.state == JobState.RUNNING:
+    if not diverged or (not review.may_be_a_lie(job, task) and resume.ask_others(context, work, hand, now)):
+        return
+    review.check_divergence(work, job, task, now)
+    if job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"{DIVERGED} in round {task.round}: {diverged}")
         record_event(work, job.id, "paused", now, reason=job.reason)
 

@@ -63,19 +63,27 @@ def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bo
     present = map(workers.build_party, workers.list_present_workers(work, job, now, classes))
     if not may_fill_places(present, opening, spec.plan().first_wave):
         return False
-    work.move(task, TaskState.FINAL, reason=f"{tasks.ASKED}{task.reason}")
-    record_event(work, job.id, "asked_others", now, task=task.id, round=task.round, reason=task.reason)
-    task_attempts.reissue_task(context, work, hand, now)
+    repeat_by_others(context, work, hand, now)
     return True
+
+
+def repeat_by_others(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
+    """Issues a task that diverged again, to workers that did not diverge in its round."""
+    task = hand.task
+    work.move(task, TaskState.FINAL, reason=f"{tasks.ASKED}{task.reason}")
+    record_event(work, hand.job.id, "asked_others", now, task=task.id, round=task.round, reason=task.reason)
+    task_attempts.reissue_task(context, work, hand, now)
 
 
 def _is_divergence_confirmed(work: Work, hand: TaskInHand) -> bool:
     """Returns whether the model diverged: one of several that diverged in a task is cleared by a review.
 
     Where nobody is, many owners have to diverge. Else free identities pause a job. Who diverged is asked nothing more
-    in the round, so this ends.
+    in the round, so this ends; and no answer of a round confirms it where an auditor's own did not diverge.
     """
     job, task = hand.job, hand.task
+    if review_of(work).has_refuted_divergence(work, job.id, task.round):
+        return False
     before = tasks.list_diverged_replicas(work, job.id, task.round)
     clearance = review_of(work).find_clearance(work, job)
     if clearance is not None and clearance.operators:

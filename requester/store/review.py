@@ -56,8 +56,15 @@ class Review:
         """
         return False
 
-    def suspect_divergence(self, work: Work, job: Job, task: Task, now: float) -> bool:
-        """Called in the transaction that finds an answer that is not finite; returns whether an audit checks it."""
+    def may_be_a_lie(self, job: Job, task: Task) -> bool:
+        """Called for an answer that diverged; returns whether an audit decides whether it is right."""
+        return False
+
+    def check_divergence(self, work: Work, job: Job, task: Task, now: float) -> None:
+        """Called in the transaction in which an answer that diverged pauses the job."""
+
+    def has_refuted_divergence(self, reader: RowReader, job_id: str, number: int) -> bool:
+        """Returns whether an auditor's own answer to a task of the round did not diverge as a worker's did."""
         return False
 
     def must_pay_wait(self, reader: RowReader, job: Job, replica: Replica) -> bool:

@@ -309,6 +309,38 @@ def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_ba
     assert chain_fixture.ledger.free(chain_job) == 0
 
 
+@FULL
+@pytest.mark.parametrize("audited", [False, True])
+def test_a_cancel_frees_within_a_minute_all_but_what_an_audit_may_award_and_the_silent_hold(
+    chain_fixture: ChainFixture, new_key: NewKey, audited: bool
+) -> None:
+    """Ten earned once and are gone, thirty asked once and are gone; nobody signs a release any more.
+
+    Each that earned holds at most as much again, and those that did not at most a quarter of the deposit together.
+    """
+    job_id = chain_fixture.running_job(budget=100 * PRICE)
+    earners = [chain_fixture.joins(job_id, new_key()) for _ in range(10)]
+    chain_fixture.settle_down()
+    for worker in earners:
+        chain_fixture.earns(job_id, worker)
+    for _ in range(30):
+        chain_fixture.joins(job_id, new_key())
+    if audited:
+        chain_fixture.audits(job_id, AuditState.DUE)
+        chain_fixture.outvotes(job_id, earners[0])
+    chain_fixture.settle_down()
+    cancelled_at, chain_job = chain_fixture.clock(), chain_fixture.job(job_id).chain_job or 0
+    chain_fixture.set_job(job_id, state=JobState.CANCELLED, ended_at=cancelled_at)
+    chain_fixture.settle_down()
+    assert chain_fixture.clock() - cancelled_at <= 60.0
+    assert chain_fixture.ledger.free(chain_job) == PRICE * audited
+    accounts = chain_fixture.all_accounts(job_id)
+    held = {account.worker: account.reserved - account.earned for account in accounts}
+    assert all(held[worker] <= PRICE for worker in earners)
+    assert sum(units for worker, units in held.items() if worker not in earners) <= 25 * PRICE
+    assert chain_fixture.ledger.job(chain_job).reserved == sum(account.reserved for account in accounts)
+
+
 def test_low_money_is_told_once_and_before_it_is_gone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job(budget=6 * PRICE)
     workers = [chain_fixture.joins(job_id, new_key()) for _ in range(5)]

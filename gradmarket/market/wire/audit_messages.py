@@ -92,10 +92,14 @@ class LossFall(Wire):
 
 
 class ScoreRequest(Wire):
-    """The scores of the accepted gradient, and of the auditor's own: a trusted run."""
+    """The scores of the accepted gradient, and of the auditor's own: a trusted run.
+
+    `usable`: whether the auditor's own answer is within the job's bounds; None from an auditor that does not look.
+    """
 
     accepted: LossFall
     trusted: LossFall
+    usable: bool | None = None
 
 
 class AuditAnswer(Wire):

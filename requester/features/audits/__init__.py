@@ -22,6 +22,7 @@ from requester.features.audits.audit_kind import audit_kinds_of, list_auditing_f
 from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.features.audits.audit_views import load_audit_sketch, view_audit
 from requester.settings import RequesterSettings
+from requester.store import jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import retry_on_conflict
 from requester.store.review import REFERRED, ClassLimits, Clearance, Review, is_reviewed
@@ -40,11 +41,15 @@ class AuditReview(Review):
             audit_draws.draw_audit(work, hand, load_leaves(), now)
         return audited
 
-    def suspect_divergence(self, work: Work, job: Job, task: Task, now: float) -> bool:
-        suspected = audit_draws.may_be_a_lie(job, task)
-        if suspected:
+    def may_be_a_lie(self, job: Job, task: Task) -> bool:
+        return audit_draws.may_be_a_lie(job, task)
+
+    def check_divergence(self, work: Work, job: Job, task: Task, now: float) -> None:
+        if jobs.load_spec(job).verifier.scored or audit_draws.may_be_a_lie(job, task):
             audit_draws.order_suspect_audit(work, task, now)
-        return suspected
+
+    def has_refuted_divergence(self, reader: RowReader, job_id: str, number: int) -> bool:
+        return audit_rows.has_audit_for(reader, job_id, number, audit_draws.REFUTED)
 
     def must_pay_wait(self, reader: RowReader, job: Job, replica: Replica) -> bool:
         return any(kind.must_pay_wait(reader, job, replica) for kind in audit_kinds_of(reader))

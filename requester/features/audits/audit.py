@@ -19,7 +19,7 @@ from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
-from requester.features.audits import audit_rows, copies, referrals
+from requester.features.audits import audit_draws, audit_rows, copies, referrals
 from requester.features.audits.audit_draws import create_audit, reopen_audit
 from requester.features.audits.audit_kind import audit_kinds_of
 from requester.features.audits.audit_tables import Audit
@@ -61,6 +61,8 @@ def run(context: Context, task_id: str) -> float | None:
         if task.state == TaskState.REFERRED:
             settle = referrals.lapse_referral if lapsed else referrals.settle_referral
             settle(context, work, hand, audit, now)
+        elif audit.scored and audit.reason in (audit_draws.SUSPECT, audit_draws.REFUTED) and not lapsed:
+            _settle_divergence(context, work, hand, audit, now)
         elif lapsed:
             _lapse_audit(context, work, hand, audit, row, now)
         else:
@@ -95,6 +97,18 @@ def _judge_accepted(
             resume.after_a_lie(context, work, job)
     for other in copies.lock_equal_unaudited_tasks(work, task):
         create_audit(work, other, 1.0, copies.ALIKE, now)
+
+
+def _settle_divergence(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
+    """Has others do the task where the auditor's own answer did not diverge; else the job stays paused.
+
+    Nobody is blamed, since nobody's bits are compared.
+    """
+    refuted = audit.reason == audit_draws.REFUTED
+    work.set_state_now(audit, AuditState.FAILED if refuted else AuditState.PASSED, ended_at=now)
+    if refuted and hand.task.state == TaskState.DIVERGED:
+        resume.repeat_by_others(context, work, hand, now)
+        resume.after_a_lie(context, work, hand.job)
 
 
 def _is_answer_right(work: Work, task: Task, audit: Audit, now: float) -> bool:
@@ -175,7 +189,7 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     work.move(task, TaskState.REVOKED, reason=reason)
     keys = sorted(operators.list_answerable_keys(map(build_party, wrong)))
-    others = audit_rows.lock_spared_tasks(work, keys)  # tasks are locked before accounts and records
+    others = audit_rows.lock_spared_tasks(work, keys, job)  # tasks are locked before accounts and records
     reputations.record_failed_audit(work, keys, audit.determinism_class, now)
     lost = revoke_earnings(work, task, wrong)
     for kind in audit_kinds_of(work):

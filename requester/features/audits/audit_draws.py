@@ -20,7 +20,8 @@ from requester.store.workers import build_party
 DRAWN: Final = "drawn"
 UNPROVEN: Final = "its determinism class is not proven in this job yet"
 SUSPECT: Final = "its answer diverged"
-REOPENED: Final = "another audit of the same operator failed"
+REFUTED: Final = f"{SUSPECT}, and the auditor's own did not"
+REOPENED: Final = "another audit failed"
 
 
 def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
@@ -59,10 +60,10 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
 
 
 def may_be_a_lie(job: Job, task: Task) -> bool:
-    """Returns whether the diverged task is audited.
+    """Returns whether an audit of the diverged task convicts.
 
-    A task of a scored job is not, since a single score proves nothing; nor is one that a plain vote decided for want of
-    an auditor.
+    None does in a scored job, since a single score proves nothing; nor where a plain vote decided for want of an
+    auditor.
     """
     spec = jobs.load_spec(job)
     return spec.audited and not spec.verifier.scored and task.plan not in spec.unaudited_plans

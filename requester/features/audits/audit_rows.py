@@ -11,6 +11,7 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
+    false,
     func,
     or_,
     select,
@@ -29,6 +30,7 @@ from gradmarket.market.terms import REPRODUCIBLE, AuditState, ReplicaState, Task
 from requester.features.audits import audited_classes
 from requester.features.audits.audit_kind import audit_kinds_of
 from requester.features.audits.audit_tables import Audit, AuditedClass
+from requester.store import jobs
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.locks import held_tasks
 from requester.store.tables import Job, Replica, Task
@@ -62,6 +64,12 @@ def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> str:
     due = select(for_what).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
     waiting = sorted(reader.session.scalars(due.distinct()))
     return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
+
+
+def has_audit_for(reader: RowReader, job_id: str, number: int, reason: str) -> bool:
+    """Returns whether a task of the round has, or had, an audit for this reason."""
+    theirs = (Audit.job_id == job_id, Audit.round == number, Audit.reason == reason)
+    return bool(reader.session.scalar(select(exists().where(*theirs))))
 
 
 def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
@@ -285,15 +293,21 @@ def release_claims(work: Work, auditor: str) -> None:
     work.session.execute(update(Audit).where(*mine).values(claimed_until=None))
 
 
-def lock_spared_tasks(work: Work, keys: Sequence[str]) -> Sequence[Task]:
-    """Returns accepted tasks of these wallets and operators, paid to them, that no audit repeats as a whole.
+def lock_spared_tasks(work: Work, keys: Sequence[str], job: Job) -> Sequence[Task]:
+    """Returns accepted tasks of these convicted wallets and operators, paid to them, that no audit repeats as a whole.
 
-    Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked, with their jobs.
+    Where the job keeps more rounds open than it must, all of its own are among them, since a ring's other members may
+    have lied there. Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked,
+    with their jobs.
     """
+    if not keys:
+        return ()
+    mine = Task.job_id == job.id if jobs.load_spec(job).looks_back else false()
     their = or_(Replica.operator.in_(keys), Replica.worker.in_(keys))
     theirs = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, their)
     audited = exists().where(Audit.task_id == Task.id, Audit.window.is_(None))
-    tasks = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
+    paid = (Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
+    tasks = select(Task).where(*paid, or_(theirs, mine), ~audited)
     return held_tasks(work, tasks.where(Task.plan["audit"].as_float() > 0.0))
 
 

@@ -17,6 +17,7 @@ from gradmarket.market.features.loss_change import (
 )
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
+from requester.features.audits.audit_draws import SUSPECT
 from requester.features.audits.audit_tables import Audit
 from requester.store import earned_rows
 from requester.store.tables import Base, Earned, Job, Replica, Task
@@ -142,9 +143,9 @@ _DIVERGED: Final = (
 
 
 def _is_audited_still(reader: RowReader, job_id: str, operator: str) -> bool:
-    open_ = (AuditState.DUE, AuditState.ANSWERED)
+    open_ = (Audit.state.in_((AuditState.DUE, AuditState.ANSWERED)), Audit.reason != SUSPECT)
     theirs = exists().where(
-        Audit.job_id == job_id, Audit.state.in_(open_), Replica.task_id == Audit.task_id, Replica.operator == operator
+        Audit.job_id == job_id, *open_, Replica.task_id == Audit.task_id, Replica.operator == operator
     )
     return bool(reader.session.scalar(select(theirs)))
 

@@ -20,6 +20,7 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.terms import ChangeVerdict, Digest, ReplicaState
 from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreRequest, ScoreTask
 from requester.context import Context
+from requester.features.audits import audit_draws
 from requester.features.audits.audit_kind import AuditKind
 from requester.features.audits.audit_tables import Audit
 from requester.features.loss_change import scores
@@ -54,7 +55,11 @@ class ScoredAudits(AuditKind):
         return {"score": ScoreTask(payload=Digest(task.payload or ""), seed=seed)}
 
     def store_answer(self, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> None:
-        store_score(work, audit, said.score)
+        """Stores the score; of an answer that diverged only whether the auditor's own did not, which is no score."""
+        if audit.scored and audit.reason == audit_draws.SUSPECT:
+            audit.reason = audit_draws.REFUTED if said.score and said.score.usable else audit.reason
+        else:
+            store_score(work, audit, said.score)
 
     def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
         return not judge_score(work, audit, now) if audit.scored else None

@@ -205,6 +205,30 @@ def test_a_conviction_takes_back_lies_as_old_as_the_job_says(new_floor: NewFloor
     check_books(market)
 
 
+@pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
+def test_a_conviction_looks_for_lies_of_others_in_the_rounds_that_a_job_keeps(
+    new_floor: NewFloor, final_after: int
+) -> None:
+    """Two lied and left, and of two others a lie is found. The twin, with the fewest rounds, audits theirs alone."""
+    spec: dict[str, Any] = {"rounds": 7, "optimizer": {"name": "adamw", "lr": 0.125}}
+    market = new_floor(audit={"probability": 1e-9, "final_after": final_after}, **spec)
+    first, honest = betrayed(market)
+    market.until(lambda: len(market.rounds()) == 5)
+    for liar in first:
+        liar.capacity = 0
+    others = [market.worker(LIE), market.worker(LIE)]
+    market.until(lambda: len(market.rounds()) == 7, *others, honest)
+    market.worker(), market.worker()
+    with market.context.begin() as work:
+        sixth = work.get_one(Task, market.tasks()[5].id)
+        audit_draws.create_audit(work, sixth, 1.0, audit_draws.DRAWN, market.clock())
+    SimAuditor(market).play()
+    barred = {row.operator for row in market.all(Reputation, Reputation.failed > 0)}
+    assert barred == {liar.address for liar in (*others, *(first if final_after == 7 else ()))}
+    assert (market.final_parameters() == clean_parameters(new_floor, **spec)) == (final_after == 7)
+    check_books(market)
+
+
 @FULL
 def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("go_on"))

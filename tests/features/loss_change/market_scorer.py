@@ -4,10 +4,16 @@ import numpy as np
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.features.loss_change import BLIND
+from gradmarket.market.gradient.codecs import load_codec
+from gradmarket.market.gradient.inspection import Usable, inspect_shards
+from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS, AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.wire.poll import OfferFields
 from requester.features.audits import auditor_claims
 from requester.features.audits.auditor_claims import Claimed
+from requester.store import jobs
+from requester.store.facts import layout_of
+from requester.store.tables import Job
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, MarketFixture
 
@@ -27,8 +33,18 @@ class Scorer(SimAuditor):
         accepted = self.market.context.blobs.read(claimed.score.payload)
         honest = accepted == self.computer.compute(OfferFields.of(claimed.offer))
         return ScoreRequest(
-            accepted=self._change(self._passing if honest else BLIND), trusted=self._change(self._passing)
+            accepted=self._change(self._passing if honest else BLIND),
+            trusted=self._change(self._passing),
+            usable=self._is_own_usable(claimed),
         )
+
+    def _is_own_usable(self, claimed: Claimed) -> bool:
+        own = self.computer.compute(OfferFields.of(claimed.offer))
+        with self.market.reading() as reader:
+            job = reader.get_one(Job, claimed.job)
+            spec, layout = jobs.load_spec(job), layout_of(job)
+        shards = decode_shards(layout, own, load_codec(spec.uplink.codec), claimed.offer.seed)
+        return isinstance(inspect_shards(layout, shards, spec.norm_bound), Usable)
 
     def said(self, claimed: Claimed) -> AuditAnswer:
         own = blob_digest(self.computer.compute(OfferFields.of(claimed.offer)))

@@ -2,19 +2,22 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from gradmarket.market.features.audits.class_checks import UNHEARD_S
 from gradmarket.market.features.loss_change import RUNS
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from requester.store.tables import Account, Earned, Replica, Task, Worker
+from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from requester.features.audits.audit_draws import REFUTED, SUSPECT
+from requester.store.tables import Account, Earned, Replica, Reputation, Task, Worker
 from tests.features.loss_change.market_scorer import Scorer
 from tests.features.loss_change.test_loss_change import hired, scored
-from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled
+from tests.kit.behaviour import HONEST, NOISE, Behaviour, filled, scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
+from tests.requester.market_auditor import audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_without_auditor import described
@@ -143,7 +146,7 @@ def test_no_liar_is_paid_while_an_auditor_is_at_work_after_the_end(new_floor: Ne
         assert promised(market, liar) == 0
 
 
-INFINITE = filled("w", float("inf"))
+INFINITE, HUGE = filled("w", float("inf")), scaled(1e9)
 
 
 def pause_by_divergence(new_floor: NewFloor, *others: Behaviour, **spec: object) -> tuple[MarketFixture, SimWorker]:
@@ -257,6 +260,53 @@ def test_identities_of_one_network_pause_no_job_before_anybody_is_cleared(
         market.play(*honest)
         Scorer(market, passing=1.0).play()
         assert market.state() == JobState.FINISHED
+    check_books(market)
+
+
+def pause_by_nine_networks(new_floor: NewFloor, kind: Behaviour, **spec: Any) -> tuple[MarketFixture, list[SimWorker]]:
+    """A scored job in which nobody is cleared, paused by nine free identities, and two honest workers that come."""
+    market = new_floor(rounds=1, tasks_per_round=2, **scored(), **spec)
+    liars = [market.worker(kind) for _ in range(9)]
+    with market.context.begin() as work:
+        for number, liar in enumerate(liars):
+            work.get_one(Worker, liar.address).network = f"10.0.{number}"
+    market.until(lambda: market.state() != JobState.RUNNING)
+    return market, [market.worker(), market.worker()]
+
+
+@pytest.mark.parametrize("kind", leave_to_full([HUGE, INFINITE]), ids=["over the bound", "infinite"])
+def test_an_auditor_ends_the_pause_of_free_identities_whose_answers_diverge(
+    new_floor: NewFloor, kind: Behaviour
+) -> None:
+    """Its own answer to the same task does not diverge. A further liar of the round then pauses nothing."""
+    market, honest = pause_by_nine_networks(new_floor, kind)
+    (audit,) = audits_of(market)
+    assert (market.state(), audit.reason, audit.state) == (JobState.PAUSED, SUSPECT, AuditState.DUE)
+    for worker in honest:
+        worker.capacity = 0
+    market.worker(kind)
+    auditor = Scorer(market, passing=1.0)
+    auditor.play(passes=3)
+    assert market.state() == JobState.RUNNING
+    assert [row.reason for row in audits_of(market) if row.state == AuditState.FAILED] == [REFUTED]
+    assert not market.all(Reputation, Reputation.failed > 0), "one machine's bits convict nobody here"
+    for worker in honest:
+        worker.capacity = 2
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    assert {worker.address for worker in market.workers if promised(market, worker)} <= {one.address for one in honest}
+    check_books(market)
+
+
+def test_a_model_that_diverges_for_the_auditor_too_stays_paused(new_floor: NewFloor) -> None:
+    market, _honest = pause_by_nine_networks(new_floor, HONEST, norm_bound=1e-6)
+    auditor = Scorer(market, passing=1.0)
+    auditor.play()
+    auditor.work()
+    assert market.state() == JobState.PAUSED
+    assert {(row.reason, row.state) for row in audits_of(market)} == {(SUSPECT, AuditState.PASSED)}
+    market.resume()
+    assert market.state() == JobState.RUNNING
     check_books(market)
 
 
