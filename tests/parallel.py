@@ -153,7 +153,7 @@ class RunGroups:
             items = [item for node in self.groups[place] for item in session.genitems(node)]
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
             session.config.hook.pytest_collection_finish(session=session)
-            count = len(items)
+            session.items, count = items, len(items)
             for item, following in zip_longest(items, items[1:], fillvalue=OnlySession(session)):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -65,8 +66,8 @@ class DemoWorker:
         return entry
 
 
-def start_workers(children: DemoProcesses, market: str, folder: Path) -> list[DemoWorker]:
-    return [_start_worker(children, market, folder, index, behaviour) for index, behaviour in enumerate(CAST, 1)]
+def start_workers(children: DemoProcesses, market: str, folder: Path, cast: Sequence[str] = CAST) -> list[DemoWorker]:
+    return [_start_worker(children, market, folder, index, behaviour) for index, behaviour in enumerate(cast, 1)]
 
 
 def end_workers(children: DemoProcesses, workers: list[DemoWorker]) -> None:

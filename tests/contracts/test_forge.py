@@ -9,12 +9,14 @@ import pytest
 
 from contracts import toolchain
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S
 
 
 def _forge(profile: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(toolchain.locate_tool("forge")), "test", *arguments]
     environment = toolchain.build_node_environment() | {"NO_COLOR": "1", "FOUNDRY_PROFILE": profile}
-    return subprocess.run(command, cwd=toolchain.HERE, env=environment, capture_output=True, text=True, check=False)
+    how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    return subprocess.run(command, cwd=toolchain.HERE, env=environment, check=False, **how)
 
 
 def _failures(output: str) -> list[str]:

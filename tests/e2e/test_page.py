@@ -1,4 +1,4 @@
-"""The web page in Chromium, over a running market with two cheats."""
+"""The web page in Chromium, over a running market with a cheat."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +12,15 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from gradmarket.demo import service, workers
 from gradmarket.demo.children import DemoProcesses
-from gradmarket.demo.workers import JOB
+from gradmarket.demo.workers import HONEST, JOB
 from gradmarket.pages import format_bytes
 from tests.chromium import chromium, needs_chromium
 from tests.lanes import FULL
 from tests.patience import wait_until
 
 STEPS: Final = ("offer", "seals", "waves", "reveals", "verdicts", "audit", "payment")
-ALL_ASK: Final = "\ngradmarket_workers_asking 5.0\n"
+CAST: Final = (HONEST, "sign_flip", HONEST, HONEST)
+ALL_ASK: Final = f"\ngradmarket_workers_asking {len(CAST)}.0\n"
 SURE: Final = {"tasks_per_round": 4, "deadlines": {"lease_s": 120, "wave_s": 60, "upload_s": 60}}
 """A cheat answers, and is rejected, though the machine is busy: the honest ones alone have no room for so many tasks at
 once, and a cheat that is slow to begin is waited for. Later the honest ones are known, and newcomers hardly drawn."""
@@ -47,8 +48,8 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     served = service.start_service(children, folder / "service")
     try:
         token = (served.data / "keys" / "token").read_text().strip()
-        spec = {**JOB, **SURE, "name": NAME, "rounds": 6, "stop": []}
-        workers.start_workers(children, served.place.url, folder / "workers")
+        spec = {**JOB, **SURE, "name": NAME, "rounds": 4, "stop": []}
+        workers.start_workers(children, served.place.url, folder / "workers", CAST)
         wait_until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
         posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
         posted.raise_for_status()
@@ -90,7 +91,7 @@ def test_a_job_is_watched_live_until_its_end(market: Watched, browser: Browser) 
         expect(shown.locator("td.rejected").first).to_be_attached()
         expect(shown.locator(".state")).to_have_text("finished")
         expect(shown.locator("#curve canvas")).to_be_visible()
-        expect(shown.get_by_text("6 of 6 rounds done")).to_be_visible()
+        expect(shown.get_by_text("4 of 4 rounds done")).to_be_visible()
         expect(shown.get_by_text("The job is finished.")).to_be_visible()
 
 
