@@ -25,6 +25,7 @@ DEVELOP := .venv/develop
 CARD_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 CHAIN := contracts/node_modules/.package-lock.json
 FORGED := contracts/cache/compiled
+LOOPS := .venv/loops
 
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 CORES := $(shell getconf _NPROCESSORS_ONLN)
@@ -69,7 +70,7 @@ ifeq ($(shell command -v anvil),)
 install: $(CHAIN)
 endif
 
-develop: $(DEVELOP) $(CHAIN) $(FORGED)
+develop: $(DEVELOP) $(CHAIN) $(FORGED) $(LOOPS)
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or newer, or make PYTHON=/its/path"; exit 1; }
@@ -102,6 +103,12 @@ $(CHAIN): contracts/package-lock.json | $(INSTALLED)
 $(FORGED): $(wildcard contracts/foundry.toml contracts/src/*.sol contracts/test/*.sol contracts/test/*/*.sol) | $(CHAIN)
 	@echo "Compiling the contracts' tests into contracts/out"
 	$(BIN)/python -m contracts.build_artifacts tests
+	touch $@
+
+# Each process that calls a loop over arrays compiles it for seconds, unless one before it has.
+$(LOOPS): $(wildcard gradmarket/market/gradient/*.py gradmarket/market/gradient/*/*.py) | $(DEVELOP)
+	@echo "Compiling loops over arrays: one call of each codec, aggregator and optimizer"
+	$(BIN)/pytest --disable-warnings tests/test_plugins.py
 	touch $@
 
 demo: install

@@ -86,6 +86,12 @@ def modelling() -> ModelRunner:
     return ModelRunner()
 
 
+@cache
+def usual_settings() -> RequesterSettings:
+    """Reads the environment, which takes as long as some statements."""
+    return RequesterSettings()
+
+
 def folder_for_floor() -> TemporaryDirectory[str]:
     return TemporaryDirectory(dir=in_memory())
 
@@ -121,7 +127,8 @@ class MarketFixture:
     ) -> None:
         self.folder, self.ledger, self.clock = folder, ledger, Clock()
         self.signer, self._names = key_of("signer"), count()
-        self.settings = RequesterSettings(data=folder, **(settings or {}))
+        own = {"data": folder}
+        self.settings = RequesterSettings(**own, **settings) if settings else usual_settings().model_copy(update=own)
         self.workers: list[SimWorker] = []
         self.stages = STAGES
         self.sketched: set[str] = set()
