@@ -28,6 +28,8 @@ from graphdoc.encoding import Bytes
 REDIRECTS: Final = 4
 PATIENCE_S: Final = 60.0
 """Seconds for which a download that makes no progress is retried."""
+LEAST_RATE: Final = 1024.0
+"""Bytes a second, over PATIENCE_S, that count as progress: a byte now and then would hold a worker for an hour."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 PIECE_TRIES: Final = 3
@@ -146,10 +148,10 @@ class Fetcher:
         if length is not None and length > limit:
             raise DownloadRefused(f"{length} bytes are more than was allowed ({limit})")
         limit = limit if length is None else length
-        until, pause = time.monotonic() + self._seconds, FIRST_PAUSE_S
-        patience = min(until, time.monotonic() + PATIENCE_S)
+        since, pause = time.monotonic(), FIRST_PAUSE_S
+        until, patience = since + self._seconds, since + min(self._seconds, PATIENCE_S)
         with self._cache.open_part(digest, length or 0) as part:
-            anew = False
+            anew, there = False, _measure_file_length(part)
             while True:
                 before = _measure_file_length(part)
                 try:
@@ -157,10 +159,12 @@ class Fetcher:
                         return self._cache.keep(digest)
                     if anew or not before:
                         raise DownloadRefused(f"{link} is not {digest}")
-                    anew = True
+                    anew, there = True, 0
                 except (httpx.TransportError, DownloadFailed) as error:
-                    if _measure_file_length(part) > before:
-                        patience, pause = min(until, time.monotonic() + PATIENCE_S), FIRST_PAUSE_S
+                    now, length = time.monotonic(), _measure_file_length(part)
+                    if length > there and length - there >= LEAST_RATE * (now - since):
+                        since, there, pause = now, length, FIRST_PAUSE_S
+                        patience = min(until, now + PATIENCE_S)
                     if time.monotonic() > patience:
                         raise DownloadFailed(f"{link}: {error}") from error
                 self._pause(pause)
@@ -222,7 +226,7 @@ class Fetcher:
         """Writes and hashes the received chunks: at most `limit` bytes, and no more than the cache has room for."""
         part, written = Path(file.name), file.tell()
         room = written
-        for chunk in response.iter_raw():
+        for chunk in _in_pace(response):
             written += len(chunk)
             if written > limit:
                 part.unlink()
@@ -275,9 +279,19 @@ def _expect_bytes(response: httpx.Response, start: int | None) -> None:
         raise DownloadRefused("another range than was asked for")
 
 
+def _in_pace(response: httpx.Response) -> Iterator[bytes]:
+    """Yields the received chunks. Raises DownloadFailed where they come at less than LEAST_RATE over PATIENCE_S."""
+    began, came = time.monotonic(), 0
+    for chunk in response.iter_raw():
+        came, took = came + len(chunk), time.monotonic() - began
+        if took > PATIENCE_S and came < LEAST_RATE * took:
+            raise DownloadFailed(f"it comes at less than {LEAST_RATE:g} bytes a second")
+        yield chunk
+
+
 def _at_most(limit: int, response: httpx.Response, until: float) -> bytes:
     data = b""
-    for chunk in response.iter_raw():
+    for chunk in _in_pace(response):
         data += chunk
         if len(data) > limit or time.monotonic() > until:
             raise DownloadRefused(f"{response.url} is longer than {limit} bytes, or takes too long")

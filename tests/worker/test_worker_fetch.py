@@ -5,10 +5,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -120,6 +122,31 @@ def test_a_download_that_breaks_off_is_resumed(fetcher: Fetcher) -> None:
     Site.cut += [30_000, 50_000]
     assert fetcher.blob(digest) == DATA
     assert [wanted for _, wanted in Site.seen] == [None, "bytes=50000-", "bytes=80000-"]
+
+
+@pytest.mark.parametrize(("step_s", "said"), [(100.0, "less than 1024 bytes a second"), (0.0, None)])
+def test_a_download_that_drips_is_given_up(
+    fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch, step_s: float, said: str | None
+) -> None:
+    """A byte now and then, which looks like progress, held a worker for an hour."""
+    monkeypatch.setattr(fetch, "time", SimpleNamespace(monotonic=count(0.0, step_s).__next__))
+    with pytest.raises(DownloadFailed, match=said) if said else nullcontext():
+        fetcher.blob(serve())
+
+
+@pytest.mark.parametrize(("piece", "pause_s", "asked"), [(1, 10.0, 8), (20_000, 10.0, 6)])
+def test_only_what_comes_at_a_pace_is_progress(
+    fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch, piece: int, pause_s: float, asked: int
+) -> None:
+    """Each connection breaks off after a piece: it is given up after a minute of bytes, and not of kilobytes."""
+    now = [0.0]
+    monkeypatch.setattr(fetch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(fetcher, "_pause", lambda _seconds: now.__setitem__(0, now[0] + pause_s))
+    digest = serve()
+    Site.cut += [piece] * 20
+    with suppress(DownloadFailed):
+        assert fetcher.blob(digest) == DATA
+    assert len(Site.seen) == asked
 
 
 @pytest.mark.parametrize("link", ["/v1/blobs/{}", "/partitions/{}"])
