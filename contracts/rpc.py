@@ -1,9 +1,11 @@
 """Connects to a chain's node, and converts its errors to ours."""
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from io import BytesIO
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -11,8 +13,9 @@ from eth_abi.abi import decode
 from eth_abi.exceptions import DecodingError
 from eth_utils.abi import collapse_if_tuple
 from eth_utils.crypto import keccak
-from requests import Response, Session
+from requests import PreparedRequest, Response, Session
 from requests.exceptions import HTTPError, RequestException, SSLError
+from urllib3.exceptions import HTTPError as TransportError
 from web3 import HTTPProvider, Web3
 from web3.exceptions import (
     BadFunctionCallOutput,
@@ -47,6 +50,51 @@ PLANS: Final = "wait, or name a node that answers more requests with --rpc"
 AUTHORITY: Final = "name the file of the authority that signed it (PEM) in SSL_CERT_FILE"
 
 
+MOST_ANSWER: Final = 64 * 2**20
+"""Bytes of one answer, unpacked: a node may be a stranger's."""
+ANSWER_S: Final = 120.0
+"""Seconds from the first byte of an answer to its end; a request's timeout runs from one byte to the next."""
+CHUNK: Final = 1 << 16
+
+
+class _NodeSession(Session):
+    """Reads bounded answers, and follows nobody to another address.
+
+    Its settings are its own: requests would read netrc, and write the environment of all threads to hide a proxy.
+    """
+
+    def __init__(self, proxy: str | None) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.proxies = {"http": proxy, "https": proxy} if proxy else {}
+
+    def send(self, request: PreparedRequest, **options: Any) -> Response:
+        answer = super().send(request, **options | {"stream": True, "allow_redirects": False})
+        if answer.is_redirect:
+            answer.close()
+            raise NodeRefused(f"it leads on to {answer.headers['location'][:200]}", "name the address there as --rpc")
+        try:
+            answer.raw = BytesIO(_read_bounded_body(answer))
+        except BaseException:
+            answer.close()
+            raise
+        return answer
+
+
+def _read_bounded_body(answer: Response) -> bytes:
+    body, until = bytearray(), time.monotonic() + ANSWER_S
+    try:
+        for chunk in answer.raw.stream(CHUNK, decode_content=True):
+            body += chunk
+            if len(body) > MOST_ANSWER:
+                raise NodeRefused(f"it answers more than {MOST_ANSWER} bytes")
+            if time.monotonic() > until:
+                raise ChainUnreachable(f"it began an answer and did not end it within {ANSWER_S:g} seconds")
+    except TransportError as error:
+        raise ChainUnreachable(type(error).__name__) from error
+    return bytes(body)
+
+
 class _Provider(HTTPProvider):
     """Repeats a request if a block was mined while Anvil looked up "latest", which it does in two steps."""
 
@@ -69,9 +117,7 @@ def connect_to_node(url: str, timeout_s: float = 10.0) -> Web3:
         raise Refused(f"{url[:200]!r} is not the address of a chain's node", "write it like http://127.0.0.1:8545")
     parts = urlsplit(url)
     proxy = proxy_of(parts.scheme, parts.hostname or "", parts.port)
-    session = Session()
-    session.trust_env = False  # requests would read netrc, and write the environment of all threads to hide a proxy
-    session.proxies = {"http": proxy, "https": proxy} if proxy else {}
+    session = _NodeSession(proxy)
     network = {"timeout": timeout_s, "verify": find_authorities() or True}
     web3 = Web3(_Provider(url, request_kwargs=network, session=session, exception_retry_configuration=None))
     web3.middleware_onion.remove("validation")

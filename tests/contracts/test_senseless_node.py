@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from contracts import calls, claims, events, stakes
+from contracts import calls, claims, events, rpc, stakes
 from contracts.deployment import Deployment
 from contracts.ledger import Ledger
 from contracts.rpc import call_json_rpc, connect_to_node
@@ -24,7 +24,7 @@ from contracts.transactions import (
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
-from gradmarket.network.chain_errors import ChainError
+from gradmarket.network.chain_errors import ChainError, ChainUnreachable, NodeRefused
 from requester.features.ledger import chain_moves
 from tests.lanes import leave_to_full
 
@@ -101,11 +101,14 @@ READS: dict[str, Callable[[Ledger], object]] = {
 
 class Node(BaseHTTPRequestHandler):
     answer: Callable[[Any], bytes]
+    leads_to = ""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         body = Node.answer(asked)
-        self.send_response(200)
+        self.send_response(307 if Node.leads_to else 200)
+        if Node.leads_to:
+            self.send_header("Location", Node.leads_to)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -155,3 +158,25 @@ def test_whatever_a_node_answers_is_an_error_of_the_chain_or_an_answer(
         except Exception as error:
             raise AssertionError(f"answer {number}: {answer([])[:80]!r}") from error
     assert refused
+
+
+def test_an_answer_without_end_takes_neither_memory_nor_time(
+    senseless: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Node.answer = staticmethod(told(result="0x" + "1" * 10**6))  # type: ignore[assignment]
+    assert chain_id(senseless.web3)
+    monkeypatch.setattr(rpc, "MOST_ANSWER", 10**6)
+    with pytest.raises(NodeRefused, match="more than 1000000 bytes"):
+        chain_id(senseless.web3)
+    monkeypatch.setattr(rpc, "MOST_ANSWER", 10**7)
+    monkeypatch.setattr(rpc, "ANSWER_S", -1.0)
+    with pytest.raises(ChainUnreachable, match="did not end"):
+        chain_id(senseless.web3)
+
+
+def test_a_node_that_leads_elsewhere_is_not_followed(senseless: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's node would have this machine post into its own network."""
+    Node.answer = staticmethod(told(result="0x1"))  # type: ignore[assignment]
+    monkeypatch.setattr(Node, "leads_to", "http://127.0.0.1:1/inside")
+    with pytest.raises(NodeRefused, match=r"leads on to http://127\.0\.0\.1:1/inside"):
+        chain_id(senseless.web3)
