@@ -58,7 +58,7 @@ def copy(answers: list[MergedAnswer], target: NDArray[np.uint8]) -> None:
 
 
 def rates(size: int, *actions: Callable[[], object]) -> list[list[float]]:
-    """GB for each CPU second of each action, in turn, so that what else the machine does strikes all alike."""
+    """Returns GB for each CPU second of each action, in turn, so that other load on the machine slows all alike."""
     found: list[list[float]] = [[] for _ in actions]
     for sample in range(SAMPLES + 1):
         for action, seen in zip(actions, found, strict=True):

@@ -1,4 +1,4 @@
-"""Bounds of documents over what children took: memory beyond an idle child's, and operations.
+"""Ratio of documents' bounds to the use of their children: memory beyond an idle child's, and operations.
 
 Every model of tests/models at two numbers of rows. The bound is the cost of one task, as a worker reads it; the peak
 is the child's largest resident size (VmHWM). Memory below the peak would be no bound; above 1.3 times of it small
@@ -50,7 +50,7 @@ class Taken:
 
     @property
     def whole(self) -> float:
-        """Told over taken, of the child's whole memory: what a worker must have free."""
+        """The child's stated bound over its use, both of its whole memory: the bytes that a worker must have free."""
         return self.cost.memory / self.peak
 
     @property
@@ -99,13 +99,13 @@ def task(model: Model, rows: int) -> Taken:
         began = time.perf_counter()
         runner.compute(model.state, batch, SEED, step)
         seconds = time.perf_counter() - began
-        runner.compute(model.state, batch, SEED, step)  # beside what is left of the first
+        runner.compute(model.state, batch, SEED, step)  # beside the remains of the first
         runner.evaluate(model.document, model.state, batch)
         return Taken(compute_task_cost(document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
 
 
 def repeated(document: Document, data: Arrays, rows: int) -> Arrays:
-    """Returns a batch of so many rows: each axis of the model's own data, again and again."""
+    """Returns a batch of `rows` rows: each axis of the model's own data, repeated."""
     batch = {}
     for name, (shape, dtype) in document.batch(rows, {}).items():
         array = data[name]

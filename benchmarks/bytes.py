@@ -1,4 +1,4 @@
-"""What few bytes cost in loss, and how few bytes reach the loss that data-parallel training ends with.
+"""The loss that few bytes cost, and the bytes needed to reach the final loss of data-parallel training.
 
 A GPT of 0.16 million parameters on Python's own library, by the market's own rules (rig.character_rounds).
 Data-parallel: each task is one gradient in fp32, and workers fetch whole parameters. Ours: a task takes H inner steps.
@@ -84,11 +84,11 @@ def equal_loss(plain: list[Curve], ours: list[Curve], prefix: str = PREFIX) -> I
     tokens = [other.steps * rounds / one.rounds if rounds else float("inf") for one, other, rounds in pairs]
     note = f"H = {ours[0].steps}; tokens, over those of data-parallel: {_listed('.2f', tokens)}"
     for name, by_seed, target in (("up", up, 150), ("total", total, 50)):
-        said = f"seeds: {_listed('.0f', by_seed)}; {note}"
+        note_text = f"seeds: {_listed('.0f', by_seed)}; {note}"
         worst = min(by_seed)
-        yield Figure(f"{prefix}equal_loss_{name}", worst, "", "data-parallel fp32", worst, f">= {target}", said)
-    said, most = "the worst of the seeds", max(tokens)
-    yield Figure(f"{prefix}equal_loss_tokens", most, "", "data-parallel", most, note=said)
+        yield Figure(f"{prefix}equal_loss_{name}", worst, "", "data-parallel fp32", worst, f">= {target}", note_text)
+    note_text, most = "the worst of the seeds", max(tokens)
+    yield Figure(f"{prefix}equal_loss_tokens", most, "", "data-parallel", most, note=note_text)
     losses = [curve.final for curve in plain]
     note = f"nats by seed: {_listed('.3f', losses)}; {plain[0].rounds} steps of {TASKS} times {plain[0].tokens} tokens"
     yield Figure(f"{prefix}plain_loss", mean(losses), "nats", note=note)
@@ -121,7 +121,7 @@ def _measured(case: Case, seed: int) -> Curve:
 
 
 def sent(layout: Layout, case: Case) -> tuple[int, int, int]:
-    """Returns the bytes of a task's answer, of whole parameters, and of what a replica fetches in later rounds."""
+    """Returns the bytes of a task's answer, of whole parameters, and of a replica's downloads in later rounds."""
     whole = 4 * sum(entry.size for entry in layout.of("gradient"))
     down = update_bytes(layout, load_codec(case.downlink)) if case.downlink else whole
     return payload_bytes(layout, load_codec(case.uplink)), whole, down

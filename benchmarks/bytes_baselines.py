@@ -57,8 +57,8 @@ def _count_all(curve: Curve) -> float:
     return curve.total(curve.rounds)
 
 
-def _count_ring(curve: Curve) -> float:
-    """Returns what all workers send and receive."""
+def _count_ring_bytes(curve: Curve) -> float:
+    """Returns the bytes that all workers send and receive."""
     return curve.rounds * TASKS * 2 * (2 * (TASKS - 1) / TASKS) * (curve.first / 2)
 
 
@@ -66,5 +66,5 @@ CODECS: Final = ("bf16", "two_bit")
 BASELINES: Final[Mapping[str, tuple[str, Callable[[Curve], float]]]] = {
     "bf16": ("bf16", _count_all),
     "two_bit": ("two_bit", _count_all),
-    "ring": ("bf16", _count_ring),
+    "ring": ("bf16", _count_ring_bytes),
 }

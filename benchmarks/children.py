@@ -1,4 +1,4 @@
-"""What a computing child's start costs, forked and by itself, and four jobs at once against one after the other."""
+"""Cost of a computing child's start, forked and by itself, and four jobs at once against one after the other."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -83,6 +83,6 @@ def _publish(job: int) -> Published:
     return publish_module(nn.Sequential(*layers), compute_classification_loss, example)
 
 
-def _figure(name: str, values: Sequence[float], unit: str, what: str, target: str = "") -> Figure:
-    note = f"{min(values):.3g} to {max(values):.3g} over {len(values)}, {what}"
+def _figure(name: str, values: Sequence[float], unit: str, subject: str, target: str = "") -> Figure:
+    note = f"{min(values):.3g} to {max(values):.3g} over {len(values)}, {subject}"
     return Figure(f"start.child_{name}", median(values), unit, target=target, note=note)

@@ -25,11 +25,11 @@ PREFIX = "churn"
 WORKERS, REPLACED = int(os.environ.get("WORKERS", sized("6", "2"))), int(os.environ.get("REPLACED", sized("2", "1")))
 PERIOD_S = float(os.environ.get("PERIOD", sized("60", "0")))
 MOST_KILLED = sized(math.inf, 1)
-"""So that those who come instead are not killed before they begin."""
+"""Limits the kills of the smallest run, so that replacements live until they begin."""
 ROUNDS = int(os.environ.get("ROUNDS", sized("40", "3")))
 STEP_S, LEASE_S = sized(2.0, 0.1), sized(20, 5)
 ENDED_S = sized(2 * LEASE_S, 1)
-"""In which what was committed is judged."""
+"""Seconds in which committed answers are judged."""
 JOB: dict[str, Any] = {
     "seed": 11,
     "rounds": ROUNDS,
@@ -77,7 +77,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _played(here: Service, crowd: Crowd, killing: bool) -> str:
-    """Returns the job, once it is over and what was committed is judged. Nobody is killed before a round is done."""
+    """Returns the job once it is over and committed answers are judged. No kill before the first round ends."""
     job, chance, due = here.post(**JOB), random.Random(7), None
     began = time.monotonic()
     while here.get(f"jobs/{job}")["state"] == "running":
@@ -107,8 +107,8 @@ def _figures(here: Service, job: str, crowd: Crowd, same: bool) -> Iterator[Figu
     )
     joined = [first for first, _ in here.rows(JOINED, job)]
     ratio = median(joined) / median(rounds)
-    told = f"median of {len(joined)}, from sign-in to the first accepted gradient; a round {median(rounds):.3g} s"
-    yield Figure("churn.join_rounds", ratio, "rounds", note=told)
+    churn_note = f"median of {len(joined)}, from sign-in to the first accepted gradient; a round {median(rounds):.3g} s"
+    yield Figure("churn.join_rounds", ratio, "rounds", note=churn_note)
 
 
 LOST = """SELECT count(*) FILTER (WHERE e.id IS NULL), count(*) FROM replicas r JOIN tasks t ON t.id = r.task_id

@@ -32,9 +32,9 @@ def measure() -> Iterator[Figure]:
             "encode": (_rate(shard.nbytes, partial(used.pack, shard, SEED)), encode),
             "decode": (_rate(shard.nbytes, partial(used.unpack, memoryview(packed), ELEMENTS, SEED)), decode),
         }
-        for what, (rate, target) in rates.items():
+        for rate_name, (rate, target) in rates.items():
             note = f"of float32, {ELEMENTS} elements"
-            yield Figure(f"codec.{name}.{what}_gbs", rate, "GB/s", "a copy", rate / copied, target, note)
+            yield Figure(f"codec.{name}.{rate_name}_gbs", rate, "GB/s", "a copy", rate / copied, target, note)
 
 
 def _rate(size: int, work: Callable[[], object]) -> float:

@@ -1,7 +1,7 @@
-"""What each codec makes of a gradient's elements: by how much it shortens them, and how far it moves their mean.
+"""Effect of each codec on a gradient's elements: by how much it shortens them, and how far it moves their mean.
 
-With x the elements and q what they are unpacked to: slope = sum q x / sum x^2, the share of the gradient that arrives
-along it, and bias = mean(q - x) / deviation of x. No codec has a memory, so what is lost of an element is lost.
+With x the elements and q their unpacked values: slope = sum q x / sum x^2, the share of the gradient that arrives
+along it, and bias = mean(q - x) / deviation of x. No codec has a memory, so the lost part of an element is lost.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -59,7 +59,7 @@ def _slope(before: Drawn, after: Drawn) -> float:
 
 
 def _small(name: str) -> float:
-    """Returns what an element of a tenth of its normal neighbours' deviation becomes, on average."""
+    """Returns the mean result of an element of a tenth of its normal neighbours' deviation."""
     values = np.random.default_rng(2).standard_normal(ELEMENTS).astype(np.float32)
     values[::64] = SMALL
     return float(_unpacked(name, values)[::64].astype(np.float64).mean() / SMALL)

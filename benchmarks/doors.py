@@ -24,9 +24,9 @@ ROWS: Final = sized(3, 1)
 """Of which the cheapest counts: the service's stages work in between, and other processes share the machine."""
 SLOW_MS: Final = sized(4.0, float("inf"))
 AGAIN_S: Final = 5.0
-"""What took longer than SLOW_MS is measured again so many seconds later."""
+"""Seconds before a request that took longer than SLOW_MS is measured again."""
 WAITS_S: Final = 0.2
-"""Where a request waits so long, what the service does by itself meanwhile is more than the request's own."""
+"""Requests that wait this long measure mostly the service's own work meanwhile."""
 ACCOUNTS: Final = sized(400, 4)
 JOBS: Final = sized(6, 1)
 REPLICAS: Final = sized(120, 3)
@@ -45,7 +45,7 @@ UNBOUND: Final = {
     "GRADMARKET_STRANGER_BURST": "1000000",
     "GRADMARKET_REFUSED_S": "0",
 }
-"""We are a stranger, who may ask as often as is measured."""
+"""The benchmark is a stranger, which may ask as often as it measures."""
 
 
 def measure() -> Iterator[Figure]:
@@ -56,15 +56,15 @@ def measure() -> Iterator[Figure]:
         document = httpx.get(f"{here.url}/openapi.json", timeout=PATIENCE_S).json()
         costliest = 0.0
         for method, path, operation in _doors(document):
-            worst, what = 0.0, ""
+            worst, slowest = 0.0, ""
             for request in _sent(here, method, path, operation):
                 asked = (here, method, path.format(**places), request, idle)
                 took = min(_cpu_ms(*asked) for _ in range(ROWS))
                 if took > SLOW_MS:  # the service may have been at work for itself: once more, later
                     time.sleep(AGAIN_S)
                     took = min(took, *(_cpu_ms(*asked) for _ in range(ROWS)))
-                worst, what = max((worst, what), (took, request.what))
-            note = f"CPU of one request, the mean of {ASKED} in a row; the worst is: {what}"
+                worst, slowest = max((worst, slowest), (took, request.label))
+            note = f"CPU of one request, the mean of {ASKED} in a row; the worst is: {slowest}"
             yield Figure(f"doors.{method} {path}.worst_ms", worst, "ms", target="<= 5", note=note)
             costliest = max(costliest, worst)
         yield Figure("doors.worst_ms", costliest, "ms", target="<= 5", note="of all the above")
@@ -86,7 +86,7 @@ def _sent(here: Service, method: str, path: str, operation: dict[str, Any]) -> I
 
 
 def _furnished(here: Service) -> dict[str, str]:
-    """A market in which something has happened; what paths may name."""
+    """A market with some history, and the ids that paths may name."""
     job, *_ = [here.post(rounds=2, tasks_per_round=REPLICAS // 3) for _ in range(JOBS)]
     work([Worker(here) for _ in range(3)], REPLICAS)
     *_, (address, _) = sign_in_wallets(here, ACCOUNTS, job)

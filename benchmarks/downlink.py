@@ -43,7 +43,7 @@ SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))
 MOST = {"int8": 1.1, "int4": 0.55, "fp4": 0.55, "two_bit": 0.35, "topk": 0.05}
 """Most bytes a parameter."""
 LOSS = {"fp32": "", "int8": "<= 1.01", "int4": "<= 1.01", "two_bit": "<= 1.01", "topk": ""}
-"""What the loss may be at most over that with whole parameters."""
+"""Largest allowed ratio of the loss to that with whole parameters."""
 WIDTH, HIDDEN, ROUNDS = sized((512, 4096, 12), (8, 64, 2))
 JOB = {
     "name": "downlink",
@@ -81,10 +81,12 @@ def _bytes() -> Iterator[Figure]:
     count = sum(entry.size for entry in info.layout.of("gradient"))
     for name, most in MOST.items():
         sent = _played(name, info, pack_tensors(published.parameters))
-        for what, spent, target in (("task", sent[1:], f"<= {most}"), ("joining", sent[:1], "")):
+        for traffic, spent, target in (("task", sent[1:], f"<= {most}"), ("joining", sent[:1], "")):
             note = f"{count} parameters, one task in each of {ROUNDS} rounds after the first"
             value = mean(spent) / count
-            yield Figure(f"downlink.bytes.{name}.{what}", value, "bytes a parameter", "fp32", value / 4, target, note)
+            yield Figure(
+                f"downlink.bytes.{name}.{traffic}", value, "bytes a parameter", "fp32", value / 4, target, note
+            )
 
 
 def _played(name: str, info: DocumentInfo, first: bytes) -> list[int]:
@@ -137,7 +139,7 @@ def _served(pages: dict[str, bytes], sent: list[int]) -> Iterator[str]:
             self.wfile.write(page)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

@@ -43,19 +43,19 @@ def measure() -> Iterator[Figure]:
 
 
 def _played(here: Service, workers: int, changes: dict[str, Any]) -> tuple[float, str]:
-    """Returns the expected pay over the earned, and what both were."""
+    """Returns the expected pay over the earned, and both amounts."""
     job = here.post(rounds=2000, deadlines={"lease_s": 60, "wave_s": 60, "upload_s": 60}, **changes)
     with _working(here, workers):
         _until(lambda: (here.get(f"jobs/{job}")["round"] or 0) >= BEFORE_ROUNDS)
         with _working(here, 1) as (log,):
             _until(lambda: bool(_events(log, "estimate")))
-            said = _events(log, "estimate")
+            estimates = _events(log, "estimate")
             _until(lambda: bool(_events(log, "accepted")))
             began, before = time.monotonic(), len(_events(log, "accepted"))
             time.sleep(WATCHED_S)
             _until(lambda: len(_events(log, "accepted")) > before)
             paid, took = _events(log, "accepted")[before:], time.monotonic() - began
-    expected, earned = int(said[-1]["expected"]), sum(int(one["price"]) for one in paid) * 3600 / took
+    expected, earned = int(estimates[-1]["expected"]), sum(int(one["price"]) for one in paid) * 3600 / took
     return expected / earned, f"{len(paid)} gradients in {took:.0f} s beside {workers} workers"
 
 

@@ -15,7 +15,7 @@ def today() -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """`peer` is what it is held against, `ratio` value over the peer's; `target` as `<= 2` or `>= 0.6`, in `unit`.
+    """`peer` names the thing compared, `ratio` is value over the peer's; `target` as `<= 2` or `>= 0.6`, in `unit`.
 
     `measured` is the day.
     """
@@ -31,7 +31,7 @@ class Figure:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the target is met; None where there is none."""
+        """Whether the target is met; None without a target."""
         if not self.target:
             return None
         sign, limit = self.target.split()
@@ -39,7 +39,7 @@ class Figure:
 
     @property
     def peer_value(self) -> float | None:
-        """What the ratio was made from, in `unit`; None where there is no ratio, or one of 0."""
+        """The denominator of the ratio, in `unit`; None where there is no ratio, or one of 0."""
         return self.value / self.ratio if self.ratio else None
 
     def line(self) -> dict[str, object]:
@@ -49,7 +49,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Failure:
-    """`name`: what the benchmark's figures begin with; `reason`: the exception in one line."""
+    """`name`: the prefix of the benchmark's figures; `reason`: the exception in one line."""
 
     name: str
     reason: str

@@ -1,4 +1,4 @@
-"""What the lies of a holder of the ten-holder example cost the model (`private.attack.*`).
+"""Harm to the model by lies of one of the ten-holder example's holders (`private.attack.*`).
 
 One of the ten answers otherwise than by local steps on its rows, for all rounds, within the norm bound. What it is paid
 by worth is measured in worth_cheats; with a fixed price every answer within the bounds is paid alike.
@@ -28,12 +28,12 @@ PREFIX: Final = "private.attack."
 PLAYS: Final = sized(((0, 9), (1, 0), (1, 4)), ((0, 9),))
 """Seed and liar; these holders have 184, 91 and 151 rows."""
 MARK, TARGET = 4, 7
-"""The backdoor: the first so many pixels are white, and the digit is said to be this one."""
+"""The backdoor: the first MARK pixels are white, and the label is TARGET."""
 Answer = Mapping[str, np.ndarray]
 
 
 def _like(honest: Answer, change: Callable[[str, np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the answer with other gradients and the loss that it told."""
+    """Returns the answer with other gradients and the loss that it states."""
     return {name: values if name == "loss" else change(name, values) for name, values in honest.items()}
 
 
@@ -84,15 +84,17 @@ def play(scene: Holders, lie: str, liar: int) -> Outcome:
     """Plays all rounds with one liar."""
     count, generator = len(scene.theirs), np.random.default_rng(scene.seed)
     rule, settings = configure_aggregator("mean", {}, count, count)
-    sgd, told = load_optimizer("sgd"), [count_weighed_rows(len(y), 1, CAP) for _, y in scene.theirs]
-    move, scales = OptimizerStep(sgd, sgd.Settings()), compute_row_scales(told)
+    sgd, weights = load_optimizer("sgd"), [count_weighed_rows(len(y), 1, CAP) for _, y in scene.theirs]
+    move, scales = OptimizerStep(sgd, sgd.Settings()), compute_row_scales(weights)
     recipe = Recipe(scene.layout, load_codec("fp32"), rule, settings, BOUND, count)
     state, last = build_model_state(scene.layout, scene.first, move), dict[str, np.ndarray]()
     own = _half_marked(scene.theirs[liar]) if lie == "backdoor" else None
     for number in range(ROUNDS):
-        said = [scene.answer(state.tensors, number, one, own if one == liar else None) for one in range(count)]
-        said[liar] = LIES[lie](said[liar], last, generator)
-        answers = [MergedAnswer(scene.packed(one), b"", scale) for one, scale in zip(said, scales, strict=True)]
+        round_answers = [scene.answer(state.tensors, number, one, own if one == liar else None) for one in range(count)]
+        round_answers[liar] = LIES[lie](round_answers[liar], last, generator)
+        answers = [
+            MergedAnswer(scene.packed(one), b"", scale) for one, scale in zip(round_answers, scales, strict=True)
+        ]
         last = merge_answers(recipe, answers)
         state = apply_merged_answer(scene.layout, state, last, move, 1.0)
     return _measure_left(scene, state.tensors)

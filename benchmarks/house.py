@@ -1,6 +1,6 @@
 """The size and shape of the source: lines by package, imports from kernel to features, names, helpers, words of docs.
 
-What lies in a `features` folder is a feature, and everything else is kernel, features without a folder included. In
+A file in a `features` folder is a feature, and everything else is kernel, features without a folder included. In
 the market, plug-ins other than the defaults are not counted: each is one deletable file.
 """
 
@@ -57,7 +57,7 @@ def measure() -> Iterator[Figure]:
 
 
 def count_words(text: str) -> int:
-    """Counts what has a letter or a digit, but for comments, code between fences and names of tests."""
+    """Counts words with a letter or a digit, except in comments, code between fences and names of tests."""
     return sum(1 for word in NO_WORDS.sub(" ", text).split() if re.search(r"\w", word))
 
 

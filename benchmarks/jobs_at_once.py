@@ -37,9 +37,9 @@ def measure() -> Iterator[Figure]:
 
 
 def _finish_jobs(here: Service, jobs: int, at_once: int) -> float:
-    """Returns the seconds until so many jobs have finished, from the first one's posting on.
+    """Returns the seconds from the first posting until all `jobs` have finished.
 
-    Whoever waits asks for one job at a time, however many run: its own requests are not what is measured.
+    The waiting thread asks for one job at a time, however many run, so its own requests do not count.
     """
     began = time.perf_counter()
     with httpx.Client(headers=here.headers, timeout=PATIENCE_S) as client, ThreadPoolExecutor(at_once) as threads:
@@ -50,7 +50,7 @@ def _finish_jobs(here: Service, jobs: int, at_once: int) -> float:
 
 
 def _post_job(here: Service, number: int) -> str:
-    """Posts a job whose model no other has."""
+    """Posts a job with a model of its own."""
     model = {"architecture": "mlp", "arguments": {"hidden": [sized(64, 8) + number]}}
     return here.post(model=model, rounds=ROUNDS, replication=VOTES)
 

@@ -50,7 +50,7 @@ FIELDS: dict[str, Any] = {
 
 @dataclass
 class Peaks:
-    """The most memory of each process tree, in bytes: what is its own and its share of what is shared (PSS)."""
+    """The most memory of each process tree, in bytes: its own and its share of shared pages (PSS)."""
 
     trees: dict[str, psutil.Process]
     most: dict[str, int] = field(default_factory=dict)
@@ -100,12 +100,12 @@ def _measured(
             with peaks.watched():
                 began = time.monotonic()
                 job = post(here, replication)
-                told = _finished(here, job)
+                view = _finished(here, job)
                 took = time.monotonic() - began
         seconds = _seconds(here, job)
     note = f"{ROUNDS} rounds of one task of one row, {workers} workers; {took:.0f} s from the post to the end"
     yield Figure(f"large.round_s.{name}", median(seconds), "s", note=note)
-    yield Figure(f"large.accepted.{name}", told["accepted"], "gradients", target=f">= {ROUNDS * workers}")
+    yield Figure(f"large.accepted.{name}", view["accepted"], "gradients", target=f">= {ROUNDS * workers}")
     for role in ("service", "worker 0", *(["auditor"] if audits else [])):
         figure = f"large.{role.split()[0]}_gib.{name}"
         yield Figure(figure, peaks.most[role] / 2**30, "GiB", note="peak of its processes, shared pages by their share")
@@ -177,13 +177,13 @@ def _running(commands: dict[str, Sequence[str]], folder: Path) -> Iterator[dict[
 def _finished(here: Service, job: str) -> dict[str, Any]:
     until = time.monotonic() + LATEST_S
     while time.monotonic() < until:
-        told = here.get(f"jobs/{job}")
-        if told["state"] == "finished":
-            return told
-        if told["state"] not in ("draft", "awaiting_funds", "running"):
-            raise RuntimeError(f"{told['state']}: {told['reason']}")
+        view = here.get(f"jobs/{job}")
+        if view["state"] == "finished":
+            return view
+        if view["state"] not in ("draft", "awaiting_funds", "running"):
+            raise RuntimeError(f"{view['state']}: {view['reason']}")
         time.sleep(0.5)
-    raise TimeoutError(f"not finished: {told}")
+    raise TimeoutError(f"not finished: {view}")
 
 
 def _seconds(here: Service, job: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""What a re-warm and the choice of the inner optimizer are worth in loss: local steps of a small character model.
+"""Loss gained by a re-warm and by the choice of the inner optimizer: local steps of a small character model.
 
 Each case has the same rounds, rows and outer step, and three seeds. Each re-warm is compared with none.
 """

@@ -37,7 +37,7 @@ SHAPE = (1, 8, 8)
 CLASSES = 10
 WORDS, LENGTH, TEXTS = 32, 16, 1500
 SEEN = ("noise", "zero", "sign flipped", "another task's rows")
-"""What the page says it stops."""
+"""Attacks that the page claims to stop."""
 HEAD = f"""# Which lies `loss_change` sees
 
 Made by `python -m benchmarks.loss_change > docs/results/loss_change.md`: {TASKS} tasks of {ROWS} rows a model, one

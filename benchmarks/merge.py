@@ -45,14 +45,16 @@ def measure() -> Iterator[Figure]:
         in_files = name != "small"
         with tempfile.TemporaryDirectory(dir=os.environ.get("MERGE_FOLDER")) as folder:
             command = [sys.executable, "-m", "benchmarks.merge", folder, str(count), str(answers), str(int(in_files))]
-            told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        note = f"{answers} payloads of {4 * count / 1e9:.3g} GB, AdamW; {told['least']:.3g} to {told['most']:.3g}"
-        yield Figure(f"round.merge_gbs.{name}", told["gbs"], "GB/s", target=">= 1.0", note=note)
-        yield Figure(f"round.merge_cpu_gbs.{name}", told["cpu_gbs"], "GB/s", note="payload bytes a second of CPU")
+            measured = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        note = (
+            f"{answers} payloads of {4 * count / 1e9:.3g} GB, AdamW; {measured['least']:.3g} to {measured['most']:.3g}"
+        )
+        yield Figure(f"round.merge_gbs.{name}", measured["gbs"], "GB/s", target=">= 1.0", note=note)
+        yield Figure(f"round.merge_cpu_gbs.{name}", measured["cpu_gbs"], "GB/s", note="payload bytes a second of CPU")
         if in_files:
             note = f"{count:.3g} parameters, state in files"
             of = "" if name == "large" else f".{name}"
-            yield Figure(f"round.merge_memory_gib{of}", told["gib"], "GiB", target="<= 4", note=note)
+            yield Figure(f"round.merge_memory_gib{of}", measured["gib"], "GiB", target="<= 4", note=note)
 
 
 def _image(shapes: Shapes, folder: Path | None) -> Image:
@@ -75,7 +77,7 @@ def _payload(blobs: DiskBlobs, count: int, seed: int) -> Digest:
     with blobs.receive() as incoming:
         for start in range(0, count + 1, TENSOR):
             incoming.write(drawn[: min(TENSOR, count + 1 - start)].tobytes())
-        return blobs.keep(incoming)
+        return blobs.store_blob(incoming)
 
 
 def _merged(folder: Path, count: int, answers: int, in_files: bool) -> dict[str, float]:

@@ -27,7 +27,7 @@ TARGETS: Final = {"": "<= 90", "container.": "<= 60"}
 PINS: Final = ROOT / "requirements.lock"
 SCRIPT: Final = Path(journey.__file__)
 PLACES: Final = ("find-links", "index-url", "extra-index-url", "cert")
-"""What of pip's configuration may name folders of this machine."""
+"""Settings of pip that may name folders of this machine."""
 
 
 def measure() -> Iterator[Figure]:
@@ -80,12 +80,12 @@ def _container(wheel: Path, anvil: Path) -> list[str]:
 
 
 def _configured() -> dict[str, str]:
-    """Returns what pip's files and environment say of where packages are."""
-    said = subprocess.run(
+    """Returns the package locations in pip's files and environment."""
+    output = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], stdout=subprocess.PIPE, text=True, check=True
     )
     found: dict[str, str] = {}
-    for line in said.stdout.splitlines():
+    for line in output.stdout.splitlines():
         key, _, value = line.partition("=")
         name = key.rpartition(".")[2]
         if name in PLACES:

@@ -1,4 +1,4 @@
-"""What an overlap of rounds costs in loss: a small character model, with an overlap of 0 and of 1.
+"""Loss that an overlap of rounds costs: a small character model, with an overlap of 0 and of 1.
 
 It is trained by the market's own rules on one machine: same rounds, rows and settings, for gradient and local steps.
 """

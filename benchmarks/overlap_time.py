@@ -1,4 +1,4 @@
-"""What an overlap of rounds saves in time: rounds of a served market whose steps take a second, in one run.
+"""Time that an overlap of rounds saves: rounds of a served market whose steps take a second, in one run.
 
 Two workers, or six at R = 3, with two leases each, two tasks a round.
 """

@@ -72,7 +72,7 @@ def _seen(browser: Browser, here: Service, job: str) -> float:
 
 
 def _viewers(here: Service) -> Figure:
-    """A job's time beside so many viewers of it, over its time alone; and what a viewer takes of the processor."""
+    """Returns a job's time beside its viewers over its time alone, with a viewer's share of the processor."""
     workers = [Worker(here) for _ in range(WORKING)]
     _job_s(here, workers, False)  # everybody is warm
     alone, beside, taken = [], [], []

@@ -28,7 +28,7 @@ SIZES = {
     "40mb": (sized((3120, 3120), (16, 16)), ">= 0.6", ">= 1.0"),
     "4mb": (sized((960, 960), (8, 8)), ">= 0.4", ">= 0.8"),
 }
-"""Hidden layers whose gradient has so many bytes, and the least GB/s durable and folded."""
+"""Hidden layers by the bytes of their gradient, and the least GB/s durable and folded."""
 ANSWERS = 4
 
 

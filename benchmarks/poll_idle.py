@@ -1,4 +1,4 @@
-"""Idle workers: what their long polls cost while nothing happens."""
+"""Idle workers: the cost of their long polls while nothing happens."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ MOST = sized(10_000, 20)
 SPARE = 500
 """Descriptors that a process needs besides its polls."""
 WATCHED_S = sized(60.0, 1.0)
-"""Four times as long as it takes to say of everybody that he is there."""
+"""Four times the interval at which all waiting workers are marked as present."""
 IN_AT_ONCE = 50
 
 

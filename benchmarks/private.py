@@ -90,12 +90,12 @@ class Holders:
         sgd = load_optimizer("sgd")
         move = OptimizerStep(sgd, sgd.Settings())
         state = build_model_state(own_layout, self.first, move)
-        told = [count_weighed_rows(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
+        weights = [count_weighed_rows(len(y), 1, 1 if multiplier else CAP) for _, y in self.theirs]
         for number in range(ROUNDS):
             noise = Noise(multiplier * bound, (1000 * self.seed + number).to_bytes(32, "big")) if multiplier else None
             recipe = Recipe(own_layout, load_codec("fp32"), rule, settings, bound, count, noise)
             payloads = [self.packed(self.answer(state.tensors, number, one), bound) for one in range(count)]
-            scales = compute_row_scales(told)
+            scales = compute_row_scales(weights)
             answers = [MergedAnswer(data, b"", scale) for data, scale in zip(payloads, scales, strict=True)]
             state = apply_merged_answer(own_layout, state, merge_answers(recipe, answers), move, 1.0)
         return self.measured(state.tensors, self.own).values["accuracy"]
@@ -108,7 +108,7 @@ class Holders:
         return evaluate(self._evaluation, parameters, rows)
 
     def answer(self, start: Arrays, number: int, holder: int, own: Rows | None = None) -> dict[str, np.ndarray]:
-        """Returns what local steps on a holder's rows change, or on `own` rows."""
+        """Returns the change by local steps on a holder's rows, or on `own` rows."""
         x, y = own or self.theirs[holder]
         drawn = self._drawn(number, holder, len(y))
         batch = {"x": np.ascontiguousarray(x[drawn]), "y": np.ascontiguousarray(y[drawn])}
@@ -126,16 +126,18 @@ class Holders:
         return inspection.encode_bounded_payload(self.layout, answer, load_codec("fp32"), b"", (), bound)
 
     def flowers(self) -> Peer | None:
-        """Returns what Flower's FedAvg comes to in as many rounds; None where it is not installed."""
+        """Returns the results of Flower's FedAvg in as many rounds; None where it is not installed."""
         own = {"seed": self.seed, "holders": len(self.theirs)}
-        told = self._by_flower("flower_holders.py", lambda held, options: [held, json.dumps(options | own)])
-        return None if told is None else Peer(*map(float, told[-1].split()))
+        measured = self._by_flower("flower_holders.py", lambda held, options: [held, json.dumps(options | own)])
+        return None if measured is None else Peer(*map(float, measured[-1].split()))
 
     def flowers_deployed(self, rounds: int) -> Deployed | None:
-        """Returns the same of Flower as it is deployed, in so many rounds after the first."""
+        """Returns the same of Flower as deployed, in `rounds` rounds after the first."""
         own = {"workers": len(self.theirs), "rounds": 1 + rounds}
-        told = self._by_flower("flower_deployed.py", lambda held, options: [json.dumps(options | own | {"held": held})])
-        return None if told is None else Deployed(float(told[-2]), json.loads(told[-1]))
+        measured = self._by_flower(
+            "flower_deployed.py", lambda held, options: [json.dumps(options | own | {"held": held})]
+        )
+        return None if measured is None else Deployed(float(measured[-2]), json.loads(measured[-1]))
 
     def _by_flower(self, file: str, arguments: Callable[[str, dict[str, Any]], list[str]]) -> list[str] | None:
         """Returns the lines that a file of benchmarks.peers prints; None where Flower is not installed."""

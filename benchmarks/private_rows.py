@@ -1,4 +1,4 @@
-"""What noise by row costs the ten-holder example in accuracy, on the requester's rows after 30 rounds.
+"""Accuracy that noise by row costs the ten-holder example, on the requester's rows after 30 rounds.
 
 Each holder takes one step of 64 of its rows a round, in epochs as its worker takes them (private.row_uses): few steps
 of many rows, so that a row is used seldom and its noise divided by many. Held against the example's own steps, which

@@ -49,7 +49,7 @@ def measure() -> Iterator[Figure]:
 def figure(
     name: str, value: float, unit: str, peer: str, other: float | None, note: str, most: float | None = None
 ) -> Figure:
-    """`other` is what the peer takes, None where it is not there; the target is at most `most` times as much."""
+    """`other` is the peer's value, None where the peer is absent; the target is at most `most` times as much."""
     ratio = value / other if other else None
     target = f"<= {most * other:.4g}" if other and most else ""
     return Figure(f"{PREFIX}.{name}", value, unit, peer if other else "", ratio, target, note)
@@ -59,7 +59,7 @@ def flower(shares: int, threshold: int, runs: int) -> float | None:
     """Returns the CPU milliseconds of one of Flower's clients, the median of some runs."""
     if not SECURE_SUM.installed:
         return None
-    return 1e3 * median(SECURE_SUM.told(SIZE, HOLDERS, shares, threshold, runs))
+    return 1e3 * median(SECURE_SUM.read_seconds(SIZE, HOLDERS, shares, threshold, runs))
 
 
 def mask_ms() -> float:

@@ -23,13 +23,13 @@ VARIATES: Final = {**LOCAL, "control_variates": True}
 def _measured(scene: Holders) -> list[tuple[float, float]]:
     """Returns loss and accuracy after each round."""
     state, names = dict(scene.first), [entry.name for entry in scene.layout.of("gradient")]
-    stores, told = [RoundsInMemory() for _ in scene.theirs], []
+    stores, shown = [RoundsInMemory() for _ in scene.theirs], []
     for number in range(ROUNDS):
         changes = [_change(scene, state, number, holder, store) for holder, store in enumerate(stores)]
         state |= {name: state[name] - np.mean([one[name] for one in changes], 0) for name in names}
         metrics = scene.measured(state, scene.own)
-        told.append((metrics.loss, metrics.values["accuracy"]))
-    return told
+        shown.append((metrics.loss, metrics.values["accuracy"]))
+    return shown
 
 
 def _change(scene: Holders, state: Arrays, number: int, holder: int, store: RoundsInMemory) -> Arrays:

@@ -68,7 +68,7 @@ def _prove(record: JobRecord) -> float:
 
 
 def _read_record(market: MarketFixture) -> JobRecord:
-    """Returns what the API tells of a finished job; nothing of it is on a chain."""
+    """Returns the API's answers about a finished job; nothing of it is on a chain."""
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
         append_leaves(work, job)
@@ -102,10 +102,10 @@ def _read_log(api: TestClient, job: str) -> JobLog:
     return JobLog(leaves, _get(api, f"/v1/jobs/{job}/log", PublishedHead))
 
 
-def _list_items(api: TestClient, job: str, what: str, kind: type[Item]) -> list[Item]:
+def _list_items(api: TestClient, job: str, collection: str, kind: type[Item]) -> list[Item]:
     items, cursor = list[Any](), None
     while True:
-        page = api.get(f"/v1/jobs/{job}/{what}", params={"cursor": cursor} if cursor else {}).json()
+        page = api.get(f"/v1/jobs/{job}/{collection}", params={"cursor": cursor} if cursor else {}).json()
         items += page["items"]
         cursor = page["next"]
         if cursor is None:

@@ -78,7 +78,7 @@ def _measure_cpu(run: Callable[[], object]) -> float:
 
 
 def _measure_shares(task: SmallTask, step_s: float) -> Iterator[Figure]:
-    """Every kind of operation by its dearest: those of one kind whose inputs have the most elements."""
+    """Yields the referee's share for each kind's dearest operation: that with the most elements in its inputs."""
     course, plan = PlanCourse(task.operations.plan), task.operations.plan
     dearest = _choose_operations(task)
     inputs = trace_task(task.operations, {slot for leaf in dearest for slot in course.slots(leaf)}).values
@@ -134,13 +134,13 @@ def _measure_messages(task: SmallTask) -> Figure:
 
     def count(operation: tuple[int, int]) -> int:
         part, leaf = operation
-        told, path = course.describe(part, leaf), LENGTH + HASH_BYTES * count_levels(course.count(part))
+        described, path = course.describe(part, leaf), LENGTH + HASH_BYTES * count_levels(course.count(part))
         if leaf == course.count(part) - 1:
-            told = told._replace(reads=told.reads[-1:])
-        read = sum(LENGTH + HASH_BYTES * course.describe(part, one).results + path for one in told.reads)
+            described = described._replace(reads=described.reads[-1:])
+        read = sum(LENGTH + HASH_BYTES * course.describe(part, one).results + path for one in described.reads)
         before = HASH_BYTES * (course.lasting(part - 1) + count_levels(course.parts)) if part else 0
         trees = count_tree(course.parts) + count_tree(course.count(part))
-        return 2 * (trees + before + LENGTH + HASH_BYTES * told.results + read + 65 * asked_most)
+        return 2 * (trees + before + LENGTH + HASH_BYTES * described.results + read + 65 * asked_most)
 
     operations = [(part, leaf) for part in parts for leaf in range(course.count(part))]
     most = max(operations, key=count)

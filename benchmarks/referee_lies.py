@@ -21,7 +21,7 @@ from benchmarks.referee import name_kind
 from benchmarks.size import sized
 from gradmarket.market.signing import address_of
 from graphdoc.document.publish import next_token, publish_module
-from tests.kit.disputes import LIAR, hear, shows_at, tell_lie
+from tests.kit.disputes import LIAR, build_lie, hear, shows_at
 from tests.kit.traced import Arrays, SmallTask, asked, publish, small_cnn
 from tests.models import text
 
@@ -45,24 +45,24 @@ class _Lied:
 def measure() -> Iterator[Figure]:
     """Lies by turns over the tasks, and in each over its kinds of operation."""
     draw, tasks = Random(31), [_Lied(task) for task in _build_small_tasks()]
-    told, found, own, kinds = 0, 0, 0, set[str]()
-    while told < LIES:
-        one = tasks[told % len(tasks)]
+    lies, found, own, kinds = 0, 0, 0, set[str]()
+    while lies < LIES:
+        one = tasks[lies % len(tasks)]
         kind = draw.choice(list(one.kinds))
         leaf = draw.choice(one.kinds[kind])
-        lie = tell_lie(one.task, leaf, draw.randrange(one.task.operations.plan[leaf].results), draw)
+        lie = build_lie(one.task, leaf, draw.randrange(one.task.operations.plan[leaf].results), draw)
         if lie is None:
             continue
         verdict, _ = hear(one.task, lie)
-        told += 1
+        lies += 1
         kinds.add(kind)
         found += verdict.wrong == {address_of(LIAR)} and verdict.leaf == shows_at(one.task, lie)
         own += verdict.leaf == leaf
-        if told % 100 == 0:
-            print(f"{found} of {told} lies found, {own} where they were told", file=sys.stderr, flush=True)
-    note = f"of {told} lies over {len(kinds)} kinds of operation in {len(tasks)} tasks: {own} where they were told, the"
+        if lies % 100 == 0:
+            print(f"{found} of {lies} lies found, {own} where they were told", file=sys.stderr, flush=True)
+    note = f"of {lies} lies over {len(kinds)} kinds of operation in {len(tasks)} tasks: {own} where they were told, the"
     note += " others, which change nothing that a later part reads, where the liar changes its answer instead"
-    yield Figure("referee.lies_found", found, "lies", target=f">= {told}", note=note)
+    yield Figure("referee.lies_found", found, "lies", target=f">= {lies}", note=note)
 
 
 def _build_small_tasks() -> Iterator[SmallTask]:

@@ -53,7 +53,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _measure_checks() -> Iterator[Figure]:
-    """What Freivalds' check of a square product costs, beside computing it again, on one thread."""
+    """Yields the cost of Freivalds' check of a square product, beside computing it again, on one thread."""
     torch.set_num_threads(1)
     for size in SIZES:
         left, right = torch.randn(2, size // SMALLER, size // SMALLER)
@@ -91,7 +91,7 @@ def _measure_child(threads: int) -> dict[str, dict[str, float]]:
 
 
 def time_steps(threads: int) -> Mapping[str, Mapping[Arithmetic, float]]:
-    """Returns what `_measure_child` does, of steps in this process."""
+    """Returns the figures of `_measure_child`, for steps in this process."""
     set_global_state(Configuration(0, False, 0, 0, 0, "cpu", threads, 2**40, 2**60, 2**40))
     torch.manual_seed(1)
     example = torch.zeros(2, *GPT_10M.shape, dtype=torch.int64)

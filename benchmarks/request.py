@@ -53,7 +53,7 @@ def _bare() -> Iterator[tuple[psutil.Process, str]]:
 
 
 def _cpu_ms(process: psutil.Process, url: str) -> float:
-    """CPU of one request, with what the process does by itself meanwhile."""
+    """CPU of one request, including the process's own work meanwhile."""
     place = urlsplit(url)
     connection = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
     before = own_cpu_s(process)

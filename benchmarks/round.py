@@ -55,7 +55,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _beside(case: Case, ours: float) -> Iterator[Figure]:
-    """What the peers take, and how many of their rounds one of ours takes."""
+    """Yields the peers' times, and the ratio of one of our rounds to theirs."""
     for peer in peers.installed():
         seconds = peer.seconds(case.model.elements, COUNT)
         note = f"{seconds[0]:.3g} to {seconds[-1]:.3g} over {len(seconds)}"

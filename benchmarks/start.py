@@ -1,4 +1,4 @@
-"""What a start costs in CPU: the service's until it answers, and a worker's until its first poll waits for work."""
+"""CPU of a start: the service's until it answers, and a worker's until its first poll waits for work."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ def _spent(process: psutil.Process) -> tuple[float, float]:
     return own_cpu_s(process), children_cpu_s(process)
 
 
-def _figure(name: str, spent: Sequence[tuple[float, float]], what: str, target: str) -> Figure:
+def _figure(name: str, spent: Sequence[tuple[float, float]], subject: str, target: str) -> Figure:
     own, others = ([one[place] for one in spent] for place in (0, 1))
-    note = f"{min(own):.2f} to {max(own):.2f} over {len(own)}, {what}; what it started {median(others):.2f}"
+    note = f"{min(own):.2f} to {max(own):.2f} over {len(own)}, {subject}; what it started {median(others):.2f}"
     return Figure(f"start.{name}_cpu_s", median(own), "s", target=target, note=note)

@@ -48,7 +48,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _job_s(here: Service, workers: list[Worker]) -> float:
-    """Until so many replicas of it are done."""
+    """Returns the seconds of a job, until all its replicas are done."""
     here.post(rounds=1, tasks_per_round=REPLICAS // 3)
     began = time.perf_counter()
     work(workers, REPLICAS)

@@ -1,4 +1,4 @@
-"""What a sweep of all stages costs that finds nothing to do, while many jobs run."""
+"""Cost of a sweep of all stages that finds nothing to do, while many jobs run."""
 
 import time
 from collections.abc import Iterator

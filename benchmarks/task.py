@@ -61,7 +61,7 @@ def measure() -> Iterator[Figure]:
 
 
 def _counted() -> Iterator[Figure]:
-    """What a task asks of the database; the sweeps of the seconds that it takes are in it."""
+    """Database statements of a task, with the sweeps of the seconds that it takes."""
     with service(shared=True, counted=True) as here:
         for leases, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
             tasks = 3 * (TASKS + CROWD * leases)

@@ -94,7 +94,7 @@ def bench(module: nn.Module) -> Bench:
 
 
 def tables() -> Iterator[tuple[str, str, Table | str]]:
-    """(model, codec, its table, or why there is none)."""
+    """(model, codec, its table, or the reason that it has none)."""
     for name, build in islice(MODELS.items(), sized(None, 1)):
         torch.manual_seed(3)
         made = bench(build())

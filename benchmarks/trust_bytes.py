@@ -33,8 +33,8 @@ def _figure(name: str, last: type[Worker], target: str = "", note: str = "") -> 
         tasks = _tasks(here, job)
     sent, accepted = sum(worker.sent for worker in workers), sum(task["state"] in STANDS for task in tasks)
     share = sent / (accepted * len(payload_of(*HIDDEN)))
-    told = f"{sent} bytes for {accepted} tasks{note}"
-    return Figure(name, share, "payloads a task", "one from each replica", share / 3, target, told)
+    note_text = f"{sent} bytes for {accepted} tasks{note}"
+    return Figure(name, share, "payloads a task", "one from each replica", share / 3, target, note_text)
 
 
 def _ended(here: Service, job: str) -> bool:

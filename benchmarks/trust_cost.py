@@ -1,4 +1,4 @@
-"""What trust costs: computations for each accepted gradient, of which plain training needs one.
+"""The cost of trust: computations for each accepted gradient, of which plain training needs one.
 
 `trust.cost.f20`: a fifth of a market of proven workers are cheaters, and at most 1 in 100 of their wrong gradients is
 accepted and never caught. By the formula and in the simulated market, for those that reckon (nobody lies) and for those

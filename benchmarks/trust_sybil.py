@@ -1,4 +1,4 @@
-"""What free identities gain under the proposed rules of identities, and under a plain majority vote (`trust.sybil.*`).
+"""Gain of free identities under the proposed rules of identities, and under a plain majority vote (`trust.sybil.*`).
 
 Played in simulation (gradmarket.trust.free_identities): wrong gradients at the end, pay, unpaid honest seats and
 computations, in jobs of 200 rounds. Intervals are of 95 %, by Student's t over the seeds.
@@ -135,7 +135,7 @@ def _measure_adversaries(found: Results) -> Iterator[Figure]:
 
 
 def _measure_sharing(found: Results) -> Iterator[Figure]:
-    """What no vote sees: one computation for all seats of a task."""
+    """The attack that no vote sees: one computation for all seats of a task."""
     for share in SHARES:
         pay = _pay(found[Cell(MIDDLE, share, "honest")])
         note = f"±{pay.half:.2f}; 3f / (1 - (1 - f)^3) = {3 * share / (1 - (1 - share) ** 3):.2f}"

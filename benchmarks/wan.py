@@ -1,6 +1,6 @@
 """Workers behind slow, breaking links of 50 ms: bytes sent twice, and share of time computing.
 
-`wan.utilisation.UP_DOWN`: the share of a worker's time that goes into its steps, at so many Mbit/s up and down.
+`wan.utilisation.UP_DOWN`: the share of a worker's time that goes into its steps, at these Mbit/s up and down.
 """
 
 import os
@@ -25,7 +25,7 @@ from worker.protocol.outgoing import Payload
 PREFIX = "wan"
 LINKS = sized((Link(110, 500), Link(100, 100), Link(20, 100)), (Link(110, 500),))
 HIDDEN = sized((2100, 2100), (700, 700))
-"""Of the perceptron whose gradient of 18 MB breaks off again and again."""
+"""Settings of the perceptron whose gradient of 18 MB breaks off repeatedly."""
 BREAKS_AFTER = sized((2_500_000, 900_000, 7_300_000, 4_000_001), (300_000, 900_000))
 """Bytes up of the connections that break, one after the other."""
 STEP_S = float(os.environ.get("WAN_STEP_S", sized("20", "0.1")))
@@ -42,11 +42,11 @@ class Cut(Worker):
         self._client = MarketClient(relay.url)
         self._client.bearer = lambda: {"authorization": f"Bearer {self.token}"}  # type: ignore[method-assign]
 
-    def poll(self, payload: bytes = b"", **said: Any) -> PollAnswer:
-        if not said.get("payloads"):
-            return super().poll(payload, **said)
-        parts = tuple(part.model_copy(update={"start": 0}) for part in said.pop("payloads"))
-        request = PollRequest(determinism_class="bench", known=self._known, payloads=parts, **said)
+    def poll(self, payload: bytes = b"", **fields: Any) -> PollAnswer:
+        if not fields.get("payloads"):
+            return super().poll(payload, **fields)
+        parts = tuple(part.model_copy(update={"start": 0}) for part in fields.pop("payloads"))
+        request = PollRequest(determinism_class="bench", known=self._known, payloads=parts, **fields)
         return self._client.poll(request, [self._payload(part) for part in parts])
 
     def _payload(self, part: PayloadPart) -> Payload:

@@ -1,4 +1,4 @@
-"""What a step takes besides its computing at three links, beside peers whose workers trust each other.
+"""Time of a step besides its computing at three links, beside peers whose workers trust each other.
 
 `wan.step_s.UP_DOWN.NAME`: seconds an inner step, of the GPT of 10.8 million parameters, two workers. DDP and hivemind
 average every step's gradient, in fp32 and in their own codes: DDP's 16 bits and powerSGD of rank one, hivemind's 16 and
@@ -64,8 +64,11 @@ class Peer:
             both = []
             for rank, end in enumerate(ends):
                 command = [*end, *self.command, folder, code, str(count), str(rank)]
-                with (Path(folder) / f"said{rank}").open("wb") as said, (Path(folder) / f"log{rank}").open("wb") as log:
-                    own = subprocess.Popen(command, env=environment, stdout=said, stderr=log, start_new_session=True)
+                with (
+                    (Path(folder) / f"said{rank}").open("wb") as output,
+                    (Path(folder) / f"log{rank}").open("wb") as log,
+                ):
+                    own = subprocess.Popen(command, env=environment, stdout=output, stderr=log, start_new_session=True)
                     both.append(own)
             try:
                 for process in both:
@@ -115,8 +118,8 @@ def _peer(link: Link, peer: Peer, code: str) -> Iterator[Figure]:
     yield _figure(link, name, median(taken), taken, "steps")
 
 
-def _figure(link: Link, name: str, seconds: float, taken: list[float], what: str) -> Figure:
-    note = f"{len(taken)} {what} of {taken[0]:.3g} to {taken[-1]:.3g} s beside their computing"
+def _figure(link: Link, name: str, seconds: float, taken: list[float], subject: str) -> Figure:
+    note = f"{len(taken)} {subject} of {taken[0]:.3g} to {taken[-1]:.3g} s beside their computing"
     return Figure(f"{PREFIX}.{link.name}.{name}", seconds, "s", note=note)
 
 

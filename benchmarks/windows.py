@@ -1,4 +1,4 @@
-"""What an audit of two windows costs over the whole task, and what windows cost the worker.
+"""Cost of an audit of two windows over the whole task, and of windows for the worker.
 
 CPU seconds of the runner's child and of this process, which packs and hashes the states. A GPT of 0.9 million
 parameters, AdamW, 30 inner steps of 16 rows. Each figure is the median of its runs in one process.
@@ -45,8 +45,8 @@ def _figures(runner: Runner, plain: TaskRun, window: int, taken: float) -> Itera
     whole = median(cpu_s(runner, lambda: cut.whole(drop)) for _ in range(RUNS))
 
     def replayed(drawn: int) -> float:
-        told = [None if number == drawn else digest_of(leaf) for number, leaf in enumerate(leaves)]
-        return cpu_s(runner, lambda: cut.replay(drawn, told, states.__getitem__))
+        published = [None if number == drawn else digest_of(leaf) for number, leaf in enumerate(leaves)]
+        return cpu_s(runner, lambda: cut.replay(drawn, published, states.__getitem__))
 
     drawn = np.linspace(0, step.leaves - 1, RUNS).astype(int)
     share, computed = (

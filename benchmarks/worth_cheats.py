@@ -37,7 +37,7 @@ HOLDERS: Final = sized((0, 8), (0,))
 """The holders that cheat, one a play: they have 115 and 91 rows."""
 EVERY: Final = sized(tuple(range(10)), (0,))
 HONEST: Final = sized((0, 1, 2), (0,))
-"""Seeds of the honest plays: what a holder is paid in one differs from another by a tenth."""
+"""Seeds of the honest plays: a holder's pay differs by a tenth between them."""
 AT_ONCE: Final = sized(2, 1)
 """Plays beside each other, each of one thread."""
 Model = dict[str, np.ndarray]
@@ -73,7 +73,7 @@ def _gradient(model: Model, x: np.ndarray, y: np.ndarray) -> Model:
 
 
 def _answer(start: Model, rows: Rows, generator: np.random.Generator) -> Model:
-    """Returns what the example's local steps change."""
+    """Returns the change by the example's local steps."""
     model = {name: values.copy() for name, values in start.items()}
     for _ in range(STEP.steps):
         drawn = generator.permutation(len(rows[1]))[: STEP.rows]
@@ -96,7 +96,7 @@ def _length(answer: Model) -> float:
 
 
 def _changed(cheat: str, honest: Model, updates: list[Model], generator: np.random.Generator) -> Model:
-    """Returns what the cheat sends: `replay.3` the update of three rounds ago, nothing before there is one."""
+    """Returns the cheat's answer: `replay.3` the update of three rounds ago, nothing before there is one."""
     if cheat.startswith("replay."):
         ago = int(cheat[-1])
         return updates[-ago] if len(updates) >= ago else _scaled(honest, 0.0)
@@ -118,10 +118,10 @@ def play(cheat: str, liar: int, own: Rows, theirs: list[Rows], seed: int = 0) ->
         held.append(theirs[liar])
         wallets.append(len(theirs))
     count, updates, past = len(held), list[Model](), list[Arrays]()
-    told = [count_weighed_rows(len(y), 1, CAP) for _, y in held]
+    weights = [count_weighed_rows(len(y), 1, CAP) for _, y in held]
     if cheat == "overstate":
-        told[liar] = min(CAP, 2 * told[liar])
-    scales, weight = compute_row_scales(told), compute_pot_weight(told, CAP)
+        weights[liar] = min(CAP, 2 * weights[liar])
+    scales, weight = compute_row_scales(weights), compute_pot_weight(weights, CAP)
     pay = [0.0] * count
     for number in range(ROUNDS):
         answers = [_answer(model, rows, generator) for rows in held]

@@ -46,7 +46,7 @@ def play(console: Console, keep: bool = False, build: bool = True, disturb: Dist
             done = _run(console, clock, compose_project, market, disturb)
             if keep:
                 ending.pop_all()
-                _stays(console, compose_project)
+                _print_kept(console, compose_project)
         return done
     finally:
         if not keep:
@@ -84,7 +84,7 @@ def _source() -> Path:
     return images.SOURCE
 
 
-def _stays(console: Console, compose_project: ComposeProject) -> None:
+def _print_kept(console: Console, compose_project: ComposeProject) -> None:
     port = compose_project.ports["GRADMARKET_PORT"]
     console.print(
         f"It stays up: 127.0.0.1, port {port}; secrets are in {compose_project.folder / 'secrets'}, "

@@ -44,8 +44,8 @@ def _options(engine: ContainerEngine) -> list[str]:
 def _labelled() -> list[str]:
     """Returns what the images' labels say: the package's version, and the commit where this is a checkout of one."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=SOURCE, capture_output=True, text=True, check=False)
-    told = {"VERSION": metadata.version("gradmarket"), "REVISION": asked.stdout.strip() or "unknown"}
-    return [word for name, value in told.items() for word in ("--build-arg", f"{name}={value}")]
+    labels = {"VERSION": metadata.version("gradmarket"), "REVISION": asked.stdout.strip() or "unknown"}
+    return [word for name, value in labels.items() for word in ("--build-arg", f"{name}={value}")]
 
 
 def _find_links() -> str:

@@ -34,11 +34,11 @@ class WorkerContainers:
     def log(self) -> str:
         return self.compose_project.engine("logs", self.name)
 
-    def said(self, event: str) -> dict[str, Any]:
+    def find_entry(self, event: str) -> dict[str, Any]:
         """Returns its newest log entry of this event. Raises DemoFailed if there is none."""
         entry = find_newest_entry(self.log, event)
         if entry is None:
-            raise DemoFailed(f"{self.name} said nothing of its {event}; {self.last_words()}")
+            raise DemoFailed(f"{self.name} logged no {event}; {self.last_words()}")
         return entry
 
     def kill(self) -> None:
@@ -47,7 +47,7 @@ class WorkerContainers:
     def start_again(self) -> None:
         self.compose_project.engine("start", self.name)
 
-    def ask_to_leave(self) -> None:
+    def request_leave(self) -> None:
         self.compose_project.engine("kill", "--signal", "TERM", self.name)
 
     def left(self, within_s: float) -> int:
@@ -70,7 +70,7 @@ def hire(compose_project: ComposeProject) -> list[WorkerContainers]:
 def dismiss(worker_containers: list[WorkerContainers]) -> None:
     """Tells all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in worker_containers:
-        worker.ask_to_leave()
+        worker.request_leave()
     for worker in worker_containers:
         code = worker.left(LEAVE_S)
         if code != 0:

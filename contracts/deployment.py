@@ -61,7 +61,7 @@ def deploy_market(
                 asked.symbol().call()
                 asked.decimals().call()
         except (ContractRefused, ForeignChain, NodeRefused) as error:
-            raise Refused(f"{token} is no token on this chain", "name an ERC-20 with symbol and decimals") from error
+            raise Refused(f"{token} is not a token on this chain", "name an ERC-20 with symbol and decimals") from error
     contract, block = _create_contract(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
     with node_errors():
         instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
@@ -127,7 +127,7 @@ def load_deployment(path: Path) -> Deployment:
 def _create_contract(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple[Address, int]:
     receipt = require_receipt(execute_call(web3, key, build_creation_call(name, *arguments)))
     if receipt.created is None:
-        raise ContractRefused("no contract was made")
+        raise ContractRefused("the transaction created no contract")
     return receipt.created, receipt.block
 
 

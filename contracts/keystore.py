@@ -50,14 +50,14 @@ def passphrase_in(path: Path) -> str:
     return lines[0]
 
 
-def ask_passphrase(what: str, twice: bool = False) -> str | None:
+def ask_passphrase(purpose: str, twice: bool = False) -> str | None:
     """Prompts for a passphrase without echo; returns None without a terminal or if nothing was typed.
 
     Raises Refused if it is asked for twice and the two passphrases differ.
     """
     if not sys.stdin.isatty():
         return None
-    typed = getpass.getpass(f"Passphrase of {what}: ")
+    typed = getpass.getpass(f"Passphrase of {purpose}: ")
     if twice and getpass.getpass("Once more: ") != typed:
         raise Refused("the two passphrases differ")
     return typed or None

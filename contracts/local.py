@@ -118,7 +118,7 @@ class LocalChain:
                 return cls.start(directory, port, block_time)
             except AlreadyRuns:
                 time.sleep(0.05)
-        raise LocalChainFailed(f"what holds {directory / _LOCK} is not an Anvil that gradmarket started")
+        raise LocalChainFailed(f"{directory / _LOCK} is held by a program that is not an Anvil started by gradmarket")
 
     def revive(self) -> bool:
         """Starts the folder's chain again, from its state and on the same port, if its process has ended.
@@ -157,7 +157,7 @@ class LocalChain:
 def fund_gas(web3: Web3, address: str, wei: int) -> None:
     """Sets `address`'s gas balance; raises LocalChainFailed on any chain but a local Anvil's."""
     if web3.eth.chain_id != CHAIN_ID:
-        raise LocalChainFailed("gas is given away only on a local chain")
+        raise LocalChainFailed("free gas exists only on a local chain")
     call_json_rpc(web3, "anvil_setBalance", address, hex(wei))
 
 
@@ -177,7 +177,7 @@ def _build_anvil_command(port: int, block_time: int | None, chain_id: int, histo
 
 
 def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChain:
-    _keep_previous(directory)
+    _back_up_previous(directory)
     state = ["--state", str(directory / STATE), "--state-interval", "1"]
     files = [str(directory / _PID), str(directory / _LOG)]
     launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
@@ -185,7 +185,7 @@ def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChai
     return _wait_or_end_process(pid, directory)
 
 
-def _keep_previous(directory: Path) -> None:
+def _back_up_previous(directory: Path) -> None:
     """Backs up the state if it is complete; raises LocalChainFailed if not.
 
     Anvil writes the state in place, so that killing it meanwhile leaves an incomplete one.

@@ -150,7 +150,7 @@ def node_errors() -> Iterator[None]:
     except Web3Exception as error:
         raise ChainUnreachable(str(error)) from error
     except MALFORMED as error:
-        raise NodeRefused(f"the node's answer makes no sense ({type(error).__name__}: {str(error)[:200]})") from error
+        raise NodeRefused(f"the node's answer is invalid ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def call_json_rpc(web3: Web3, method: str, *parameters: Any) -> Any:
@@ -197,7 +197,7 @@ def _call_batch(node: Any, asked: Sequence[tuple[RPCEndpoint, Any]]) -> list[byt
                 raise _build_node_refusal(str(answer["error"]))
             results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
     if len(results) != len(asked):
-        raise NodeRefused(f"the node's answer makes no sense ({len(results)} results of {len(asked)} calls)")
+        raise NodeRefused(f"the node's answer is invalid ({len(results)} results of {len(asked)} calls)")
     return results
 
 
@@ -246,5 +246,9 @@ def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
 def _extract_message(error: Web3RPCError) -> str:
     """Returns the node's message, in whatever form it comes."""
     answer = error.rpc_response
-    told = answer.get("error") if isinstance(answer, dict) else None
-    return str(told["message"]) if isinstance(told, dict) and "message" in told else str(told or error)
+    node_error = answer.get("error") if isinstance(answer, dict) else None
+    return (
+        str(node_error["message"])
+        if isinstance(node_error, dict) and "message" in node_error
+        else str(node_error or error)
+    )

@@ -50,17 +50,17 @@ PROBE: Final = "0x" + "".join(
 
 @dataclass(frozen=True, slots=True)
 class TokenMove:
-    told: int
+    stated: int
     spent: int
     arrived: int
 
     @property
     def fault(self) -> str:
         """Returns the fault of such a token; empty for one that moves exactly the requested amount."""
-        if self.spent > self.told:
-            return f"takes {self.spent} from who pays {self.told}: the difference would be other jobs' money"
-        if self.arrived < self.told:
-            return f"lets {self.arrived} of {self.told} arrive: workers would get less than they are promised"
+        if self.spent > self.stated:
+            return f"takes {self.spent} from a payer of {self.stated}: the difference would be other jobs' money"
+        if self.arrived < self.stated:
+            return f"delivers {self.arrived} of {self.stated}: workers would get less than promised"
         return ""
 
 
@@ -71,13 +71,13 @@ def token_move(web3: Web3, token: Address, holder: Address, to: Address) -> Toke
     """
     try:
         with node_errors():
-            told = int(token_at(web3, token).functions.balanceOf(to_checksum_address(holder)).call()) // 2
-            if told == 0 or holder == to:
+            half = int(token_at(web3, token).functions.balanceOf(to_checksum_address(holder)).call()) // 2
+            if half == 0 or holder == to:
                 return None
             override: StateOverride = {to_checksum_address(holder): {"code": PROBE}}  # type: ignore[typeddict-item]
-            asked = HexBytes(encode_word(token) + encode_word(to) + encode_word(told))
+            asked = HexBytes(encode_word(token) + encode_word(to) + encode_word(half))
             answer = bytes(web3.eth.call({"to": to_checksum_address(holder), "data": asked}, "latest", override))
     except (ChainError, Web3Exception):
         return None
     went, spent, arrived = (int.from_bytes(answer[at : at + 32], "big") for at in (0, 32, 64))
-    return TokenMove(told, spent, arrived) if went == 1 and len(answer) == 96 else None
+    return TokenMove(half, spent, arrived) if went == 1 and len(answer) == 96 else None

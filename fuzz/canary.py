@@ -25,13 +25,13 @@ class Canary:
     def __init__(self) -> None:
         self.watching = False
         self.events: list[str] = []
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._record_event)
 
-    def heard(self) -> list[str]:
+    def drain_events(self) -> list[str]:
         """What was noted since the last call."""
         events, self.events = self.events, []
         return events
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _record_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.watching and event not in HARMLESS and not (event in LISTED and str(arguments[0]).startswith(OURS)):
             self.events.append(f"{event}{arguments!r}"[:200])

@@ -85,7 +85,7 @@ class Player:
         faults = [] if verdict in ("accepted", "refused") else [verdict]
         faults += [f"it took {seconds:.1f} s"] if seconds > SECONDS * max(1, len(case.data) / 2**20) else []
         faults += [f"it took {grown // 1024} MiB"] if grown > getattr(kind, "GROWTH_KIB", GROWTH_KIB) else []
-        faults += [f"it did {event}" for event in self._canary.heard()]
+        faults += [f"it did {event}" for event in self._canary.drain_events()]
         _count(outcome, number, verdict, seconds, seed)
         outcome.failures += [(seed, fault) for fault in faults]
 

@@ -60,9 +60,9 @@ class Playing:
         """All cases of the batch, whatever becomes of the child."""
         total, start, end = Outcome(), batch.start, batch.start + batch.count
         while start < end:
-            told = self._asked({"kind": batch.kind, "start": start, "count": end - start})
-            if told is not None:
-                return added(total, told)
+            answer = self._send_request({"kind": batch.kind, "start": start, "count": end - start})
+            if answer is not None:
+                return added(total, answer)
             number = int.from_bytes(os.pread(self._progress.fileno(), 8, 0), "little")
             crash = Outcome(cases=number + 1 - start, failures=[(seed_of(batch.kind, number), self._ending())])
             total, start = added(total, crash), number + 1
@@ -76,7 +76,7 @@ class Playing:
             self._process = None
         self._progress.close()
 
-    def _asked(self, request: dict[str, Any]) -> Outcome | None:
+    def _send_request(self, request: dict[str, Any]) -> Outcome | None:
         """The child's answer; None where it ended before it gave one."""
         process = self._running()
         assert process.stdin is not None

@@ -72,11 +72,11 @@ def joined(members: list[Member], chance: Random | None = None) -> bytes:
     for member in members:
         at = len(body) if member.offset < 0 else member.offset & (2**32 - 1)
         local, name, sizes = member.local_name, member.name, (member.crc, member.packed_size, member.size)
-        told = [member.version & 0xFFFF, member.flags & 0xFFFF, member.method & 0xFFFF, 0, 33]
-        told += [number & (2**32 - 1) for number in sizes]
-        body += struct.pack("<4s5H3I2H", b"PK\x03\x04", *told, len(local), 0) + local + member.packed
+        fields = [member.version & 0xFFFF, member.flags & 0xFFFF, member.method & 0xFFFF, 0, 33]
+        fields += [number & (2**32 - 1) for number in sizes]
+        body += struct.pack("<4s5H3I2H", b"PK\x03\x04", *fields, len(local), 0) + local + member.packed
         counted = [len(name), len(member.extra), 0, 0, 0, 0, at]
-        directory += struct.pack("<4sH5H3I5H2I", b"PK\x01\x02", 20, *told, *counted) + name + member.extra
+        directory += struct.pack("<4sH5H3I5H2I", b"PK\x01\x02", 20, *fields, *counted) + name + member.extra
     end = [0, 0, len(members), len(members), len(directory), len(body), 0]
     if chance is not None:
         place = chance.randrange(len(end))

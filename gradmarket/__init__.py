@@ -11,6 +11,6 @@ def __getattr__(name: str) -> Any:
         try:
             return getattr(import_module("gradmarket.sdk"), name)
         except ModuleNotFoundError as missing:
-            said = f"{name} needs {missing.name}, which is not installed: pip install 'gradmarket[sdk]'"
-            raise ImportError(said, name=missing.name) from missing
+            message = f"{name} needs {missing.name}, which is not installed: pip install 'gradmarket[sdk]'"
+            raise ImportError(message, name=missing.name) from missing
     raise AttributeError(f"module 'gradmarket' has no attribute {name!r}")

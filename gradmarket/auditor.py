@@ -152,7 +152,7 @@ class Auditor:
             if error.status in REFUSALS:
                 raise TokenRefused(error.detail, "give a live token of the role audit") from error
             raise
-        return None if work is None else self._do_while_heard(work)
+        return None if work is None else self._answer_while_renewing(work)
 
     def _bring_payload(self, work: AuditWork) -> Done:
         """Brings the gradient itself, computed before or once more: no worker's answer was right."""
@@ -163,7 +163,7 @@ class Auditor:
         self._market.bring_payload(work.task, payload)
         return Done(work.task, blob_digest(payload), int(not is_kept), seconds)
 
-    def _do_while_heard(self, work: AuditWork) -> Done:
+    def _answer_while_renewing(self, work: AuditWork) -> Done:
         with repeat_meanwhile(lambda: self._renew_claim(work), min(RENEWED_EVERY_S, work.seconds / 3)):
             if work.panel is not None:
                 return self._sit_in_panel(work)
@@ -223,21 +223,21 @@ class Auditor:
                 return self._bench.replay(publication, offer, work.window.window, work.window.leaves)
         return self._bench.work(publication, offer)
 
-    def _send_answer(self, work: AuditWork, payload: Bytes, said: AuditAnswer) -> bool:
+    def _send_answer(self, work: AuditWork, payload: Bytes, answer: AuditAnswer) -> bool:
         """Sends the answer, with score and sketch if needed; returns whether the task must be run once more."""
         if work.planted:
-            self._market.plant_answer(work.task, said)
+            self._market.plant_answer(work.task, answer)
             return False
         if work.score is not None:
-            said = said.model_copy(update={"score": self._score_payloads(work, work.score, payload)})
+            answer = answer.model_copy(update={"score": self._score_payloads(work, work.score, payload)})
         if work.wave_seed is None:
-            return self._market.answer_audit(work.task, said)
+            return self._market.answer_audit(work.task, answer)
         sketch = sketch_packing.encode_sketch(
             self._bench.sketch(self._fetch_publication(work), work.offer.struct(), payload, work.wave_seed)
         )
         if not work.calibrates:
-            return self._market.answer_audit(work.task, said.model_copy(update={"sketch": sketch}))
-        fields = said.model_dump(exclude={"score"}) | {"sketch": sketch, "determinism_class": self.determinism_class}
+            return self._market.answer_audit(work.task, answer.model_copy(update={"sketch": sketch}))
+        fields = answer.model_dump(exclude={"score"}) | {"sketch": sketch, "determinism_class": self.determinism_class}
         return self._market.answer_sketch(work.task, SketchAnswer(**fields))
 
     def _score_payloads(self, work: AuditWork, wanted: ScoreTask, own: Bytes) -> ScoreRequest:

@@ -53,7 +53,7 @@ COMMANDS: Final = {
         "restore",
         "Check a backup, and copy it into a new data folder.",
     ),
-    "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
+    "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to fix it."),
 }
 """Name -> module, attribute of the module, and the command's line in the help."""
 
@@ -146,7 +146,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         echo_text(f"gradmarket {version('gradmarket')}")
         raise typer.Exit
@@ -156,7 +156,7 @@ def _say_version(asked: bool) -> None:
 def root(
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of what goes wrong; anywhere.")] = False,
     shown: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """A marketplace for gradients: train a model on strangers' GPUs, pay for work."""

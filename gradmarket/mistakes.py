@@ -109,8 +109,8 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     """Returns the error in sentences; `command` is the one that was given, such as "gradmarket job show"."""
     kind, usage = type(error).__name__, f"see `{command} --help`"
     if isinstance(error, TyperException):
-        said = _one_line(getattr(error, "format_message", error.__str__)())
-        return Mistake(said.replace(" Value error, ", " "), usage, kind)
+        message = _one_line(getattr(error, "format_message", error.__str__)())
+        return Mistake(message.replace(" Value error, ", " "), usage, kind)
     if isinstance(error, MarketError):
         plain = str(error.detail if type(error) in PLAIN and error.detail else error)
         if isinstance(error, ServiceProblem):
@@ -127,22 +127,22 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
-        said = _one_line(getattr(error, "orig", None) or error)
-        return Mistake(f"the database: {said}", DISK if any(words in said for words in FULL) else DATABASE, kind)
+        message = _one_line(getattr(error, "orig", None) or error)
+        return Mistake(f"the database: {message}", DISK if any(words in message for words in FULL) else DATABASE, kind)
     if isinstance(error, ModuleNotFoundError) and (missing := _describe_missing(error, command)) is not None:
         return missing
     if isinstance(error, OSError):
         return Mistake(_os_error(error), NUMBERS.get(error.errno or 0, usage), kind)
-    said = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"
-    return Mistake(said, "say the same with --debug and report what it prints", kind, BUG)
+    message = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"
+    return Mistake(message, "say the same with --debug and report what it prints", kind, BUG)
 
 
 def _describe_missing(error: ModuleNotFoundError, command: str) -> Mistake | None:
     """Returns None for a module of ours that is in no feature: it should be there."""
     kind, name = type(error).__name__, error.name or "gradmarket"
     if feature := find_absent_feature(error):
-        said = f"`{command}` needs the feature {feature}, which this installation was built without"
-        return Mistake(said, "install a release of gradmarket: it has every feature", kind)
+        message = f"`{command}` needs the feature {feature}, which this installation was built without"
+        return Mistake(message, "install a release of gradmarket: it has every feature", kind)
     if name.partition(".")[0] in OURS:
         return None
     extra = EXTRAS.get(_group_of(command), "service")
@@ -179,5 +179,5 @@ def _os_error(error: OSError) -> str:
     return place + (error.strerror or _one_line(error) or type(error).__name__)
 
 
-def _one_line(said: object) -> str:
-    return " ".join(str(said).split())
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

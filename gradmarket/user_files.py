@@ -23,7 +23,7 @@ def load_json_object(file: str) -> dict[str, Any]:
     except OSError as error:
         raise Refused(f"{file} cannot be read: {error.strerror}", "name a file that you may read") from None
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{file} is not JSON: {error}", "mend it there, or name another file") from None
+        raise Refused(f"{file} is not JSON: {error}", "correct it there, or name another file") from None
     if not isinstance(value, dict):
         raise Refused(f"{file} is not a JSON object")
     return value

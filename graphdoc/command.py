@@ -33,8 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         for line in given.command(given):
             _show(line, sys.stdout)
     except GraphdocError as error:
-        said = error.detail if type(error) is Refused else str(error)
-        return _fail(f"{said}; {error.remedy}" if error.remedy else said)
+        message = error.detail if type(error) is Refused else str(error)
+        return _fail(f"{message}; {error.remedy}" if error.remedy else message)
     except OSError as error:
         return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
     return 0

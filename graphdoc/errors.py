@@ -57,7 +57,7 @@ class OutOfMemory(RunnerFailed):
     """The step found too little memory."""
 
 
-def says_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """Returns whether the error is one of the many by which libraries report a failed allocation."""
     words = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate", "STATUS_ALLOC_FAILED")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)
@@ -67,6 +67,6 @@ def describe_exhaustion(error: Exception) -> str:
     """Returns the exhausted memory and the failed allocation; the rest of the text reveals the machine's other
     processes."""
     text = str(error)
-    what = "the card is full" if "CUDA" in text or "CUBLAS" in text else "its bound or the machine's memory is used up"
+    cause = "the card is full" if "CUDA" in text or "CUBLAS" in text else "its bound or the machine's memory is used up"
     tried = _TRIED.search(text)
-    return f"{what}: an allocation of {tried[1]} failed" if tried else what
+    return f"{cause}: an allocation of {tried[1]} failed" if tried else cause

@@ -123,8 +123,8 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _uncopied(module: nn.Module, error: Exception) -> DocumentRefused:
-    what = f"{type(module).__name__} cannot be copied: {str(error)[:200]}"
-    return DocumentRefused(f"{what}: keep it outside of the module")
+    reason = f"{type(module).__name__} cannot be copied: {str(error)[:200]}"
+    return DocumentRefused(f"{reason}: keep it outside of the module")
 
 
 def _with_metrics(loss: Loss, failed: list[Exception]) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:

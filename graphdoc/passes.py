@@ -72,11 +72,11 @@ class Shares:
         self.weight = 0.0
         self._first = 0.0
 
-    def of(self, told: Tensor | None, share: float) -> float:
+    def of(self, measured: Tensor | None, share: float) -> float:
         """Returns the share of the next microbatch, given its weight. Raises Refused where the weight is invalid."""
-        if told is None:
+        if measured is None:
             return share
-        weight = float(told)
+        weight = float(measured)
         if not (math.isfinite(weight) and weight >= 0.0):
             raise Refused(f"the weight of some rows is {weight:g}: a weight is 0 or more")
         self._first = self._first or weight
@@ -133,7 +133,7 @@ def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu"
         loss += float(results.loss) * counts if counts else 0.0
         sums = {name: total + float(results.metrics[name]) for name, total in sums.items()}
     if program.document.weight is not None and shares.weight == 0.0:
-        raise Refused("no row of what is measured has a target")
+        raise Refused("no measured row has a target")
     return Metrics(rows, loss / shares.whole, {name: total / rows for name, total in sums.items()})
 
 
@@ -149,9 +149,9 @@ def measure(program: Program, state: Arrays, batch: Arrays, device: str = "cpu")
     return {name: float(value) for name, value in results.metrics.items()}
 
 
-def derive_part_seed(what: bytes, number: int, seed: bytes) -> bytes:
+def derive_part_seed(purpose: bytes, number: int, seed: bytes) -> bytes:
     """Returns the seed of part `number`, derived from the seed of the whole."""
-    return hashlib.sha256(what + number.to_bytes(8, "big") + seed).digest()
+    return hashlib.sha256(purpose + number.to_bytes(8, "big") + seed).digest()
 
 
 def _compute_part(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> Tensors:

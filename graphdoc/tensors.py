@@ -98,7 +98,7 @@ def locate_tensors(data: Bytes) -> dict[str, slice]:
         found[name] = slice(done, start + last)
         done = start + last
     if done != len(data):
-        raise TensorsRefused("the file goes on after its last array")
+        raise TensorsRefused("the file has bytes after its last array")
     return found
 
 
@@ -118,7 +118,7 @@ def _parse_header(data: Bytes) -> dict[str, Any]:
 def _build_unique_header(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise TensorsRefused("a key stands twice in the header")
+        raise TensorsRefused("a key appears twice in the header")
     return result
 
 
@@ -126,7 +126,7 @@ def _parse_description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
     """Returns shape and element type of one array; its reader checks the place of its bytes."""
     _check_name(name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise TensorsRefused(f"{name} has not just dtype, shape and data_offsets")
+        raise TensorsRefused(f"{name} needs exactly dtype, shape and data_offsets")
     dtype, shape = entry["dtype"], entry["shape"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise TensorsRefused(f"{name} is of {str(dtype)[:20]}, not of {', '.join(DTYPES)}")
@@ -156,10 +156,10 @@ def check_names(given: Iterable[str], expected: Expected) -> None:
     """Raises TensorsRefused unless the names are the expected ones, each once."""
     names = list(given)
     if len(set(names)) != len(names):
-        raise TensorsRefused("a name stands twice")
+        raise TensorsRefused("a name appears twice")
     if set(names) != set(expected):
         differing = ", ".join(sorted(set(names) ^ set(expected)))
-        raise TensorsRefused(f"there are arrays too many or missing: {differing[:200]}")
+        raise TensorsRefused(f"arrays are missing or unexpected: {differing[:200]}")
 
 
 def check_dtype(name: str, array: np.ndarray) -> None:

@@ -22,7 +22,7 @@ class Outside:
     value: int
     allowed: Range
 
-    def said(self) -> str:
+    def describe(self) -> str:
         allowed = self.allowed
         ignored = "" if allowed.ignored is None else f", and {allowed.ignored} for none"
         taken = f"{allowed.least} to {allowed.end - 1}{ignored}"
@@ -61,5 +61,5 @@ def check_labels(arrays: Mapping[str, np.ndarray], taken: Ranges) -> None:
         return
     allowed, array = problem.allowed, arrays[problem.input]
     if allowed.least == 0 and not allowed.columns and int(array.min()) == 1 and int(array.max()) == allowed.end:
-        raise Refused(f"{problem.said()}: labels count from 0: give {problem.input} - 1")
-    raise Refused(f"{problem.said()}: mend that row, or give the model more classes")
+        raise Refused(f"{problem.describe()}: labels count from 0: give {problem.input} - 1")
+    raise Refused(f"{problem.describe()}: correct that row, or give the model more classes")

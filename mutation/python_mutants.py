@@ -24,7 +24,7 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], type[ast.operator]]] = {
 }  # fmt: skip
 _LOGIC: Final[Mapping[type[ast.boolop], type[ast.boolop]]] = {ast.And: ast.Or, ast.Or: ast.And}
 _TELLING: Final = ("log.", "logger.", "typer.", "print", "echo", "warnings.", "super().__init__")
-_SAYING: Final = (".say", ".debug", ".info", ".warning", ".set_attribute")
+_SAYING: Final = (".report", ".debug", ".info", ".warning", ".set_attribute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _changes(node: ast.AST, function: str) -> Iterator[tuple[_Place, ast.AST, st
 
 def _code_below(node: ast.AST) -> Iterator[ast.AST]:
     """Yields the children that compute something, and no texts."""
-    if isinstance(node, ast.Call) and _tells(node):
+    if isinstance(node, ast.Call) and _is_message(node):
         return
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom):
         return
@@ -127,7 +127,7 @@ def _variants(node: _Place) -> Iterator[ast.AST]:
             yield ast.Constant(not truth)
         case ast.Constant(int() as number):
             yield ast.Constant(number + 1)
-        case ast.Expr(ast.Call() as call) if not _tells(call):
+        case ast.Expr(ast.Call() as call) if not _is_message(call):
             yield ast.Pass()
         case ast.Raise():
             yield ast.Pass()
@@ -141,7 +141,7 @@ def _is_number(side: ast.AST) -> bool:
     return isinstance(side, ast.Constant) and isinstance(side.value, int | float) and not isinstance(side.value, bool)
 
 
-def _tells(call: ast.Call) -> bool:
+def _is_message(call: ast.Call) -> bool:
     name = ast.unparse(call.func)
     return name.startswith(_TELLING) or name.endswith(_SAYING)
 

@@ -104,9 +104,9 @@ class Copy:
                 self._test([*words, *tests], output.fileno())
             code, taken = _ended(pid, seconds)
             output.seek(0)
-            said = output.read().decode(errors="replace").strip()
-        found = _OWN.search(said)
-        return code, found[1] if found else said.rpartition("\n")[2][:200], taken
+            output_text = output.read().decode(errors="replace").strip()
+        found = _OWN.search(output_text)
+        return code, found[1] if found else output_text.rpartition("\n")[2][:200], taken
 
     def _test(self, words: list[str], output: int) -> NoReturn:
         """In a child, which has imported what others wrote already: a third of what most tests take."""
@@ -303,10 +303,10 @@ def main() -> None:
             if (before is None or before.fate != "caught") and mutant.path.startswith(chosen.only):
                 verdict = done[mutant.change] = copy.judge(mutant, tests.order(mutant), chosen.patience)
                 print(f"{verdict.fate} in {verdict.seconds:.0f} s: {mutant} {verdict.by}", flush=True)
-            told = report([done[each.change] for each in mutants if each.change in done], chosen.lane, chosen.seed)
+            summary = report([done[each.change] for each in mutants if each.change in done], chosen.lane, chosen.seed)
             if chosen.json:
-                chosen.json.write_text(json.dumps(told, indent=1) + "\n")
-    print({name: value for name, value in told.items() if name != "verdicts"})
+                chosen.json.write_text(json.dumps(summary, indent=1) + "\n")
+    print({name: value for name, value in summary.items() if name != "verdicts"})
 
 
 if __name__ == "__main__":

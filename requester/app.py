@@ -63,10 +63,12 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         work = {
             "news": lambda: worker_routes.look_out(context),
-            "presence": app.state.parked.keep,
+            "presence": app.state.parked.renew_presence,
             "unfinished uploads": lambda: payload_pieces.run_upload_cleanup(context),
         }
-        watches = [asyncio.create_task(keep_running(name, begin, settings.sweep_s)) for name, begin in work.items()]
+        watches = [
+            asyncio.create_task(rerun_after_errors(name, begin, settings.sweep_s)) for name, begin in work.items()
+        ]
         try:
             with drive():
                 yield
@@ -83,7 +85,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         redoc_url=None,
         responses=problems.EVERYWHERE,
     )
-    _keep_state(app, context)
+    _build_state(app, context)
     problems.install_error_handlers(app)
     openapi.install_openapi(app)
     routers = routers_with(features_of(context))
@@ -103,7 +105,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     return app
 
 
-async def keep_running(name: str, begin: Callable[[], Awaitable[None]], pause_s: float) -> None:
+async def rerun_after_errors(name: str, begin: Callable[[], Awaitable[None]], pause_s: float) -> None:
     """Runs background work until it ends by itself; logs an unexpected error, and begins it again."""
     while True:
         try:
@@ -113,7 +115,7 @@ async def keep_running(name: str, begin: Callable[[], Awaitable[None]], pause_s:
         await asyncio.sleep(pause_s)
 
 
-def _keep_state(app: FastAPI, context: Context) -> None:
+def _build_state(app: FastAPI, context: Context) -> None:
     """Makes the objects that the routes share: token buckets, caches, long polls and batches."""
     settings = context.settings
     app.state.context = context

@@ -85,4 +85,4 @@ def log_events(recorded: Iterable[Base]) -> None:
     for row in recorded:
         if isinstance(row, JobEvent):
             subject = row.body.get("replica") or row.body.get("task")
-            log.info(row.kind, told=row.body, **parse_row_ids(subject if isinstance(subject, str) else row.job_id))
+            log.info(row.kind, fields=row.body, **parse_row_ids(subject if isinstance(subject, str) else row.job_id))

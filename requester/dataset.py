@@ -138,7 +138,7 @@ def _check_rows(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partit
     except (Refused, RunnerFailed) as error:
         raise JobRefused(field, f"it cannot be read: {error}") from error
     if outside is not None:
-        raise JobRefused(field, outside.said())
+        raise JobRefused(field, outside.describe())
 
 
 def _describe_rows(expected: Expected, name: str) -> str:

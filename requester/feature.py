@@ -351,7 +351,9 @@ class Feature:
     def topped_up(self, work: Work, job: Job, amount: Units, at: float) -> None:
         """Called in the transaction that records a further deposit of `amount` units for the job."""
 
-    def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
+    def queue_token_event(
+        self, work: Work, job: Job, token: str, kind: str, fields: Mapping[str, object], at: float
+    ) -> None:
         """Called in the transaction of an event that only the owner of this token may know.
 
         `kind` is a market.views.service_views.Happening. Events of a job are public.

@@ -144,7 +144,7 @@ class LiveStates:
             while self._states and length + sum(one.length for one in self._states.values()) > limit:
                 self._states.popitem(last=False)
 
-    def keep(self, job_id: str, state: LiveState, limit: int) -> None:
+    def store_state(self, job_id: str, state: LiveState, limit: int) -> None:
         """Keeps this state, and others as long as all of them take at most `limit` bytes."""
         with self._lock:
             self._states[job_id] = state

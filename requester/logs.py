@@ -13,7 +13,7 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gradmarket.market.printable import printable_lines
-from requester.part_troubles import ToldOnce, told_once
+from requester.part_troubles import ToldOnce, drop_repeated_trouble
 
 HIDDEN: Final = "[hidden]"
 _SECRET_NAMES: Final = re.compile(
@@ -47,7 +47,7 @@ def configure_logging(as_json: bool, level: str = "WARNING", to: TextIO | None =
     ]
     stream = cast(TextIO, Unfailing(to or sys.stderr))
     structlog.configure(
-        processors=[told_once, *shared, *rendered],
+        processors=[drop_repeated_trouble, *shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(stream),  # one write a line: other threads write too
     )

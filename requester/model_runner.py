@@ -151,8 +151,8 @@ class ModelRunner:
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         if loaded.arithmetic != spec.document_arithmetic:
-            told = f"{spec.arithmetic}, and the document computes in {loaded.arithmetic} arithmetic"
-            raise JobRefused("arithmetic", f"{told}: set it to {loaded.arithmetic}")
+            difference = f"{spec.arithmetic}, and the document computes in {loaded.arithmetic} arithmetic"
+            raise JobRefused("arithmetic", f"{difference}: set it to {loaded.arithmetic}")
         return PublishedModel(
             document=model.document,
             evaluation=model.evaluation,
@@ -211,7 +211,7 @@ class ModelRunner:
         needed, most = evaluation_cost(parse_document(document), bound, rows, at_once), self._runner.settings
         if needed.memory - bound.idle_bytes > most.memory_bytes:
             raise JobRefused(
-                "evaluation", f"it takes {needed.memory} bytes, more than there are here: hold out fewer rows"
+                "evaluation", f"it takes {needed.memory} bytes, more than this machine has: hold out fewer rows"
             )
         if needed.operations > min(seconds, most.seconds) * FASTEST:
             raise JobRefused("evaluation", f"{needed.operations:.3g} operations are too many: hold out fewer rows")
@@ -244,12 +244,14 @@ class ModelRunner:
                 return
         where = f"on the first {rows} rows of {partition.name}"
         if not np.isfinite(answer["loss"]):
-            said = f"its loss {where} is {float(answer['loss'])}: nothing can be trained on it"
-            raise JobRefused("model.document", said)
+            complaint = f"its loss {where} is {float(answer['loss'])}: nothing can be trained on it"
+            raise JobRefused("model.document", complaint)
         for name in (entry.name for entry in document.trainable):
             if not np.isfinite(answer[name]).all():
-                said = f"the gradient of {name} {where} is not finite: look for a root, a logarithm or a division at 0"
-                raise JobRefused("model.document", said)
+                complaint = (
+                    f"the gradient of {name} {where} is not finite: look for a root, a logarithm or a division at 0"
+                )
+                raise JobRefused("model.document", complaint)
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""

@@ -79,7 +79,7 @@ def _is_outage(error: BaseException | None) -> bool:
     return state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT
 
 
-def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+def drop_repeated_trouble(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
     """A structlog processor: writes the first line alone of a part that fails, and without a traceback."""
     error = _find_exception(line.get("exc_info"))
     part = part_of(error) or line.get("part")
@@ -87,8 +87,8 @@ def told_once(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDic
         return line
     if not TROUBLES.begins(part):
         raise structlog.DropEvent
-    told = {name: value for name, value in line.items() if name != "exc_info"}
-    return {**told, "part": part, "error": line.get("error") or _one_line(error), "next": "one line when it is back"}
+    fields = {name: value for name, value in line.items() if name != "exc_info"}
+    return {**fields, "part": part, "error": line.get("error") or _one_line(error), "next": "one line when it is back"}
 
 
 LIBRARIES: Final = {"celery.worker.consumer.consumer": BROKER}
@@ -132,5 +132,5 @@ def _find_exception(exc_info: object) -> object:
 
 
 def _one_line(error: object) -> str:
-    said = str(getattr(error, "orig", None) or error)
-    return f"{type(error).__name__}: {' '.join(said.split())}"[:LONGEST]
+    text = str(getattr(error, "orig", None) or error)
+    return f"{type(error).__name__}: {' '.join(text.split())}"[:LONGEST]

@@ -112,7 +112,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
         check_unfinished(engine)
         schema.upgrade_schema(engine)
         sessions = sessions_of(engine, FEATURES)
-        with _first_there(settings.data):
+        with _lock_data_folder(settings.data):
             chain = open_chain(settings)
             lock = keys.load_key_lock(settings, _is_local(chain))
             signer = keys.load_or_create_key(settings.signer_key, settings.data / "keys" / "signer", lock)
@@ -151,7 +151,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
 
 
 @contextmanager
-def _first_there(data: Path) -> Iterator[None]:
+def _lock_data_folder(data: Path) -> Iterator[None]:
     """Admits one process at a time to create the missing parts of a shared data folder."""
     with (data / "starting.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -211,7 +211,7 @@ def _is_local(chain: Chain) -> bool:
 def _remember_token(settings: RequesterSettings, sessions: Sessions) -> None:
     token = keys.load_or_create_secret(settings.token, settings.data / "keys" / "token")
     with begin_work(sessions) as work:
-        identities.keep_own(work, token, time.time())
+        identities.store_own_token(work, token, time.time())
 
 
 def _build_chain_facts(chain: Chain, signer: Address) -> ChainFacts:

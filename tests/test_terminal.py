@@ -16,7 +16,7 @@ from rich.table import Table
 
 from gradmarket.client.client_errors import parse_problem
 from gradmarket.commands import job_commands, ledger, progress
-from gradmarket.commands.edge import say_json
+from gradmarket.commands.edge import print_json
 from gradmarket.demo.workers import JOB
 from gradmarket.market import admissible
 from gradmarket.market.errors import JobRefused, Refused
@@ -151,7 +151,7 @@ def test_lines_and_json_and_errors_are_printed_without(capsys: pytest.CaptureFix
     job = shown_job(name=EVIL[:20], reason=EVIL)
     job_commands._print_job(job, TOKEN)
     echo_text(EVIL)
-    say_json({"name": EVIL.replace("\ud800", "")})
+    print_json({"name": EVIL.replace("\ud800", "")})
     print_error(parse_problem(422, "", json.dumps({"detail": EVIL, "remedy": EVIL}).encode()), "gradmarket job list")
     shown = "".join(capsys.readouterr())
     assert shown.count("evas") == 5
@@ -161,8 +161,8 @@ def test_lines_and_json_and_errors_are_printed_without(capsys: pytest.CaptureFix
 def test_the_journal_pages_and_logs_show_none(tmp_path: Path) -> None:
     (tmp_path / "one.html").write_text("<p title='{{ value }}'>{{ value }}</p>")
     said, logged = StringIO(), StringIO()
-    Journal(stream=said).say("x", EVIL)
-    Journal(True, said).say("x", EVIL)
+    Journal(stream=said).report("x", EVIL)
+    Journal(True, said).report("x", EVIL)
     logs.configure_logging(as_json=False, to=logged)
     logs.structlog.get_logger().warning(EVIL, job=EVIL)
     logs.logging.getLogger("uvicorn").warning("%s", EVIL)

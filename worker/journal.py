@@ -23,7 +23,7 @@ class Journal:
         self._stream = stream or sys.stdout
         self._last: dict[str, str] = {}
 
-    def say(self, event: str, text: str, **facts: Any) -> None:
+    def report(self, event: str, text: str, **facts: Any) -> None:
         line = self._format_entry(event, text, facts)
         self._stream.write(
             f"{self._add_time(line)}\n"
@@ -37,7 +37,7 @@ class Journal:
         if line == self._last.get(event):
             return
         others = dict(self._last)
-        self.say(event, text, **facts)
+        self.report(event, text, **facts)
         self._last = others | {event: line}
 
     def _add_time(self, line: str) -> str:

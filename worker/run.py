@@ -49,7 +49,7 @@ def run_worker(
     Raises Untrusted if the only market's statements do not hold, after redeeming its vouchers; Conflict if another
     worker uses the folder; Refused if markets are to be discovered and no node is set.
     """
-    machine.keep_freed()
+    machine.retain_freed_memory()
     journal = journal or Journal()
     if signals is None:
         signals = Signals()
@@ -76,7 +76,7 @@ def _open_shared_parts(
         stack.enter_context(durable.lock_worker_folder(settings.data))
         key = _load_or_create_key(settings, journal)
         account_store = open_account_store(settings.data, key.address)
-        account_store.keep()
+        account_store.save()
         wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
         each = stack.enter_context(open_runners(*wanted))
         mine, device = each[0], ",".join(one.device for one in each)
@@ -87,9 +87,9 @@ def _open_shared_parts(
         }
         settings = settings.model_copy(update=found)
         for one in each:
-            journal.say("machine", f"{one.text} {_CHOOSE}", device=one.device, threads=one.threads, cores=one.cores)
+            journal.report("machine", f"{one.text} {_CHOOSE}", device=one.device, threads=one.threads, cores=one.cores)
         if mine.warning:
-            journal.say("card", mine.warning, why=mine.why)
+            journal.report("card", mine.warning, why=mine.why)
         cards = [one.card.uuid for one in each if one.card]
         pauses = (feature.open_pause(settings, cards) for feature in FEATURES)
         find_pause = next((pause for pause in pauses if pause is not None), never_paused)
@@ -108,7 +108,9 @@ def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:
     key = wallet.load_or_create(settings.data, settings.secret, plain)
     first = "This is the first start: a wallet was made. " if new else ""
     backed_up = wallet.is_backed_up(settings.data)
-    journal.say("wallet", first + key.describe_key_file(), address=key.address, path=str(key.path), backed_up=backed_up)
+    journal.report(
+        "wallet", first + key.describe_key_file(), address=key.address, path=str(key.path), backed_up=backed_up
+    )
     return key
 
 
@@ -118,12 +120,12 @@ def _run_session(shared: Shared) -> Summary:
     before, round_ = sum_accounts(shared.account_store.accounts), Scheduler(shared, sources)
     finished = True
     try:
-        _until_asked_to_leave(shared, round_)
+        _work_until_leave(shared, round_)
         _leave_markets(shared, round_)
     except LeaveNow:
         finished = False
         shared.signals.at_once = True
-        shared.account_store.keep()
+        shared.account_store.save()
         for session in round_.sessions:
             session.leave_now()
     after = sum_accounts(shared.account_store.accounts)
@@ -134,7 +136,7 @@ def _run_session(shared: Shared) -> Summary:
     return done
 
 
-def _until_asked_to_leave(shared: Shared, round_: Scheduler) -> None:
+def _work_until_leave(shared: Shared, round_: Scheduler) -> None:
     try:
         round_.start()
         so_far = SoFar(shared.account_store, shared.journal)
@@ -151,5 +153,5 @@ def _until_asked_to_leave(shared: Shared, round_: Scheduler) -> None:
 
 
 def _leave_markets(shared: Shared, round_: Scheduler) -> None:
-    shared.journal.say("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
+    shared.journal.report("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
     round_.leave(time.monotonic() + shared.settings.leave_s)

@@ -139,5 +139,5 @@ def load_or_create(folder: Path, passphrase: str | None, plain: bool = True) -> 
     existing = find_key_file(folder)
     if not plain and (existing.name == PLAIN if existing else passphrase is None):
         fix = "encrypt it with `gradmarket wallet encrypt`" if existing else "give a passphrase (--passphrase-file)"
-        raise Refused(f"money is real here, and the key is in plain text: {fix}, or say --plain-key")
+        raise Refused(f"money is real here, and the key is in plain text: {fix}, or pass --plain-key")
     return load_wallet(folder, passphrase) if existing else create_wallet(folder, passphrase)

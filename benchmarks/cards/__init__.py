@@ -1,1 +1,1 @@
-"""`make test-cuda` and `make bench-cuda`: what a card does, on a machine with any recent torch and no network."""
+"""`make test-cuda` and `make bench-cuda`: checks of a card on a machine with any recent torch and no network."""

@@ -36,7 +36,7 @@ def main() -> int:
     if not _is_installed():
         return subprocess.run([_make_environment(), "-m", "benchmarks.cards", *sys.argv[1:]], check=False).returncode
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic kernels need it before CUDA starts
-    from benchmarks.cards.checks import run_checks  # noqa: PLC0415 - what it imports may be missing
+    from benchmarks.cards.checks import run_checks  # noqa: PLC0415 - its imports may be missing
     from benchmarks.cards.lines import Line  # noqa: PLC0415
     from benchmarks.cards.speed import measure_card  # noqa: PLC0415
     from benchmarks.cuda import PREFIX, build_figure  # noqa: PLC0415
@@ -58,8 +58,8 @@ def main() -> int:
         whole = {"cards": asdict(cards), "device": options.device, "found": found, "figures": figures}
         options.json.write_text(json.dumps(whole, indent=2) + "\n")
     failed = [line["name"] for line in found if line["ok"] is False]
-    told = f"; FAILED: {', '.join(failed)}" if failed else ""
-    print(f"{name}: {len(found) - len(failed)} of {len(found)} hold{told}")
+    failures = f"; FAILED: {', '.join(failed)}" if failed else ""
+    print(f"{name}: {len(found) - len(failed)} of {len(found)} hold{failures}")
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""What must hold on a card, each check with its reason where it does not."""
+"""Properties that must hold on a card, each check with its reason where it does not."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ TOLERANCE: Final = 5e-3
 
 
 def run_checks(device: str, deadline: float) -> Iterator[Line]:
-    """Yields a line a check; what the time does not allow is a failure."""
+    """Yields a line a check; a check that the time does not allow fails."""
     checks: dict[str, Callable[[str], Iterator[Line]]] = {
         "start": check_start,
         "probes": check_probes,
@@ -69,8 +69,8 @@ def check_start(device: str) -> Iterator[Line]:
     """The driver's start in the confinement, and the computing child's: class, measures, seconds."""
     if device != "cpu":
         found, refused = start_confined()
-        said = found.fault or f"driver {found.driver}: {found.cards}"
-        yield Line("start.confined", not found.fault, f"{said}; refused was: {refused}")
+        described = found.fault or f"driver {found.driver}: {found.cards}"
+        yield Line("start.confined", not found.fault, f"{described}; refused was: {refused}")
     begun = time.monotonic()
     with DocumentRunner(RunnerSettings(device=device, memory_bytes=MEMORY)) as runner:
         name, missing = runner.determinism_class(), runner.missing()
@@ -107,19 +107,23 @@ def check_number(device: str) -> Iterator[Line]:
 
 
 def check_memory_words(device: str) -> Iterator[Line]:
-    """A full card is told without other processes' numbers."""
+    """A full card is reported without other processes' numbers."""
     if device == "cpu":
         return
     try:
         torch.empty(2**50, dtype=torch.uint8, device=device)
     except RuntimeError as error:
-        told = explain_error("node 1", error)
-        right = isinstance(told, OutOfMemory) and "the card is full" in told.detail and "rocess" not in told.detail
-        yield Line("memory.words", right, f"{told.detail} (torch: {str(error)[:200]})")
+        explained = explain_error("node 1", error)
+        right = (
+            isinstance(explained, OutOfMemory)
+            and "the card is full" in explained.detail
+            and "rocess" not in explained.detail
+        )
+        yield Line("memory.words", right, f"{explained.detail} (torch: {str(error)[:200]})")
 
 
 def check_operators(device: str) -> Iterator[Line]:
-    """The operators on which torch's documentation and what was seen differ: whether this torch raises."""
+    """Operators on which torch's documentation and experience differ: whether this torch raises."""
     cubes, rows = torch.rand(2, 3, 8, 8, 8), torch.rand(64, 1001) + 0.5
     expected: dict[str, tuple[bool, Callable[[], torch.Tensor]]] = {
         "cumsum": (False, lambda: rows.to(device).requires_grad_().cumsum(1)),

@@ -1,4 +1,4 @@
-"""What a host of cards does: each card is opened, in one class, and told; rules of heat and watts hold its worker."""
+"""Checks of a host with cards: each card opens, in one class; rules of heat and watts hold its worker."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +36,7 @@ def check_hosts(device: str) -> Iterator[Line]:
 
 
 def check_loads(device: str) -> Iterator[Line]:
-    """Each card tells what it does, and rules that no card keeps stop its worker with words."""
+    """Each card reports its load, and rules that no card meets stop its worker with a message."""
     if device == "cpu":
         return
     library = Management()

@@ -1,4 +1,4 @@
-"""What a check or a measurement of a card says."""
+"""Lines that a check or a measurement of a card prints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

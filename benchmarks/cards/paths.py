@@ -1,4 +1,4 @@
-"""What a card does in place of the host, held against it: optimizers, norms, codecs, TF32, local steps, CUDA graphs."""
+"""Work of a card in place of the host, compared with it: optimizers, norms, codecs, TF32, local steps, CUDA graphs."""
 
 import time
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _draw_arrays(seed: int, spread: float = 1.0) -> dict[str, np.ndarray]:
 
 
 def _compare_optimizer(name: str, device: str) -> list[str]:
-    """Returns what has other bits there."""
+    """Returns the names of results that have other bits on the card."""
     rule = load_optimizer(name)
     settings, parameters = rule.Settings(), _draw_arrays(1)
     memory = rule.start(parameters, settings)
@@ -65,7 +65,7 @@ def _compare_optimizer(name: str, device: str) -> list[str]:
 
 
 def check_codecs(device: str) -> Iterator[Line]:
-    """Each codec packs there what it packs on the processor (tests compare that with the compiled loops), any bits."""
+    """Each codec packs the same bytes as on the processor (tests compare that with compiled loops), any bits."""
     shards = 1 if device == "cpu" else 9
     entries = (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (shards * SHARD_ELEMENTS + 4099,), "gradient"))
     layout, draw = Layout(entries), np.random.default_rng(4)
@@ -180,7 +180,7 @@ def _compare_recording(workload: Workload, device: str) -> Line:
 
 
 def check_taken_memory(device: str) -> Iterator[Line]:
-    """A model's answer does not depend on what its memory held before, which the child leaves there on a card."""
+    """A model's answer does not depend on old contents of its memory, which the child leaves there on a card."""
     torch.use_deterministic_algorithms(True)
     try:
         for workload in list_workloads():
@@ -208,7 +208,7 @@ def _leave_bytes(byte: int, device: str) -> None:
 
 
 def check_arena(device: str) -> Iterator[Line]:
-    """Pages of a card's arena are registered, and what is copied there and back is the same."""
+    """Pages of a card's arena are registered, and bytes copied there and back are the same."""
     if device == "cpu":
         return
     place = Placement("w", "float32", (2**26,), 0)

@@ -1,4 +1,4 @@
-"""Tries what a computing child may not do, while kernels run; prints the attempts that were not refused as JSON."""
+"""Tries forbidden actions of a computing child while kernels run; prints the attempts that succeeded as JSON."""
 
 import json
 import os

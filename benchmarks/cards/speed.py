@@ -56,13 +56,13 @@ class GptSize:
 
 
 SMALL: Final = GptSize("gpt", 4, 16, 97, depth=1, width=32, heads=2)
-"""What the processor's twin computes."""
+"""The size that the processor's twin computes."""
 GPT10M: Final = GptSize("gpt10m", 64, 256, 256, depth=6, width=384, heads=6)
 GPT2: Final = GptSize("gpt2", 8, 1024, 50257, depth=12, width=768, heads=12)
 MEASURED: Final[tuple[tuple[GptSize, Precision, int], ...]] = (
     (GPT10M, "fp32", 60), (GPT10M, "tf32", 60), (GPT10M, "bf16", 60), (GPT2, "bf16", 180)
 )  # fmt: skip
-"""What is measured, and the seconds that must be left for it."""
+"""The measurements, and the seconds that must be left for each."""
 
 
 def measure_card(device: str, deadline: float) -> Iterator[Line]:
@@ -117,8 +117,8 @@ def _compare_with_torch(device: str, size: GptSize, workload: Workload, name: st
         runner.load(workload.model.document)
         task = workload.model.parameters, batch, SEED, local, "two_bit", "the round's"
         answered = measure_seconds(lambda: runner.compute_payload(*task), runs=2)
-    told = f"{LOCAL_STEPS} inner steps of AdamW, clipped, answered in two_bit"
-    yield Line(f"cuda.local_tokens_s.{name}", None, told, LOCAL_STEPS * tokens / answered, "tokens/s")
+    setup = f"{LOCAL_STEPS} inner steps of AdamW, clipped, answered in two_bit"
+    yield Line(f"cuda.local_tokens_s.{name}", None, setup, LOCAL_STEPS * tokens / answered, "tokens/s")
     yield Line(f"cuda.local_of_eager.{name}", None, "over autocast's passes alone", LOCAL_STEPS * eager / answered)
     yield Line(
         f"cuda.local_of_loop.{name}", None, "over autocast with fused AdamW and clip", LOCAL_STEPS * loop / answered

@@ -31,11 +31,11 @@ def listening(at: int) -> bool:
         return trial.connect_ex(("127.0.0.1", at)) == 0
 
 
-def wait_for(true: object, what: str) -> None:
+def wait_for(true: object, subject: str) -> None:
     end = time.monotonic() + LATEST_S
     while not true():  # type: ignore[operator]
         if time.monotonic() > end:
-            raise RuntimeError(f"not within {LATEST_S:.0f} s: {what}")
+            raise RuntimeError(f"not within {LATEST_S:.0f} s: {subject}")
         time.sleep(0.05)
 
 

@@ -70,10 +70,10 @@ def main(file: str, options: str) -> None:
         subprocess.Popen([*own, str(rank)], env=environment, stderr=subprocess.DEVNULL) for rank in ranks
     ]
     try:
-        told, log = server.communicate(timeout=300)
+        output, log = server.communicate(timeout=300)
         if server.returncode:
             raise RuntimeError(log[-2000:])
-        print(told.strip().splitlines()[-1])
+        print(output.strip().splitlines()[-1])
     finally:
         for process in [server, *holders]:
             process.kill()

@@ -62,10 +62,10 @@ def main(elements: int, count: int) -> None:
         subprocess.Popen([*own, str(rank)], env=environment, stderr=subprocess.DEVNULL) for rank in range(WORKERS)
     ]
     try:
-        told, log = server.communicate(timeout=300)
+        output, log = server.communicate(timeout=300)
         if server.returncode:
             raise RuntimeError(log[-2000:])
-        print(told.strip().splitlines()[-1])
+        print(output.strip().splitlines()[-1])
     finally:
         for process in [server, *clients]:
             process.kill()

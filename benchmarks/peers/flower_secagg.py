@@ -1,6 +1,6 @@
 """One client of Flower's SecAgg+, by itself: the CPU seconds of its four steps, with neighbours that are all there.
 
-The steps are Flower's own functions, called as its mod calls them; what neighbours send is made beforehand.
+The steps are Flower's own functions, called as its mod calls them; the neighbours' messages are made beforehand.
 """
 
 import json
@@ -29,7 +29,7 @@ SETTINGS = {
     Key.MOD_RANGE: 4294967296,
     Key.MAX_WEIGHT: 1000.0,
 }
-"""What SecAggPlusWorkflow takes where its user says nothing."""
+"""Defaults of SecAggPlusWorkflow."""
 
 
 def main(elements: int, holders: int, shares: int, threshold: int, runs: int) -> None:
@@ -43,11 +43,11 @@ def main(elements: int, holders: int, shares: int, threshold: int, runs: int) ->
     for _ in range(runs):
         state = mod.SecAggPlusState()
         start = time.process_time()
-        told = mod._setup(state, {**SETTINGS, **numbers})
-        keys = {"0": (told[Key.PUBLIC_KEY_1], told[Key.PUBLIC_KEY_2]), **{str(n): pair for n, pair in public.items()}}
+        reply = mod._setup(state, {**SETTINGS, **numbers})
+        keys = {"0": (reply[Key.PUBLIC_KEY_1], reply[Key.PUBLIC_KEY_2]), **{str(n): pair for n, pair in public.items()}}
         mod._share_keys(state, keys)
         spent = time.process_time() - start
-        own = bytes_to_public_key(told[Key.PUBLIC_KEY_2])
+        own = bytes_to_public_key(reply[Key.PUBLIC_KEY_2])
         sealed = [
             encrypt(generate_shared_key(two[0], own), share_keys_plaintext_concat(number, 0, share, key_share))
             for number, (_, two) in others.items()

@@ -19,9 +19,9 @@ WORKERS, WARM = 2, 1
 ELEMENTS = 10_795_008
 ADDRESSES = ("10.90.0.1", "10.90.0.2")
 MATCHMAKING_S = 1.0
-"""Seconds; the default of 5 would be most of what is measured, and 0.2, as without a delay, finds no group."""
+"""Seconds; the default of 5 would dominate the measurement, and 0.2, as without a delay, finds no group."""
 LATEST_S, CHUNK_S = 60.0, 15.0
-"""Seconds that a round and a part of it may take: what hivemind.Optimizer gives its averagers."""
+"""Seconds that a round and a part of it may take: the values that hivemind.Optimizer gives its averagers."""
 CODECS = {
     "fp32": compression.NoCompression,
     "fp16": compression.Float16Compression,
@@ -69,9 +69,9 @@ def main(folder: Path, name: str, count: int, rank: int) -> None:
     os._exit(0)  # its own processes end with it; it waits for them for long otherwise
 
 
-def _together(folder: Path, what: str, rank: int) -> None:
-    (folder / f"{what}-{rank}").touch()
-    while len(list(folder.glob(f"{what}-*"))) < WORKERS:
+def _together(folder: Path, stage: str, rank: int) -> None:
+    (folder / f"{stage}-{rank}").touch()
+    while len(list(folder.glob(f"{stage}-*"))) < WORKERS:
         time.sleep(0.02)
 
 

@@ -1,1 +1,1 @@
-"""What the benchmarks of the service stand on: a service of their own, and workers of nothing but words."""
+"""The base of the service's benchmarks: a service of their own, and workers that only send messages."""

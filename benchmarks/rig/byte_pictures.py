@@ -26,7 +26,7 @@ NAMES: Final = {
     "ours": "local steps, two_bit up and down",
 }
 ENDS: Final = ("data_parallel", "ours")
-"""What is compared in time and in money."""
+"""The trainings that are compared in time and in money."""
 Seeds = Sequence[Curve]
 """One training by several seeds."""
 
@@ -55,15 +55,15 @@ def by_bytes(large: str, parameters: str) -> dict[str, str]:
 
 
 def by_time() -> dict[str, str]:
-    """Of the GPT of 10.8 million parameters, with what was measured on a shaped link."""
+    """Times of the GPT of 10.8 million parameters, by measurements on a shaped link."""
     by_name = {curve.name: curve for curve in curves(result_of("gpt10m"))}
     plain, ours = (by_name[name] for name in ENDS)
     step_s, measured = inner_step_s([ours]), results()
     timed: dict[str, Points] = {}
     for link in LINKS:
-        for curve, beside, said in ((plain, "ddp_fp32", "DDP, fp32"), (ours, f"two_bit_h{ours.steps}", NAMES["ours"])):
+        for curve, beside, label in ((plain, "ddp_fp32", "DDP, fp32"), (ours, f"two_bit_h{ours.steps}", NAMES["ours"])):
             taken = curve.steps * (step_s + float(measured[f"{COMMUNICATION}.{link.name}.{beside}"]["value"]))
-            name = f"{said}, {link.name.replace('_', '/')}"
+            name = f"{label}, {link.name.replace('_', '/')}"
             timed[name] = [(rounds * taken / 3600, loss) for rounds, loss in curve.points]
     title = "10.8 million parameters: loss by time, at Mbit/s up/down"
     return {"bytes_gpt10m_time.svg": svg(title, "hours", timed, plain.final)}

@@ -102,7 +102,7 @@ def _publish(blocks: tuple[tuple[str, int], ...], text: Callable[[], str], lengt
 
 
 class Training:
-    """Computes what honest workers would; merges are the service's."""
+    """Computes the answers of honest workers; merges are the service's."""
 
     def __init__(self, case: Case, seed: int, scene: Scene = SMALL) -> None:
         x, y, self.characters = _cut(scene.text, scene.length)

@@ -1,4 +1,4 @@
-"""Curves of a loss as a picture: what it took from left to right, the loss from below."""
+"""Curves of a loss as a picture: cost from left to right, the loss from below."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -9,7 +9,7 @@ COLOURS = ("#222222", "#1f5fa8", "#c2571a", "#3b8a4c", "#8f6fb0", "#b8952b")
 LOWEST = 0.05
 """Of the scale: free below the lowest loss."""
 Points = Sequence[tuple[float, float]]
-"""(what it took, loss)."""
+"""(cost, loss)."""
 
 
 def svg(title: str, unit: str, curves: Mapping[str, Points], reached: float) -> str:

@@ -1,6 +1,6 @@
-"""A service that counts what it asks of its database: `python -m benchmarks.rig.counted FILE serve …`.
+"""A service that counts its database statements: `python -m benchmarks.rig.counted FILE serve …`.
 
-SIGUSR1 writes the counts to FILE as JSON and begins anew: statements and transactions by who asked, in this repository.
+SIGUSR1 writes the counts to FILE as JSON and restarts them: statements and transactions by caller.
 """
 
 import json
@@ -52,7 +52,7 @@ class Counts:
 
 
 def _words(statement: str) -> str:
-    """What is done to which table."""
+    """Returns the verb and the table of a statement."""
     words = statement.replace("\n", " ").split()
     verb = words[0]
     if verb == "SELECT":

@@ -14,6 +14,6 @@ def children_cpu_s(process: psutil.Process) -> float:
 
 
 def tree_cpu_s(process: psutil.Process) -> float:
-    """Of the process and of all that it started, what has ended included."""
+    """CPU seconds of the process and all its children, ended ones included."""
     ended = process.cpu_times()
     return own_cpu_s(process) + float(ended.children_user + ended.children_system) + children_cpu_s(process)

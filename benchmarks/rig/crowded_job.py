@@ -73,19 +73,19 @@ def _columns(row: Any) -> dict[str, Any]:
 
 def _round(opened: Round, number: int, now: float) -> dict[str, Any]:
     at = now - (ROUNDS - number) * ROUND_S
-    told = {
+    fields = {
         "number": number,
         "state": RoundState.CLOSED,
         "loss": 2.0 / number,
         "metrics": {"accuracy": number / ROUNDS},
     }
-    return _columns(opened) | told | {"opened_at": at, "closed_at": at + ROUND_S, "updated": opened.parameters}
+    return _columns(opened) | fields | {"opened_at": at, "closed_at": at + ROUND_S, "updated": opened.parameters}
 
 
 def _task(mould: Task, number: int, now: float) -> dict[str, Any]:
     name = f"{mould.job_id}-{number}-0-0"
-    told = {"id": name, "round": number, "state": TaskState.FINAL, "offer_digest": number.to_bytes(32, "big")}
-    return _columns(mould) | told | {"ended_at": now, "used": True, "due_at": None}
+    fields = {"id": name, "round": number, "state": TaskState.FINAL, "offer_digest": number.to_bytes(32, "big")}
+    return _columns(mould) | fields | {"ended_at": now, "used": True, "due_at": None}
 
 
 def _replicas(work: Work, job: str, number: int, names: list[str], now: float) -> None:

@@ -29,10 +29,10 @@ def rounds(elements: int, optimizer: str, count: int) -> list[float]:
         both = [
             subprocess.Popen([*command, str(rank)], env=here, stdout=subprocess.PIPE, text=True) for rank in range(2)
         ]
-        told = [process.communicate()[0] for process in both]
+        outputs = [process.communicate()[0] for process in both]
     if any(process.returncode for process in both):
         raise RuntimeError("a process of the peer failed")
-    return [float(seconds) for seconds in json.loads(told[0])]
+    return [float(seconds) for seconds in json.loads(outputs[0])]
 
 
 def _one(meeting: str, elements: int, name: str, count: int, rank: int) -> list[float]:

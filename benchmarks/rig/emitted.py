@@ -99,8 +99,8 @@ def main() -> None:
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     document = parse_document(answer.document)
-    told = {"nodes": len(document.nodes), "calls": document.calls}
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "gib": peak, **told}))
+    counts = {"nodes": len(document.nodes), "calls": document.calls}
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "gib": peak, **counts}))
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ SIGNATURE: Final = "0x" + "11" * 64 + "1b"
 class Request:
     """`body` is sent with its length."""
 
-    what: str
+    label: str
     query: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
 
 
 def requests(method: str, operation: dict[str, Any]) -> Iterator[Request]:
-    """What a stranger sends to an operation of the OpenAPI document: what is asked for, at its longest, and worse."""
+    """Yields a stranger's requests to an OpenAPI operation: the expected one, the longest, and worse."""
     longest = _longest(operation)
     yield Request("asked for", longest)
     yield Request("a token that is none", longest, {"Authorization": "Bearer " + "t" * 8_000})
@@ -36,8 +36,8 @@ def requests(method: str, operation: dict[str, Any]) -> Iterator[Request]:
     yield Request("the cursor of nobody", longest + "&cursor=" + quote("W1tb" * 120))
     yield Request("many headers", longest, {f"X-{number}": "h" * 140 for number in range(LINES)})
     if method in ("POST", "PUT"):
-        for what, body in _bodies():
-            yield Request(what, longest, JSON, body)
+        for label, body in _bodies():
+            yield Request(label, longest, JSON, body)
 
 
 def letters(nonce: str, address: str, url: str) -> Iterator[Request]:
@@ -48,14 +48,14 @@ def letters(nonce: str, address: str, url: str) -> Iterator[Request]:
         "Issued At: 2026-01-01T00:00:00Z"
     )
     resources = whole + "\nResources:" + "\n- http://a" * 110
-    for what, message in (
+    for label, message in (
         ("letters and a nonce", f"Nonce: {nonce}\n".rjust(SIGN_IN_LETTERS, "a")),
         ("lines and a nonce", "\n" * 1_400 + f"Nonce: {nonce}\n"),
         ("a message with many resources", resources[:SIGN_IN_LETTERS]),
         ("a message that nobody signed", whole),
     ):
-        said = {"message": message, "signature": SIGNATURE}
-        yield Request(what, headers=JSON, body=json.dumps(said).encode())
+        signed = {"message": message, "signature": SIGNATURE}
+        yield Request(label, headers=JSON, body=json.dumps(signed).encode())
 
 
 def _longest(operation: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ class Wire:
             await on_their_way.put((time.monotonic() + DELAY_S, packet))
 
     def passed(self, packet: bytes, way: int) -> bytes:
-        """Returns the packet, or what resets its connection in its place."""
+        """Returns the packet, or one that resets its connection in its place."""
         if way or self.broken:
             return packet
         self._left -= len(packet)

@@ -1,4 +1,4 @@
-"""What a newcomer does, from the wheel to the first accepted gradient of a model of its own, each step timed.
+"""A newcomer's way from the wheel to the first accepted gradient of its own model, each step timed.
 
 `python journey.py WHEEL PINS ANVIL FOLDER [PACKAGES]`: prints a JSON line for each step, and last the CPU of
 all. It needs the standard library alone, so that it runs in a bare container. WHEEL is the package, PINS the versions
@@ -73,8 +73,8 @@ def main(wheel: str, pins: str, anvil: str, folder: str, borrowed: str = "") -> 
             (packages,) = journey.folder.glob("venv/lib/python3*/site-packages")
             (packages / "borrowed.pth").write_text(borrowed)
     with journey.step("install") as facts:
-        said = journey.ran("pip", "install", "--no-compile", "--constraint", pins, f"{wheel}[{EXTRAS}]")
-        facts["downloaded"] = said.count("Downloading ")
+        output = journey.ran("pip", "install", "--no-compile", "--constraint", pins, f"{wheel}[{EXTRAS}]")
+        facts["downloaded"] = output.count("Downloading ")
     with journey.step("new"):
         journey.ran("gradmarket", "new", "mine", "--for", "table", "--alone")
         script = journey.folder / "mine" / "train.py"
@@ -96,16 +96,16 @@ def _first_accepted(journey: Journey) -> None:
         with journey.step("worker"):
             run = ("gradmarket", "worker", "run", "--market", address.read_text().strip(), "--data", "worker", "--json")
             worker = stack.enter_context(journey.running("worker.log", *run))
-            journey.until(worker, "worker.log", lambda: _said(heard, "no_estimate"))
+            journey.until(worker, "worker.log", lambda: _has_event(heard, "no_estimate"))
         with journey.step("job"):
             script = stack.enter_context(journey.running("train.log", "python", "mine/train.py"))
-            journey.until(script, "train.log", lambda: _said(heard, "leased"))
+            journey.until(script, "train.log", lambda: _has_event(heard, "leased"))
         with journey.step("accepted"):
-            journey.until(worker, "worker.log", lambda: _said(heard, "accepted"))
+            journey.until(worker, "worker.log", lambda: _has_event(heard, "accepted"))
     journey.ran("gradmarket", "chain", "down", "--data", "data")
 
 
-def _said(log: Path, event: str) -> bool:
+def _has_event(log: Path, event: str) -> bool:
     return f'{{"event": "{event}"' in log.read_text()
 
 

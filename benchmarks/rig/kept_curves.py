@@ -1,4 +1,4 @@
-"""What a training took and what it gave, round by round: kept as it is measured, so that a killed run goes on."""
+"""Costs and losses of a training, round by round: stored as they are measured, so that a killed run goes on."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ TASKS = 4
 class Curve:
     """`steps`: inner steps of a task; `tokens`: of one of them. `points`: (rounds, held-out loss).
 
-    `up`, `first`, `down`: bytes of a task's answer, of whole parameters, and of what a replica fetches in each round
+    `up`, `first`, `down`: bytes of a task's answer, of whole parameters, and of a replica's downloads in each round
     after its first. `cpu_s`: of all of it.
     """
 
@@ -51,7 +51,7 @@ class Curve:
 
 
 class Kept:
-    """A file of curves, a line each, under the text of what was measured."""
+    """A file of curves, a line each, under the text of their settings."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

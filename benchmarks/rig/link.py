@@ -48,14 +48,14 @@ class Direction:
         self.passed = 0
 
     async def serialise(self, length: int) -> None:
-        """Waits until so many bytes have left."""
+        """Waits until `length` bytes have left."""
         now = time.monotonic()
         self._free_at = max(self._free_at, now - LATE_S) + length / self._rate
         await asyncio.sleep(max(0.0, self._free_at - now))
 
 
 class Relay:
-    """To the service that this process started; `breaks` says after how many bytes up each connection breaks."""
+    """A link to the service that this process started; `breaks`: bytes up after which each connection breaks."""
 
     def __init__(self, link: Link, breaks: Callable[[], float], delay_s: float = DELAY_S) -> None:
         self.up, self.down = Direction(link.up), Direction(link.down)

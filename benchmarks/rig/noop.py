@@ -23,7 +23,7 @@ app = Celery("noop", broker=os.environ.get(BROKER), backend=os.environ.get(BROKE
 
 @app.task(name="noop")  # type: ignore[untyped-decorator]
 def noop() -> None:
-    """What it says."""
+    """The no-op's output."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long a benchmark waits for an answer or an event: far beyond what a busy machine needs."""
+"""Longest wait of a benchmark for an answer or an event: far beyond the needs of a busy machine."""
 
 from typing import Final
 

@@ -30,10 +30,10 @@ class Peer:
         return self._python.exists()
 
     def seconds(self, elements: int, count: int) -> list[float]:
-        """Returns what each of `count` rounds of two workers took, in order of size. Raises RuntimeError."""
-        return self.told(elements, min(count, self.most))
+        """Returns the seconds of each of `count` rounds of two workers, in order of size. Raises RuntimeError."""
+        return self.read_seconds(elements, min(count, self.most))
 
-    def told(self, *arguments: int) -> list[float]:
+    def read_seconds(self, *arguments: int) -> list[float]:
         """Returns the seconds that the file prints when it is run with these arguments, in order of size."""
         file = Path(benchmarks.peers.__path__[0]) / self.file
         command = [str(self._python), str(file), *map(str, arguments)]

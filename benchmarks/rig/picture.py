@@ -13,7 +13,7 @@ from statistics import median_low
 WIDTH, LABEL, ROW, TOP = 900, 230, 16, 34
 COLOURS = {"stage": "#4c78a8", "request": "#b8b8b8", "transaction": "#f2a900"}
 THEIRS = ("fastapi.", "GET ", "PUT ", "POST ", "HEAD ", "DELETE ")
-"""What FastAPI's own spans begin with: each request's is in ours."""
+"""Prefix of FastAPI's own spans: each request's is in ours."""
 OTHER = "#8f6fb0"
 LEAST = 0.0005
 """Seconds: shorter bars are drawn so long."""

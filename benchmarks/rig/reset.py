@@ -1,4 +1,4 @@
-"""What breaks a TCP connection in the middle of its bytes: a packet that resets it (RFC 9293, section 3.10.7)."""
+"""Breaks a TCP connection in the middle of its bytes by a packet that resets it (RFC 9293, section 3.10.7)."""
 
 import struct
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Tcp:
 
 
 def parsed(packet: bytes) -> Tcp | None:
-    """Returns what a packet says; None where it is none of TCP over IPv4."""
+    """Returns the parsed packet; None unless it is TCP over IPv4."""
     if len(packet) < 2 * HEADER or packet[0] >> 4 != 4 or packet[9] != _TCP:
         return None
     start = 4 * (packet[0] & 15)

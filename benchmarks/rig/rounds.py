@@ -1,4 +1,4 @@
-"""Rounds of a market whose workers replay a recorded payload: what each took, and what CPU the service used."""
+"""Rounds of a market whose workers replay a recorded payload: each round's time, and the service's CPU."""
 
 import json
 import os

@@ -24,7 +24,7 @@ from tests.kit.aggregation_play import DOMAIN, AggregationPlay
 
 @dataclass
 class Others:
-    """What holder 0 of `play` is told: the same in every run."""
+    """Messages that holder 0 of `play` receives: the same in every run."""
 
     play: AggregationPlay
 
@@ -61,7 +61,7 @@ class Others:
 
 @dataclass
 class LoneHolder:
-    """Holder 0. `cpu_s`, `sent` and `received`: by step, its CPU seconds, the bytes it sends, and those it is told."""
+    """Holder 0. `cpu_s`, `sent` and `received`: by step, its CPU seconds, and the bytes it sends and receives."""
 
     others: Others
     cpu_s: list[float] = field(default_factory=list)
@@ -80,12 +80,12 @@ class LoneHolder:
         request = others.request
         self._timed(lambda: holder.reveal_mask_shares(state, request), request)
 
-    def _timed(self, step: Callable[[], Any], told: Any = None) -> Any:
+    def _timed(self, step: Callable[[], Any], received: Any = None) -> Any:
         start = time.process_time()
         found = step()
         self.cpu_s.append(time.process_time() - start)
         self.sent.append(len(found[1].model_dump_json()))
-        self.received.append(len(told.model_dump_json()) if told is not None else 0)
+        self.received.append(len(received.model_dump_json()) if received is not None else 0)
         return found
 
 

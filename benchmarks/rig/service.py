@@ -1,4 +1,4 @@
-"""A service of the benchmark's own, in processes of its own, and what CPU they have used."""
+"""A service of the benchmark's own, in processes of its own, and their CPU time."""
 
 import json
 import os
@@ -74,7 +74,7 @@ class Service:
         return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Statements and transactions since the last call, by who asked; of a service that is counted."""
+        """Statements and transactions since the last call, by caller; of a counted service."""
         file = self.folder / COUNTS
         file.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR1)
@@ -89,20 +89,20 @@ class Service:
         return {"Authorization": f"Bearer {self.token}"}
 
     def get(self, path: str) -> dict[str, Any]:
-        """Returns what the requester reads at /v1/`path`."""
+        """Returns the requester's answer from /v1/`path`."""
         answer = ASKING.get(f"{self.url}/v1/{path}", headers=self.headers)
         answer.raise_for_status()
         return dict(answer.json())
 
     def rows(self, query: str, job: str) -> list[tuple[Any, ...]]:
-        """Returns what a query with the job as its parameter finds in the service's SQLite."""
+        """Returns the rows that a query with the job as its parameter finds in the service's SQLite."""
         path = self.address.removeprefix("sqlite:///")
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             return database.execute(query, (job,)).fetchall()
 
-    def act(self, job: str, what: str) -> None:
+    def act(self, job: str, action: str) -> None:
         """Pauses, resumes or cancels a job."""
-        httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=self.headers, timeout=PATIENCE_S).raise_for_status()
+        httpx.post(f"{self.url}/v1/jobs/{job}/{action}", headers=self.headers, timeout=PATIENCE_S).raise_for_status()
 
     def post(self, latest_s: float = PATIENCE_S, **changes: Any) -> str:
         """A job, funded and running with its tasks open; within `latest_s` seconds, else TimeoutError."""

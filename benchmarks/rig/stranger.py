@@ -25,9 +25,9 @@ ASK: Final = json.dumps({"determinism_class": "another", "capacity": 1, "wait_s"
 def main(url: str, kind: str, job: str, tokens: list[str]) -> None:
     over = threading.Event()
     acts: dict[str, tuple[int, Callable[[int], None]]] = {
-        "ledger": (4, lambda _: _asks(url, over, f"/v1/jobs/{job}/ledger", RATE / 4)),
-        "nonce": (8, lambda _: _asks(url, over, "/v1/session/nonce", 1e6)),
-        "letters": (8, lambda _: _asks(url, over, "/v1/session", 1e6, _LETTERS)),
+        "ledger": (4, lambda _: _send_requests(url, over, f"/v1/jobs/{job}/ledger", RATE / 4)),
+        "nonce": (8, lambda _: _send_requests(url, over, "/v1/session/nonce", 1e6)),
+        "letters": (8, lambda _: _send_requests(url, over, "/v1/session", 1e6, _LETTERS)),
         "streams": (STREAMS, lambda _: _follows(url, over, job)),
         "polls": (POLLERS, lambda number: _polls(url, over, tokens[number % len(tokens)], POLL)),
         "asks": (POLLERS, lambda number: _polls(url, over, tokens[number % len(tokens)], ASK)),
@@ -49,7 +49,7 @@ def _connected(url: str) -> Iterator[HTTPConnection]:
         connection.close()
 
 
-def _asks(url: str, over: threading.Event, path: str, rate: float, body: bytes | None = None) -> None:
+def _send_requests(url: str, over: threading.Event, path: str, rate: float, body: bytes | None = None) -> None:
     """On a connection that is kept, and made again where it is closed."""
     while not over.is_set():
         with suppress(OSError, HTTPException), _connected(url) as connection:

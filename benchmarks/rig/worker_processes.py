@@ -12,7 +12,7 @@ from benchmarks.rig.service import Service
 def start_worker(
     here: Service, step_s: float, replayed: bool = False, leases: int = 1
 ) -> tuple["subprocess.Popen[bytes]", Path]:
-    """Returns a worker whose steps take `step_s` more (rig.paced), and its new folder; `log` in it has what it says."""
+    """Returns a worker whose steps take `step_s` more (rig.paced), and its new folder, whose `log` has its output."""
     folder = here.folder / f"worker-{time.monotonic_ns()}"
     folder.mkdir()
     words = [here.url, str(folder), str(step_s), *(["replayed"] if replayed else [])]

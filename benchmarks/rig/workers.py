@@ -45,7 +45,7 @@ def payload_of(*hidden: int) -> bytes:
 
 
 class Refused(RuntimeError):
-    """The service said no."""
+    """The service refused."""
 
 
 class Worker:
@@ -82,11 +82,11 @@ class Worker:
         self._salt = Hash(os.urandom(32))
         self._open: dict[ReplicaId, Lease] = {}
         self._known: dict[ReplicaId, ReplicaState] = {}
-        """Of what is open, and of what has ended since the last poll."""
+        """States of open replicas, and of those that ended since the last poll."""
         self._waves: set[ReplicaId] = set()
         """Opened, and not revealed to."""
         self._wanted: set[ReplicaId] = set()
-        """Whose payload is asked for, and not brought yet."""
+        """Replicas whose payload is requested, and not sent yet."""
         self.done = 0
 
     def answer_with(self, payload: bytes) -> None:
@@ -97,23 +97,23 @@ class Worker:
         try:
             self._http.request(method, path, body, self._headers)
             answer = self._http.getresponse()
-        except (ConnectionError, RemoteDisconnected):  # let go while it was idle
+        except (ConnectionError, RemoteDisconnected):  # closed while it was idle
             self._http.close()
             self._http.request(method, path, body, self._headers)
             answer = self._http.getresponse()
-        told = answer.read()
+        answer_bytes = answer.read()
         if answer.status >= 300:
-            raise Refused(f"{answer.status}: {told!r}")
-        return told
+            raise Refused(f"{answer.status}: {answer_bytes!r}")
+        return answer_bytes
 
     def _sign_in(self) -> str:
-        told = json.loads(self.ask("GET", "/v1/session/nonce"))
-        said = json.dumps(signed(letter(told, self._address), self._key)).encode()
-        return str(json.loads(self.ask("POST", "/v1/session", said))["token"])
+        nonce = json.loads(self.ask("GET", "/v1/session/nonce"))
+        signed_in = json.dumps(signed(letter(nonce, self._address), self._key)).encode()
+        return str(json.loads(self.ask("POST", "/v1/session", signed_in))["token"])
 
-    def poll(self, payload: bytes = b"", **said: Any) -> PollAnswer:
+    def poll(self, payload: bytes = b"", **fields: Any) -> PollAnswer:
         """With as many payloads as are named, each of these bytes."""
-        request = PollRequest(determinism_class="bench", known=self._known, **said)
+        request = PollRequest(determinism_class="bench", known=self._known, **fields)
         if request.payloads:
             body = framing.frame_poll_request(request) + payload * len(request.payloads)
             self.sent += len(payload) * len(request.payloads)
@@ -126,7 +126,7 @@ class Worker:
         self.finish()
 
     def finish(self) -> None:
-        """Asks no more; what was leased to it just before is brought too, for others wait for it.
+        """Asks no more; the payloads of its last leases are sent too, for others wait for them.
 
         Where it waits long itself, a vote lacks replicas that nobody asks for: it asks again, as they all do then.
         """
@@ -136,13 +136,13 @@ class Worker:
             self.turn(wait_s=5.0, asks=time.monotonic() > until)
 
     def turn(self, wait_s: float = 20.0, asks: bool = True) -> None:
-        """One poll, and what follows from it."""
+        """Sends one poll, and applies the answer."""
         sealed = [lease for replica, lease in self._open.items() if self._known[replica] == ReplicaState.LEASED]
         opened, self._waves = self._waves & self._open.keys(), set()
         wanted, self._wanted = self._wanted & self._open.keys(), set()
         brought = {*wanted, *(lease.replica for lease in sealed if self._alone)}
         began = time.perf_counter()
-        told = self.poll(
+        answer = self.poll(
             self.bytes_of(),
             capacity=self._room(len(brought | opened)) if asks else 0,
             commitments=() if self._alone else tuple(map(self._commitment, sealed)),
@@ -155,10 +155,10 @@ class Worker:
         self._known = {replica: self._known[replica] for replica in self._open}
         self._known |= dict.fromkeys([lease.replica for lease in sealed], ReplicaState.COMMITTED)
         self._known |= dict.fromkeys(opened, ReplicaState.REVEALED)
-        self._hear(told)
+        self._apply_answer(answer)
 
     def bytes_of(self) -> bytes:
-        """What it brings as its payload."""
+        """The bytes of its payload."""
         return self.payload
 
     def _room(self, ending: int) -> int:
@@ -169,16 +169,16 @@ class Worker:
         """Returns whether a replica of its own is not over."""
         return bool(self._open)
 
-    def _hear(self, told: PollAnswer) -> None:
-        self._waves = {wave.replica for wave in told.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
-        for verdict in told.verdicts:
+    def _apply_answer(self, answer: PollAnswer) -> None:
+        self._waves = {wave.replica for wave in answer.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
+        for verdict in answer.verdicts:
             self._known[verdict.replica] = verdict.state
             if verdict.state == ReplicaState.PAYABLE or lifecycle.is_final_state(verdict.state):
                 self._end(verdict.replica)
-        for item in told.refusals:
+        for item in answer.refusals:
             self._end(item.replica)
-        self._wanted = {wanted.replica for wanted in told.uploads if wanted.replica in self._open}
-        for lease in told.leases:
+        self._wanted = {wanted.replica for wanted in answer.uploads if wanted.replica in self._open}
+        for lease in answer.leases:
             if lease.replica not in self._open:
                 self._open[lease.replica], self._known[lease.replica] = lease, ReplicaState.LEASED
 

@@ -1,4 +1,4 @@
-"""The price controller with supply that depends on the price: where it settles, and what withholding work gains.
+"""The price controller with supply that depends on the price: where it settles, and the gain of withheld work.
 
 `python -m benchmarks.simulations.prices` prints the tables of docs/results/prices.md, the same in every run.
 

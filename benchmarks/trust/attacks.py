@@ -1,4 +1,4 @@
-"""What hostile workers answer. Each attack spoils the gradients alone; loss and buffers stay honest.
+"""Answers of hostile workers. Each attack spoils only the gradients; loss and buffers stay honest.
 
 They all act as one: they know the round's honest gradients and each other. LARGE is the paper's factor of 1,000.
 """
@@ -23,7 +23,7 @@ JUST_PASSING: Final = 0.9
 
 @dataclass(frozen=True)
 class Scene:
-    """What the colluders know when task `task` of round `round` is to be answered: flat gradients, and the setting."""
+    """The colluders' knowledge when task `task` of round `round` is to be answered: flat gradients, and the setting."""
 
     honest: Vector
     """Of this task."""
@@ -86,7 +86,7 @@ def noise(scene: Scene) -> Vector:
 
 
 def silent_quorum(scene: Scene) -> Vector:
-    """Against the honest gradient, as long as the job lets it be; told only where the colluders hold the vote."""
+    """Sends the reverse of the honest gradient, as long as the job allows; only where the colluders hold the vote."""
     return -np.float32(JUST_PASSING * scene.norm_bound / _length(scene.honest)) * scene.honest
 
 

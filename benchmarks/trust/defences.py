@@ -1,4 +1,4 @@
-"""What stands between a worker's answer and the merge: nothing but the aggregator, or votes and audits before it."""
+"""Defences between a worker's answer and the merge: the aggregator alone, or votes and audits before it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Defence:
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
     replays: bool = False
-    """Whether a failed audit takes back what was merged (trust.replay)."""
+    """Whether a failed audit takes back merged rounds (trust.replay)."""
     final_after: int = ROUNDS_BEHIND
     """The rounds that it may still take back."""
 
@@ -38,7 +38,7 @@ TRUST: Final = {
     "norm_bound": 10.0,
     "aggregator": {"name": "mean"},
 }
-"""What a job says that is to bear these attacks (docs/results/attacks.md)."""
+"""Settings of a job that has to bear these attacks (docs/results/attacks.md)."""
 _JOB: Final = {
     "name": "trust",
     "model": {"architecture": "mlp"},
@@ -79,12 +79,12 @@ BESIDE: Final[Mapping[str, Defence]] = {
     "proven": Defence("mean", plan=PROVEN, replays=True),
     f"proven, {OPEN} rounds": Defence("mean", plan=PROVEN, replays=True, final_after=OPEN),
 }
-"""What patient and late colluders are played against."""
+"""Defences that patient and late colluders are played against."""
 
 
 @dataclass
 class Crew:
-    """The workers of a run; `hostile` of them act as one, and who is caught is out."""
+    """The workers of a run; `hostile` of them act as one, and a caught one is out."""
 
     workers: int
     hostile: int
@@ -109,7 +109,7 @@ def believed(shared: Crew, task: int) -> bool:
 
 @dataclass(frozen=True)
 class Decided:
-    """What a quorum answered one task."""
+    """A quorum's answer to one task."""
 
     agreeing: frozenset[int]
     honest: bool

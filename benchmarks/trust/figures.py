@@ -1,4 +1,4 @@
-"""The figures of one model's table: points lost by each attack under each defence, and what rounds done again take."""
+"""The figures of one model's table: points lost by each attack under each defence, and the cost of repeated rounds."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -38,17 +38,17 @@ def lost(table: Table, defence: str) -> Iterator[Figure]:
 
 
 def spent(table: Table, defence: str) -> Iterator[Figure]:
-    """What the rounds that are done again take, and when the attackers are gone; of each attack's runs the worst."""
+    """Cost of repeated rounds, and the end of the attackers; of each attack's runs the worst."""
     for attack, courses in table.courses.get(defence, {}).items():
         name = _name(table, attack, defence)
         again = [(course.accepted + course.diverged) / course.needed - 1 for course in courses]
         audits = [course.audits / course.needed for course in courses]
         yield Figure(f"{name}.again", max(again), "of tasks", note=f"audits {max(audits):.2f} of tasks")
         if attack:
-            yield _gone(name, courses)
+            yield _count_rounds_to_end(name, courses)
 
 
-def _gone(name: str, courses: list[Course]) -> Figure:
+def _count_rounds_to_end(name: str, courses: list[Course]) -> Figure:
     """Rounds until the colluders are too few for a quorum; where a run never came to that, how many were left."""
     diverged = f"{max(course.diverged for course in courses)} answers diverged"
     if paused := sum(course.paused for course in courses):

@@ -35,7 +35,7 @@ from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.poll import hash_of
 
 CONVICTING: Final = 2
-"""Computations of an audit that fails: who convicts has found the same twice."""
+"""Computations of an audit that fails: the convicting auditor has found the same twice."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Task:
 
 @dataclass
 class Course:
-    """What a run took."""
+    """The costs of a run."""
 
     accepted: int = 0
     """Tasks, those that were taken back among them."""
@@ -144,7 +144,7 @@ class Replayed(Run):
                 return self._drawn(number, index, decided, answer, honest, secret)
 
     def _refer(self, shared: Crew, number: int, decided: Decided) -> Decided:
-        """Where an audit settles what is open, those of the last rounds come before the acceptance."""
+        """Where an audit settles open tasks, those of the last rounds come before the acceptance."""
         if not self._plan.referred or number < self.trained.workload.rounds - proven.LAST:
             return decided
         self._course.audits += 1
@@ -153,7 +153,7 @@ class Replayed(Run):
         return replace(decided, honest=True)
 
     def _clear(self, shared: Crew) -> list[Task]:
-        """Audits what diverged; returns those that are right, whose places are empty again."""
+        """Audits diverged answers; returns the right ones, whose places are empty again."""
         suspects = [task for task in self._tasks.values() if task.diverged]
         self._course.diverged += len(suspects)
         right = [task for task in suspects if self._examine(shared, task)]
@@ -211,12 +211,12 @@ class Replayed(Run):
         return bool(passed)
 
     def _due(self, through: int | None) -> list[Task]:
-        """Whose audits wait, the oldest first; `through` None: of any round."""
+        """Lists the tasks that wait for audits, the oldest first; `through` None: of any round."""
         due = [task for task in self._tasks.values() if task.due and (through is None or task.round <= through)]
         return sorted(due, key=lambda task: (task.round, task.index))
 
     def _fail(self, shared: Crew, task: Task) -> None:
-        """The task is revoked, who answered it gets no work, and what else they answered is audited."""
+        """Revokes the task, bars its workers, and audits their other answers."""
         self._course.failed += 1
         self._wrong.add(task.root)
         del self._tasks[task.round, task.index]
@@ -229,7 +229,7 @@ class Replayed(Run):
             other.due |= not other.audited and (looks_back or not guilty.isdisjoint(other.agreeing))
 
     def _take_back(self, number: int) -> None:
-        """The round opens again from its parameters; what came later is of no use."""
+        """Opens the round again from its parameters; later rounds are discarded."""
         del self.models[number + 1 :]
         self._tasks = {place: task for place, task in self._tasks.items() if task.round <= number}
 

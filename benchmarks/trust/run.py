@@ -39,7 +39,7 @@ class Setting:
 
 
 class Run:
-    """The model at some round, with what the attacks look back on."""
+    """The model at some round, with the history that the attacks use."""
 
     def __init__(self, trained: Trained, defence: Defence, setting: Setting) -> None:
         self.trained, self.defence, self.setting = trained, defence, setting

@@ -19,7 +19,7 @@ WIDTH, HEIGHT, LEFT, TOP = 74, 26, 190, 118
 class Table:
     """`lost[defence][attack]`: points below the plain mean without an attack, whose accuracy is `baseline`.
 
-    `courses`, likewise: what the runs took of a defence that does rounds again.
+    `courses`, likewise: the costs of the runs of a defence that repeats rounds.
     """
 
     workload: str

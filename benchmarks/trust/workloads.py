@@ -1,4 +1,4 @@
-"""What is trained: digits by a small convolutional network, the next character of Python by a small GPT."""
+"""The trained models: digits by a small convolutional network, the next character of Python by a small GPT."""
 
 import asyncio
 from collections import OrderedDict
@@ -38,7 +38,7 @@ ROUNDS: Final = sized(30, 4)
 BEFORE: Final = sized(250, 2)
 """Steps of plain training before the market's, so that an attack finds something to spoil."""
 KEPT: Final = 48
-"""Rounds whose gradients are kept, for rounds that are done again."""
+"""Rounds whose gradients are stored, for repeated rounds."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Workload:
 
 
 class Trained:
-    """The workload's documents, ready to run: what a worker computes, and what the requester measures."""
+    """The workload's documents, ready to run: the workers' step, and the requester's measurement."""
 
     def __init__(self, workload: Workload) -> None:
         torch.manual_seed(0)

@@ -46,12 +46,12 @@ class Elsewhere:
             self._process.communicate()
             code, self._process = self._process.returncode, self._started()
             raise Finding(f"the other process ended with {signal.Signals(-code).name if code < 0 else code}")
-        told: dict[str, str] = json.loads(line)
-        if "finding" in told:
-            raise Finding(told["finding"])
-        if "refused" in told:
-            raise DocumentRefused(told["refused"])
-        return told["answer"]
+        reply: dict[str, str] = json.loads(line)
+        if "finding" in reply:
+            raise Finding(reply["finding"])
+        if "refused" in reply:
+            raise DocumentRefused(reply["refused"])
+        return reply["answer"]
 
     def _started(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -74,7 +74,7 @@ def _taken(key: str, written: list[Any]) -> str:
     return ""
 
 
-def _told(ask: Callable[[str, list[Any]], str], key: str, written: list[Any]) -> dict[str, str]:
+def _compute_elsewhere(ask: Callable[[str, list[Any]], str], key: str, written: list[Any]) -> dict[str, str]:
     signal.setitimer(signal.ITIMER_PROF, ENDED_AFTER)
     try:
         return {"answer": ask(key, written)}
@@ -92,7 +92,7 @@ def main() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = not answering  # as the child: what is taken is then there
     (from_the_heap if answering else from_the_system)()
     for line in sys.stdin:
-        print(json.dumps(_told(ask, *json.loads(line))), flush=True)
+        print(json.dumps(_compute_elsewhere(ask, *json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

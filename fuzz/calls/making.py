@@ -73,12 +73,12 @@ def answer(key: str, written: list[Any], poison: int, forms: Sequence[Form] | No
         results = called(operator, arguments, CPU)
         found = [read_result_form(result) for result in results]
         _must(forms is None or found == forms, f"it gives {found}, its shapes alone {forms}")
-        told = [_bits(result) for result in (*results, *gradients(results, arguments))]
+        bits = [_bits(result) for result in (*results, *gradients(results, arguments))]
     except (DocumentRefused, *STEP_ERRORS):
         return REFUSED
     finally:
         _must(not arrays.touched(), "it wrote beyond a tensor")
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    return hashlib.sha256(repr(bits).encode()).hexdigest()
 
 
 def _must(holds: bool, otherwise: str) -> None:

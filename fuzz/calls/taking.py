@@ -32,7 +32,7 @@ def taken(key: str, written: list[Any]) -> None:
     given = given_of(operator, written)
     if sum(math.prod(made["shape"]) for made in tensors_in(given)) > ELEMENTS:
         raise DocumentRefused("too large to be made here")
-    told = _told(operator, given)
+    declared = _count_declared_bytes(operator, given)
     arguments = Arrays(0).made(list(given))
     try:
         _pass(operator, arguments)
@@ -40,13 +40,13 @@ def taken(key: str, written: list[Any]) -> None:
     except STEP_ERRORS:
         raise DocumentRefused("refused when it ran") from None
     held = sum(tensor.nbytes for tensor in tensors_of(arguments))
-    if held + found > (1 + FRAGMENTS) * (held + told) + SPARE:
+    if held + found > (1 + FRAGMENTS) * (held + declared) + SPARE:
         raise Finding(
-            f"it took {found / 2**20:.1f} MiB beside {held / 2**20:.1f} of its arguments, {told / 2**20:.1f} told"
+            f"it took {found / 2**20:.1f} MiB beside {held / 2**20:.1f} of its arguments, {declared / 2**20:.1f} told"
         )
 
 
-def _told(operator: OperatorCall, given: Sequence[Any]) -> int:
+def _count_declared_bytes(operator: OperatorCall, given: Sequence[Any]) -> int:
     """Bytes beside the arguments."""
     arguments = without_elements(Arrays(0).made(list(given)))
     meter = Meter(LIMITS, 1)

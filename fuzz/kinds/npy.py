@@ -55,8 +55,8 @@ def _header(data: bytes, chance: Random) -> bytes:
     old, new = chance.choice((*_HEADERS, (b"<f4", chance.choice(WORDS).encode(errors="replace"))))
     length = int.from_bytes(data[8:10], "little")
     header = data[10 : 10 + length].replace(old, new, 1)
-    told = min(len(header) if chance.random() < 0.9 else length + chance.choice((-1, 1, 60)), 2**16 - 1)
-    return data[:8] + told.to_bytes(2, "little") + header + data[10 + length :]
+    stated = min(len(header) if chance.random() < 0.9 else length + chance.choice((-1, 1, 60)), 2**16 - 1)
+    return data[:8] + stated.to_bytes(2, "little") + header + data[10 + length :]
 
 
 def _version(data: bytes, chance: Random) -> bytes:

@@ -97,8 +97,8 @@ def _split(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _joined(pages: bytes, footer: bytes, length: int | None = None) -> bytes:
-    told = len(footer) if length is None else length & (2**32 - 1)
-    return pages + footer + told.to_bytes(4, "little") + b"PAR1"
+    stated = len(footer) if length is None else length & (2**32 - 1)
+    return pages + footer + stated.to_bytes(4, "little") + b"PAR1"
 
 
 def _footer(data: bytes, chance: Random) -> bytes:

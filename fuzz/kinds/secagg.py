@@ -40,29 +40,29 @@ def read(case: Case) -> Any:
 
 
 def _to_requester(step: int, data: bytes) -> Any:
-    said, before = parse_step_message(step, data), _before(step)
+    message, before = parse_step_message(step, data), _before(step)
     terms, sets = before.terms, (before.sharers, before.survivors)
     checks: dict[int, Callable[[], object]] = {
-        1: lambda: collector.admit_keys(terms, DOMAIN, _others(before.keys), said),
-        2: lambda: collector.admit_shares(terms, before.keys, said),
-        3: lambda: collector.admit_masked(terms, DOMAIN, _said().key_list, sets[0], said, _vector()),
-        4: lambda: collector.admit_signature(terms, DOMAIN, *sets, said),
-        5: lambda: collector.admit_answer(terms, sets[1], before.shares, said),
+        1: lambda: collector.admit_keys(terms, DOMAIN, _others(before.keys), message),
+        2: lambda: collector.admit_shares(terms, before.keys, message),
+        3: lambda: collector.admit_masked(terms, DOMAIN, _play_messages().key_list, sets[0], message, _vector()),
+        4: lambda: collector.admit_signature(terms, DOMAIN, *sets, message),
+        5: lambda: collector.admit_answer(terms, sets[1], before.shares, message),
     }
     checks[step]()
     signed = step in (1, 3, 4)
     honest = parse_step_message(step, _honest(step - 1))
-    assert not signed or said.signature == honest.signature, "a signature that its holder did not make"
-    return said
+    assert not signed or message.signature == honest.signature, "a signature that its holder did not make"
+    return message
 
 
 def _to_holder(place: int, data: bytes) -> Any:
     name = _TOLD[place]
     try:
-        told = StepTold.model_validate_json(b'{"attempt": 0, "step": 1, "%s": %s}' % (name.encode(), data))
+        reply = StepTold.model_validate_json(b'{"attempt": 0, "step": 1, "%s": %s}' % (name.encode(), data))
     except ValidationError as error:
         raise Refused(str(error)[:200]) from error
-    found, state = getattr(told, name), _before(place + 2).states[_LIAR]
+    found, state = getattr(reply, name), _before(place + 2).states[_LIAR]
     if found is None:
         raise Refused("nothing is told")
     steps = (
@@ -90,7 +90,7 @@ def _before(step: int) -> Played:
 
 
 @cache
-def _said() -> Played:
+def _play_messages() -> Played:
     return Played(_PLAY).to(STEPS)
 
 
@@ -102,22 +102,22 @@ def _vector() -> bytes:
 @cache
 def _masked() -> Any:
     played = Played(_PLAY).to(2)
-    _, told = collector.shares_for_holders(played.terms, played.shares)
-    return holder.mask_integers(played.states[_LIAR], told[_LIAR], _PLAY.integers[_LIAR])[1:]
+    _, replies = collector.shares_for_holders(played.terms, played.shares)
+    return holder.mask_integers(played.states[_LIAR], replies[_LIAR], _PLAY.integers[_LIAR])[1:]
 
 
 @cache
 def _honest(which: int) -> bytes:
     """The JSON of the liar's message of a step, or of what it is told after one."""
-    whole = _said()
+    whole = _play_messages()
     if which < STEPS:
-        said = (whole.keys, whole.shares, whole.masked, whole.signatures, whole.answers)[which]
-        return bytes(said[_LIAR].model_dump_json().encode())
+        messages = (whole.keys, whole.shares, whole.masked, whole.signatures, whole.answers)[which]
+        return bytes(messages[_LIAR].model_dump_json().encode())
     terms = whole.terms
-    told = (
+    reply = (
         lambda: collector.neighbour_keys(terms, whole.keys)[_LIAR],
         lambda: collector.shares_for_holders(terms, whole.shares)[1][_LIAR],
         lambda: SurvivorsProposed(survivors=whole.survivors),
         lambda: collector.unmask_requests(terms, whole.survivors, whole.signatures, whole.masked)[_LIAR],
     )[which - STEPS]()
-    return bytes(told.model_dump_json().encode())
+    return bytes(reply.model_dump_json().encode())

@@ -56,7 +56,7 @@ from gradmarket.client.transport import (
     AnyPage,
     Open,
     Patience,
-    _given_up,
+    _build_unreachable,
     _parse_answer,
     build_timeout,
 )
@@ -173,7 +173,7 @@ class AsyncServiceTransport:
             if cursor is None:
                 return
             if not page.items:
-                raise ServiceProblem(200, f"{path} has an empty page and says that more follows: ask another service")
+                raise ServiceProblem(200, f"{path} has an empty page and announces more: ask another service")
 
     async def send(
         self,
@@ -207,7 +207,7 @@ class AsyncServiceTransport:
                 if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
                     raise CutOff(f"{self.url}: {error}") from error
                 if tried >= tries and (not (patient and self._patience.keep_trying(time.monotonic() - since))):
-                    raise _given_up(self.url, error) from error
+                    raise _build_unreachable(self.url, error) from error
                 self._patience.say(error)
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
@@ -251,7 +251,7 @@ async def _in_time(received: AsyncIterator[bytes], until: float) -> AsyncIterato
     """Yields each received chunk at once, also an empty one: compressed bytes may unpack to nothing."""
     async for part in received:
         if time.monotonic() > until:
-            raise ServiceUnreachable(f"the service began an answer and did not end it within {ANSWER_S:g} seconds")
+            raise ServiceUnreachable(f"the service did not end its answer within {ANSWER_S:g} seconds")
         yield part
 
 
@@ -383,46 +383,46 @@ class AsyncRequesterClient:
             await self._transport.ask(AuditAssignment, "POST", "/v1/audits/claim", json=asked.model_dump(mode="json"))
         ).work
 
-    async def answer_audit(self, task: str, said: AuditAnswer) -> bool:
+    async def answer_audit(self, task: str, answer: AuditAnswer) -> bool:
         """Sends an audit's answer; returns whether the task must be run once more."""
-        return await self._put_audit(f"/v1/audits/{quote(task, safe='')}", said)
+        return await self._put_audit(f"/v1/audits/{quote(task, safe='')}", answer)
 
     async def bring_payload(self, task: str, payload: bytes) -> None:
         """Brings the auditor's own payload of a task whose answers were all wrong."""
         path = f"/v1/audits/payloads/{quote(task, safe='')}"
         await self._transport.send("PUT", path, content=lambda: nullcontext(payload), timeout=UPLOAD)
 
-    async def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
+    async def answer_sketch(self, task: str, answer: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
-        return await self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)
+        return await self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", answer)
 
-    async def seal_audit(self, task: str, said: PanelSeal) -> None:
+    async def seal_audit(self, task: str, seal: PanelSeal) -> None:
         """Sends an auditor's sealed answer to a panel."""
-        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
+        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", seal)
 
     async def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:
         """Returns a referee's questions to the auditor that signs with this key; waits up to `wait_s` for one."""
         asked = {"signer": signer, "wait_s": wait_s}
         return await self._transport.ask(AuditorQuestions, "GET", "/v1/audits/hearings", params=asked, waits=wait_s)
 
-    async def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> HearingReceipt:
+    async def answer_as_auditor(self, statement: AuditorStatement, body: bytes) -> HearingReceipt:
         """Answers a referee's question about an answer that an auditor opened to its panel; returns its receipt."""
-        headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
+        headers = {f"hearing-{name}": str(value) for name, value in statement.model_dump(mode="json").items()}
         headers["content-length"] = str(len(body))
         return await self._transport.ask(
             HearingReceipt, "POST", "/v1/audits/hearings", headers=headers, content=lambda: nullcontext(body)
         )
 
-    async def open_audit(self, task: str, said: PanelOpening) -> None:
+    async def open_audit(self, task: str, opening: PanelOpening) -> None:
         """Sends the opening of the auditor's seal, once all of the panel have sealed their answers."""
-        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", said)
+        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", opening)
 
-    async def plant_answer(self, task: str, said: AuditAnswer) -> None:
+    async def plant_answer(self, task: str, answer: AuditAnswer) -> None:
         """Sends the answer to a task that nobody has answered yet."""
-        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/planted", said)
+        await self._put_audit(f"/v1/audits/{quote(task, safe='')}/planted", answer)
 
-    async def _put_audit(self, path: str, said: BaseModel) -> bool:
-        return (await self._transport.ask(AuditReceipt, "PUT", path, json=said.model_dump(mode="json"))).again
+    async def _put_audit(self, path: str, message: BaseModel) -> bool:
+        return (await self._transport.ask(AuditReceipt, "PUT", path, json=message.model_dump(mode="json"))).again
 
     async def upload(self, data: bytes) -> str:
         """Uploads a blob unless the service has it; returns its digest."""
@@ -482,7 +482,7 @@ class AsyncRequesterClient:
                     file.write(chunk)
         digest, expected = (digest_text(hashed), etag.strip('"'))
         if digest != expected:
-            raise Damaged(f"the service says {expected or 'no digest'}, the bytes have {digest}")
+            raise Damaged(f"the service announced {expected or 'no digest'}, the bytes have {digest}")
         return digest
 
     @asynccontextmanager

@@ -73,5 +73,5 @@ def parse_problem(status: int, reason: str, body: bytes) -> ServiceProblem:
     listed = details.get("errors")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     fields = tuple(Field(str(entry.get("field")), str(entry.get("detail"))) for entry in entries)
-    said, remedy = (str(details.get(name) or "") for name in ("detail", "remedy"))
-    return ServiceProblem(status, said or str(details.get("title") or text), fields, remedy)
+    detail, remedy = (str(details.get(name) or "") for name in ("detail", "remedy"))
+    return ServiceProblem(status, detail or str(details.get("title") or text), fields, remedy)

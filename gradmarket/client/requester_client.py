@@ -172,46 +172,46 @@ class RequesterClient:
         """Claims the next accepted task that a machine of this class is to audit, or to calibrate with."""
         return self._transport.ask(AuditAssignment, "POST", "/v1/audits/claim", json=asked.model_dump(mode="json")).work
 
-    def answer_audit(self, task: str, said: AuditAnswer) -> bool:
+    def answer_audit(self, task: str, answer: AuditAnswer) -> bool:
         """Sends an audit's answer; returns whether the task must be run once more."""
-        return self._put_audit(f"/v1/audits/{quote(task, safe='')}", said)
+        return self._put_audit(f"/v1/audits/{quote(task, safe='')}", answer)
 
     def bring_payload(self, task: str, payload: bytes) -> None:
         """Brings the auditor's own payload of a task whose answers were all wrong."""
         path = f"/v1/audits/payloads/{quote(task, safe='')}"
         self._transport.send("PUT", path, content=lambda: nullcontext(payload), timeout=UPLOAD)
 
-    def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
+    def answer_sketch(self, task: str, answer: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
-        return self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)
+        return self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", answer)
 
-    def seal_audit(self, task: str, said: PanelSeal) -> None:
+    def seal_audit(self, task: str, seal: PanelSeal) -> None:
         """Sends an auditor's sealed answer to a panel."""
-        self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", said)
+        self._put_audit(f"/v1/audits/{quote(task, safe='')}/seal", seal)
 
     def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:
         """Returns a referee's questions to the auditor that signs with this key; waits up to `wait_s` for one."""
         asked = {"signer": signer, "wait_s": wait_s}
         return self._transport.ask(AuditorQuestions, "GET", "/v1/audits/hearings", params=asked, waits=wait_s)
 
-    def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> HearingReceipt:
+    def answer_as_auditor(self, statement: AuditorStatement, body: bytes) -> HearingReceipt:
         """Answers a referee's question about an answer that an auditor opened to its panel; returns its receipt."""
-        headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
+        headers = {f"hearing-{name}": str(value) for name, value in statement.model_dump(mode="json").items()}
         headers["content-length"] = str(len(body))
         return self._transport.ask(
             HearingReceipt, "POST", "/v1/audits/hearings", headers=headers, content=lambda: nullcontext(body)
         )
 
-    def open_audit(self, task: str, said: PanelOpening) -> None:
+    def open_audit(self, task: str, opening: PanelOpening) -> None:
         """Sends the opening of the auditor's seal, once all of the panel have sealed their answers."""
-        self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", said)
+        self._put_audit(f"/v1/audits/{quote(task, safe='')}/opening", opening)
 
-    def plant_answer(self, task: str, said: AuditAnswer) -> None:
+    def plant_answer(self, task: str, answer: AuditAnswer) -> None:
         """Sends the answer to a task that nobody has answered yet."""
-        self._put_audit(f"/v1/audits/{quote(task, safe='')}/planted", said)
+        self._put_audit(f"/v1/audits/{quote(task, safe='')}/planted", answer)
 
-    def _put_audit(self, path: str, said: BaseModel) -> bool:
-        return self._transport.ask(AuditReceipt, "PUT", path, json=said.model_dump(mode="json")).again
+    def _put_audit(self, path: str, message: BaseModel) -> bool:
+        return self._transport.ask(AuditReceipt, "PUT", path, json=message.model_dump(mode="json")).again
 
     def upload(self, data: bytes) -> str:
         """Uploads a blob unless the service has it; returns its digest."""
@@ -270,7 +270,7 @@ class RequesterClient:
                 file.write(chunk)
         digest, expected = digest_text(hashed), etag.strip('"')
         if digest != expected:
-            raise Damaged(f"the service says {expected or 'no digest'}, the bytes have {digest}")
+            raise Damaged(f"the service announced {expected or 'no digest'}, the bytes have {digest}")
         return digest
 
     @contextmanager
@@ -351,7 +351,7 @@ class RequesterClient:
 
 
 def _build_token_path(name: str) -> str:
-    return build_item_path("/v1/tokens", name, "a token's name", "`gradmarket token list` has them")
+    return build_item_path("/v1/tokens", name, "a token's name", "`gradmarket token list` lists them")
 
 
 def _build_webhook_path(webhook_id: str) -> str:
@@ -359,7 +359,7 @@ def _build_webhook_path(webhook_id: str) -> str:
 
 
 def _build_job_path(job_id: str) -> str:
-    return build_item_path("/v1/jobs", job_id, "a job's id", "give job.id; `gradmarket job list` has them")
+    return build_item_path("/v1/jobs", job_id, "a job's id", "give job.id; `gradmarket job list` lists them")
 
 
 def _build_task_path(job_id: str, task_id: str) -> str:

@@ -63,15 +63,15 @@ def build_timeout(waits: float = 0.0) -> httpx.Timeout:
     return httpx.Timeout(SEND_S, connect=CONNECT_S, read=waits + READ_S)
 
 
-def build_item_path(items: str, item: object, what: str, remedy: str) -> str:
+def build_item_path(items: str, item: object, noun: str, remedy: str) -> str:
     """Returns the path of one of the `items` by its id.
 
     Raises Refused where it is no text, and where it is empty: the path is that of another route then.
     """
     if not isinstance(item, str):
-        raise Refused(f"{what} is a word, not a {type(item).__name__}", remedy)
+        raise Refused(f"{noun} is a word, not a {type(item).__name__}", remedy)
     if not item:
-        raise Refused(f"{what} is empty", remedy)
+        raise Refused(f"{noun} is empty", remedy)
     return f"{items}/{quote(item, safe='')}"
 
 
@@ -158,7 +158,7 @@ class ServiceTransport:
             if cursor is None:
                 return
             if not page.items:
-                raise ServiceProblem(200, f"{path} has an empty page and says that more follows: ask another service")
+                raise ServiceProblem(200, f"{path} has an empty page and announces more: ask another service")
 
     def send(
         self,
@@ -192,7 +192,7 @@ class ServiceTransport:
                 if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
                     raise CutOff(f"{self.url}: {error}") from error
                 if tried >= tries and not (patient and self._patience.keep_trying(time.monotonic() - since)):
-                    raise _given_up(self.url, error) from error
+                    raise _build_unreachable(self.url, error) from error
                 self._patience.say(error)
             self._patience.pause(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
@@ -245,7 +245,7 @@ def _in_time(received: Iterator[bytes], until: float) -> Iterator[bytes]:
     """Yields each received chunk at once, also an empty one: compressed bytes may unpack to nothing."""
     for part in received:
         if time.monotonic() > until:
-            raise ServiceUnreachable(f"the service began an answer and did not end it within {ANSWER_S:g} seconds")
+            raise ServiceUnreachable(f"the service did not end its answer within {ANSWER_S:g} seconds")
         yield part
 
 
@@ -266,5 +266,5 @@ def open_response(url: str, streamed: AbstractContextManager[httpx.Response]) ->
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
 
 
-def _given_up(url: str, error: ServiceUnreachable | ServiceProblem) -> ServiceUnreachable:
+def _build_unreachable(url: str, error: ServiceUnreachable | ServiceProblem) -> ServiceUnreachable:
     return error if isinstance(error, ServiceUnreachable) else ServiceUnreachable(f"{url}: {error}")

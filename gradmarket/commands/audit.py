@@ -9,12 +9,12 @@ from typing import Annotated, Final
 import typer
 
 from gradmarket.archives.archive_index import INDEX
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
 from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.network.environment import is_address
-from gradmarket.public_audit.audit_report import count_things
+from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
@@ -67,7 +67,7 @@ def audit(
         page = report.suffix.lower() in (".html", ".htm")
         write_all({report: done.as_page() if page else json.dumps(done.as_json(), indent=2) + "\n"})
     if as_json:
-        say_json(done.as_json())
+        print_json(done.as_json())
     else:
         echo_text("\n".join(done.as_lines()))
     missed = done.missed_claim or (whole and not done.complete)
@@ -90,11 +90,11 @@ def archive(
     if file := next((each for each in (to, *to.parents) if each.is_file()), None):
         raise Refused(f"{file} is a file", "name a folder")
     done, digest = archive_job(AuditPlan(market, job, folder, rpc), to, _build_progress(as_json))
-    told = {"job": done.listed.id, "tasks": len(done.record.evidence), "archive": str(to / INDEX), "digest": digest}
+    report = {"job": done.listed.id, "tasks": len(done.record.evidence), "archive": str(to / INDEX), "digest": digest}
     if as_json:
-        say_json(told)
+        print_json(report)
     else:
-        echo_text(f"{told['archive']}: {count_things(len(done.record.evidence), 'tasks')} of job {job}; {digest}")
+        echo_text(f"{report['archive']}: {describe_count(len(done.record.evidence), 'tasks')} of job {job}; {digest}")
 
 
 def _read_receipts(path: Path) -> Sequence[KeptReceipt]:
@@ -121,12 +121,12 @@ def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> 
 
 def _build_progress(quiet: bool) -> Progress:
     """Returns a function that prints a line at the last item, and every EVERY_S seconds before."""
-    told = time.monotonic()
+    shown_at = time.monotonic()
 
-    def show(what: str, done: int, of: int) -> None:
-        nonlocal told
-        if not quiet and (done == of or time.monotonic() - told > EVERY_S):
-            told = time.monotonic()
-            echo_text(f"{what}: {done} of {of}", err=True)
+    def show(subject: str, done: int, of: int) -> None:
+        nonlocal shown_at
+        if not quiet and (done == of or time.monotonic() - shown_at > EVERY_S):
+            shown_at = time.monotonic()
+            echo_text(f"{subject}: {done} of {of}", err=True)
 
     return show

@@ -15,7 +15,7 @@ import typer
 
 from gradmarket.auditor import Done, Machine, Rota, open_auditor, run_due_tasks
 from gradmarket.commands.auditor_hearings import attend_hearings
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.compute.own_machine import AUTO, CPU, device_name
 from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import MarketError, Refused
@@ -130,7 +130,7 @@ class Teller:
         elif isinstance(done, Done):
             as_json = self._as_json
             if as_json:
-                say_json(asdict(done))
+                print_json(asdict(done))
             else:
                 otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
                 again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""

@@ -13,7 +13,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
-from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.signing import Domain, digest_struct, signer_of
 from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
@@ -46,7 +46,7 @@ class AuditorHearings(HearingAttendance[str]):
         self._asked: dict[str, AuditorQuestion] = {}
         self._domains = list[Domain]()
 
-    def list_asked(self, wait_s: float) -> Iterator[tuple[str, PutQuestion]]:
+    def list_questions(self, wait_s: float) -> Iterator[tuple[str, PutQuestion]]:
         questions = self._market.list_auditor_questions(self._sealing.signer, wait_s).questions
         self._asked = {str(each.task): each for each in questions}
         return ((name, PutQuestion.read(each)) for name, each in self._asked.items())
@@ -55,10 +55,10 @@ class AuditorHearings(HearingAttendance[str]):
         return None
 
     def find_answer(self, name: str, put: PutQuestion) -> OwnAnswer:
-        signer, asked = self._sealing.signer, self._find_asked(name)
+        signer, asked = self._sealing.signer, self._find_question(name)
         roots = dict(zip(put.sides, put.roots, strict=True))
         if signer not in roots:
-            raise NotFound("this auditor has no answer of it")
+            raise NotFound("this auditor stored no answer to it")
         domain, parts = self._load_domain(), self._folder / f"{blob_digest(name.encode())[-32:]}.parts"
         offer, own = digest_struct(domain, asked.offer.struct()), signer_of(self._sealing.key)
         receipts = find_receipts_file(self._folder, domain.instance, asked.offer.job)
@@ -66,7 +66,7 @@ class AuditorHearings(HearingAttendance[str]):
 
     @contextmanager
     def open_task(self, name: str) -> Iterator[TracedCourse]:
-        asked = self._find_asked(name)
+        asked = self._find_question(name)
         publication, offer = self._market.publication(asked.job), asked.offer.struct()
         if hash_of(publication.digest) != asked.offer.spec:
             raise Refused(f"job {asked.job} is not published as the offer of {name} names it")
@@ -74,23 +74,23 @@ class AuditorHearings(HearingAttendance[str]):
             yield TracedCourse(runner, Executor(runner, self._fetcher, self._mine.limits).inputs_of(publication, offer))
 
     def bring(self, name: str, reply: Reply) -> HearingReceipt:
-        said = AuditorStatement(
+        statement = AuditorStatement(
             side=reply.side,
             number=reply.number,
-            said=digest_said(reply.said),
+            said=digest_reply(reply.said),
             signature=reply.signature,
-            task=self._find_asked(name).task,
+            task=self._find_question(name).task,
         )
-        return self._market.answer_as_auditor(said, reply.said)
+        return self._market.answer_as_auditor(statement, reply.said)
 
     def report_progress(self, text: str, name: str | None, reply: Reply | None = None) -> None:  # noqa: ARG002  # in the text
         if text != self._reported:  # as while the market is away
             self._reported = text
             echo_text(text, err=True)
 
-    def _find_asked(self, name: str) -> AuditorQuestion:
+    def _find_question(self, name: str) -> AuditorQuestion:
         if name not in self._asked:
-            raise NotFound("nobody asks about it now")
+            raise NotFound("no open question is about it")
         return self._asked[name]
 
     def _load_domain(self) -> Domain:

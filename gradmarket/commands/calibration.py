@@ -5,7 +5,7 @@ from typing import Final
 from rich.markup import escape
 from rich.table import Column, Table
 
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.views.trust_views import PairView
@@ -22,7 +22,7 @@ def calibration(
     with find_endpoint(market, None, data).market() as client:
         report = client.calibration(job)
     if as_json:
-        say_json(report)
+        print_json(report)
         return
     console = ShownConsole()
     if report.family is None:

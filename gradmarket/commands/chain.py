@@ -12,7 +12,7 @@ from contracts import deployment, keystore
 from contracts.local import LocalChain, development_key
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
 from contracts.transactions import chain_id
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, print_json
 from gradmarket.endpoint import data_folder, find_endpoint
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.terms import Address
@@ -49,7 +49,8 @@ def down(data: DataOption = None, as_json: JsonOption = False) -> None:
     server = find_serving_process(data_folder(data))
     if server is not None:
         raise Conflict(
-            f"process {server} serves {data_folder(data)} and starts its chain again", f"kill {server}, then this again"
+            f"process {server} serves {data_folder(data)} and starts its chain again",
+            f"run `kill {server}`, then this command again",
         )
     chain = LocalChain.find_running_chain(_build_chain_folder(data))
     if chain is None:
@@ -101,7 +102,7 @@ def _build_chain_folder(data: Path | None) -> Path:
 
 def _print_facts(facts: dict[str, object], as_json: bool) -> None:
     if as_json:
-        say_json(facts)
+        print_json(facts)
         return
     for name, value in facts.items():
         echo_text(f"{name:>10}  {value}")

@@ -38,7 +38,7 @@ class CheckResult:
     """The result of one check; `fix` is empty if nothing is wrong."""
 
     name: str
-    told: str
+    detail: str
     fix: str = ""
 
 
@@ -145,11 +145,11 @@ def check_service_parts(url: str) -> list[CheckResult]:
 
 def check_auditor(settings: RequesterSettings, folder: Path) -> Iterator[CheckResult]:
     """Checks the last message of the service's own auditor, if there is one."""
-    said = folder / "auditor.log"
+    log_path = folder / "auditor.log"
     if settings.auditor == "none":
         yield CheckResult("auditor", "the service runs none (GRADMARKET_AUDITOR)")
-    elif said.exists():
-        lines = said.read_text(errors="replace").strip().splitlines()
+    elif log_path.exists():
+        lines = log_path.read_text(errors="replace").strip().splitlines()
         last = ([line for line in lines if not line.startswith("fix: ")] or ["it starts"])[-1]
-        wrong = "look into " + str(said) if "rror" in last else ""
+        wrong = "look into " + str(log_path) if "rror" in last else ""
         yield CheckResult("auditor", last[:300], wrong)

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 from pydantic import ValidationError
 
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.data import image_folders, sources, token_rows
 from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset, write_dataset
@@ -70,14 +70,14 @@ def packing(
         )
         arrays, encoding, wanted = written.arrays, written.encoding, classes or written.encoding.vocabulary
     elif tokenizer is not None:
-        raise Refused(f"--tokenizer is of text, and {source} is none: leave it out, or add --length 64")
+        raise Refused(f"--tokenizer applies to text, and {source} is not text: leave it out, or add --length 64")
     elif image_folders.is_image_folder(source):
         pictures = image_folders.load_image_rows(
             image_folders.Images(source, _parse_size(size), "L" if grey else "RGB")
         )
         arrays, encoding = pictures.arrays, pictures.encoding
     elif size is not None or grey:
-        raise Refused(f"--size and --grey are of a folder with a folder of pictures for each class, not of {source}")
+        raise Refused(f"--size and --grey apply to a folder with a folder of pictures for each class, not to {source}")
     else:
         columns = sources.load_columns(source, target)
         arrays = dict(select_inputs(columns.arrays, given, target))
@@ -93,7 +93,7 @@ def packing(
         "rows": sum(partition.rows for partition in partitions),
         "bytes": sum(partition.bytes for partition in partitions),
     }
-    say_json(facts) if as_json else echo_text(
+    print_json(facts) if as_json else echo_text(
         f"{output}  {facts['partitions']} partitions, {facts['rows']} rows, {facts['bytes']} bytes\n{packed.digest}"
     )
 
@@ -149,7 +149,7 @@ def upload(
                 hold = partition.name in kept
                 (client.upload_unserved if hold else client.upload)(_load_checked_partition(path, partition.digest))
         digest = client.upload(body)
-    say_json({"manifest": digest}) if as_json else echo_text(digest)
+    print_json({"manifest": digest}) if as_json else echo_text(digest)
 
 
 def _load_manifest(path: Path) -> tuple[bytes, Manifest]:
@@ -165,5 +165,5 @@ def _load_manifest(path: Path) -> tuple[bytes, Manifest]:
 def _load_checked_partition(path: Path, digest: str) -> bytes:
     data = path.read_bytes()
     if blob_digest(data) != digest:
-        raise Refused(f"{path} is not what the manifest says: pack anew")
+        raise Refused(f"{path} differs from the manifest: pack again")
     return data

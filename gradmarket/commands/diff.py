@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from gradmarket import terminal
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.admissible import list_differences
 from gradmarket.market.printable import replace_controls
@@ -27,7 +27,7 @@ def diff(
         views = [client.job(job) for job in (first, second)]
     found = list_differences([view.model_dump(mode="json")["spec"] for view in views])
     if as_json:
-        say_json(found)
+        print_json(found)
         return
     if not found:
         echo_text("They are alike in every field.")

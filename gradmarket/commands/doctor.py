@@ -15,7 +15,7 @@ import typer
 from contracts.toolchain import ToolMissing, locate_tool
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.commands.settings import KINDS, list_setting_rows
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.endpoint import Endpoint, data_folder
@@ -34,17 +34,17 @@ PREFIX: Final = "GRADMARKET_"
 def doctor(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
-    """What this machine lacks, and how to mend it. Ends with 1 if anything is wrong."""
-    cards = [CheckResult(one.name, one.told, one.fix) for one in check_cards()]
+    """What this machine lacks, and how to fix it. Ends with 1 if anything is wrong."""
+    cards = [CheckResult(one.name, one.detail, one.fix) for one in check_cards()]
     machine = [check_python(), check_torch(), *cards, check_anvil(), check_node()]
     service = [*check_service_data(data_folder(data)), *check_service(market, token, data)]
     findings = [*machine, *check_setting_names(os.environ), *service]
     if as_json:
-        say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
+        print_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
     else:
         for finding in findings:
             mark = "wrong" if finding.fix else "ok"
-            result = f"{mark:>5}  {finding.name}: {finding.told}" + (
+            result = f"{mark:>5}  {finding.name}: {finding.detail}" + (
                 f"\n       fix: {finding.fix}" if finding.fix else ""
             )
             echo_text(result)

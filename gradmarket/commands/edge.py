@@ -42,7 +42,7 @@ def _job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=_job_ids)]
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Prints JSON; an answer of the service as the service writes it."""
     echo_json(value, default=_dump_fields)
 

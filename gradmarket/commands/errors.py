@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Final
 
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.terminal import echo_text
 from requester.api.problem_kinds import ProblemKind, list_problem_kinds
 
@@ -20,7 +20,7 @@ field at fault. A poll's answer names refusals of single messages by the same wo
 
 def errors(as_json: JsonOption = False) -> None:
     """Every kind of problem that the API answers with: its status, its meaning and what to do."""
-    say_json([asdict(kind) for kind in list_problem_kinds()]) if as_json else echo_text(build_errors_page(), nl=False)
+    print_json([asdict(kind) for kind in list_problem_kinds()]) if as_json else echo_text(build_errors_page(), nl=False)
 
 
 def build_errors_page() -> str:

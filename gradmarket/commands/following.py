@@ -39,14 +39,14 @@ def refuse_pause(job: JobView) -> None:
 
 
 def follow_job(
-    market: RequesterClient, job_id: str, show: Show, away: Away, told: Told = lambda _event: None
+    market: RequesterClient, job_id: str, show: Show, away: Away, on_event: Told = lambda _event: None
 ) -> JobView:
     """Shows the job at every relevant change until it has ended; returns its last view.
 
     `told` gets each event once, in order. While the service does not answer, `away` is called for each try; only an
     error that it raises ends them. Raises ServiceUnreachable if the service did not answer at first.
     """
-    following = _Following(market, job_id, show, told)
+    following = _Following(market, job_id, show, on_event)
     following.look()
     while True:
         try:
@@ -69,8 +69,8 @@ def compute_pause(tries: int) -> float:
 class _Following:
     """`job` as it was seen last; `tries` without an answer since then; `_after`: the newest event passed on."""
 
-    def __init__(self, market: RequesterClient, job_id: str, show: Show, told: Told) -> None:
-        self._market, self._job_id, self._show, self._told = market, job_id, show, told
+    def __init__(self, market: RequesterClient, job_id: str, show: Show, on_event: Told) -> None:
+        self._market, self._job_id, self._show, self._told = market, job_id, show, on_event
         self._after, self._looked = 0, 0.0
 
     def to_the_end(self) -> JobView:
@@ -122,12 +122,12 @@ def record_callbacks(
 
     each(lambda callback: callback.started(job))
 
-    def told(event: ServerSentEvent) -> None:
+    def handle_event(event: ServerSentEvent) -> None:
         if event.kind == CLOSED:
             each(lambda callback: callback.round_closed(int(event.body["round"]), figures_of(event)))
 
     try:
-        yield told
+        yield handle_event
     finally:
         with suppress(ServiceUnreachable, ServiceProblem):
             job = market.job(job_id)

@@ -19,7 +19,7 @@ from gradmarket.commands.edge import (
     JsonOption,
     MarketOption,
     TokenOption,
-    say_json,
+    print_json,
 )
 from gradmarket.commands.following import JobPaused, describe_outage, follow_job, refuse_pause
 from gradmarket.commands.job_file import read_job
@@ -69,7 +69,7 @@ def submit(
         job = client.submit(posted)
     if job.checks:
         echo_text(job.checks, err=True)
-    say_json(job) if as_json else echo_text(job.id)
+    print_json(job) if as_json else echo_text(job.id)
 
 
 def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
@@ -108,7 +108,7 @@ def _describe_price(spec: JobSpec, token: TokenUnit) -> str:
 
 def _is_post_confirmed(file: str) -> bool:
     if file == "-" or not sys.stdin.isatty():
-        raise Refused("there is no terminal to ask on: add --yes")
+        raise Refused("there is no terminal to confirm on: add --yes")
     return typer.confirm("Post it?")
 
 
@@ -129,7 +129,7 @@ def listed(
     with find_endpoint(market, None, data).market() as client:
         jobs = list(client.jobs(state, tag))
         if as_json:
-            say_json(jobs)
+            print_json(jobs)
             return
         token = TokenUnit.of(client.chain())
     _print_jobs(jobs, token, ShownConsole())
@@ -156,7 +156,7 @@ def show(job: JobArgument, market: MarketOption = None, data: DataOption = None,
     """One job: how it stands, what it cost, and why it does not get on."""
     with find_endpoint(market, None, data).market() as client:
         view = client.job(job)
-        say_json(view) if as_json else _print_job(view, TokenUnit.of(client.chain()))
+        print_json(view) if as_json else _print_job(view, TokenUnit.of(client.chain()))
 
 
 @app.command()
@@ -164,7 +164,7 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
     """Follow a job until it ends or pauses; with --json one object a change. Ends with 0 if the job finished."""
     with find_endpoint(market, None, data).market() as client:
         token = TokenUnit.of(client.chain())
-        shown = nullcontext(say_json) if as_json else progress.display_progress(ShownConsole(), token)
+        shown = nullcontext(print_json) if as_json else progress.display_progress(ShownConsole(), token)
         with shown as show:
 
             def look(view: JobView) -> None:
@@ -205,7 +205,7 @@ def fund(
         unit = TokenUnit.of(client.chain())
         changed = client.fund(job, None if amount is None else unit.parse(amount))
         if as_json:
-            say_json(changed)
+            print_json(changed)
             return
         _print_job(changed, unit)
     for number, call in enumerate(changed.to_sign, 1):
@@ -233,7 +233,7 @@ def label(
         raise Refused("--tag writes tags and --no-tags takes all away: leave one out")
     with find_endpoint(market, token, data).market() as client:
         changed = client.label(job, tags or ([] if clear else None), note)
-        say_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))
+        print_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))
 
 
 app.command("diff")(diff.diff)
@@ -257,7 +257,7 @@ def extend(
     """
     with find_endpoint(market, token, data).market() as client:
         more = client.extend(job, rounds, budget)
-        say_json(more) if as_json else echo_text(more.id)
+        print_json(more) if as_json else echo_text(more.id)
 
 
 app.command("ledger")(ledger.ledger)
@@ -277,7 +277,7 @@ def _add_steering_command(action: str, purpose: str) -> None:
     ) -> None:
         with find_endpoint(market, token, data).market() as client:
             changed = client.steer(job, action)
-            say_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))
+            print_json(changed) if as_json else _print_job(changed, TokenUnit.of(client.chain()))
 
 
 for _action, _purpose in STEERING.items():
@@ -306,7 +306,7 @@ def download(
         path = check_writable(output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors"))
         digest = client.download(job, path, after_round)
     told_json = {"path": str(path), "digest": digest}
-    say_json(told_json) if as_json else echo_text(f"{path}  {digest}")
+    print_json(told_json) if as_json else echo_text(f"{path}  {digest}")
 
 
 @app.command()
@@ -317,7 +317,7 @@ def checkpoints(
     with find_endpoint(market, None, data).market() as client:
         found = list(client.checkpoints(job))
     if as_json:
-        say_json(found)
+        print_json(found)
         return
     table = Table("round", Column("parameters", no_wrap=True), "metrics", "kept")
     for one in found:

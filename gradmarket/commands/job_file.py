@@ -13,7 +13,7 @@ from gradmarket.market.views.job_views import NewerPart
 from gradmarket.user_files import check_input, load_json_object
 
 THE_JOB: Final = "the job"
-MEND: Final = "mend it in the file; docs/job.md has every field (`gradmarket job reference`)"
+MEND: Final = "correct it in the file; docs/job.md has every field (`gradmarket job reference`)"
 Market = Callable[[], RequesterClient]
 
 

@@ -97,28 +97,29 @@ def _format_plugins(title: str, package: str, use: str) -> str:
 def _build_plugin_schema(module: Any) -> Json:
     settings: type[BaseModel] = getattr(module, "Settings", NoSettings)
     own, schema = parse_docstrings(settings), settings.model_json_schema()
-    for field, told in schema.get("properties", {}).items():
-        told.setdefault("description", own.get(field, ""))
+    for field, field_schema in schema.get("properties", {}).items():
+        field_schema.setdefault("description", own.get(field, ""))
     return schema
 
 
 def _format_plugin(name: str, module: Any) -> str:
     schema = _build_plugin_schema(module)
     about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-    described = any(told.get("description") for told in schema.get("properties", {}).values())
+    described = any(field_schema.get("description") for field_schema in schema.get("properties", {}).values())
     settings = _format_fields_table(schema) if described else _listed(schema)
     return f"\n### `{name}`\n\n{about} {_format_description(schema)}{settings}".replace("  ", " ")
 
 
 def _format_description(schema: Json) -> str:
-    said = " ".join(schema.get("description", "").split())
-    return f"{said}\n\n" if said else "\n\n"
+    description = " ".join(schema.get("description", "").split())
+    return f"{description}\n\n" if description else "\n\n"
 
 
 def _format_fields_table(schema: Json) -> str:
     needed = schema.get("required", ())
     lines = "".join(
-        _format_field_line(name, told, name in needed) for name, told in schema.get("properties", {}).items()
+        _format_field_line(name, field_schema, name in needed)
+        for name, field_schema in schema.get("properties", {}).items()
     )
     return lines or "It has no fields.\n"
 
@@ -127,38 +128,38 @@ def _listed(schema: Json) -> str:
     """Returns fields without a meaning of their own in one line."""
     fields = schema.get("properties", {}).items()
     return (
-        f"{', '.join(_taken(name, told, needed=False) for name, told in fields)}.\n"
+        f"{', '.join(_taken(name, field_schema, needed=False) for name, field_schema in fields)}.\n"
         if fields
         else "It has no fields.\n"
     )
 
 
-def _format_field_line(name: str, told: Json, needed: bool) -> str:
-    meaning = BESIDE.sub("", " ".join(told.get("description", "").split()))
-    return f"- {_taken(name, told, needed)}: {meaning}\n" if meaning else f"- {_taken(name, told, needed)}\n"
+def _format_field_line(name: str, schema: Json, needed: bool) -> str:
+    meaning = BESIDE.sub("", " ".join(schema.get("description", "").split()))
+    return f"- {_taken(name, schema, needed)}: {meaning}\n" if meaning else f"- {_taken(name, schema, needed)}\n"
 
 
-def _taken(name: str, told: Json, needed: bool) -> str:
-    default = "" if needed or "default" not in told else f"; `{json.dumps(told['default'])}`"
-    return f"`{name}` ({', '.join(_list_field_kinds(told))}{default})"
+def _taken(name: str, schema: Json, needed: bool) -> str:
+    default = "" if needed or "default" not in schema else f"; `{json.dumps(schema['default'])}`"
+    return f"`{name}` ({', '.join(_list_field_kinds(schema))}{default})"
 
 
-def _list_field_kinds(told: Json) -> Iterator[str]:
+def _list_field_kinds(schema: Json) -> Iterator[str]:
     """Yields the kinds of value that the field takes, and its bounds."""
-    forms = told.get("anyOf") or told.get("oneOf")
+    forms = schema.get("anyOf") or schema.get("oneOf")
     if forms:
         yield " or ".join(", ".join(_list_field_kinds(form)) for form in forms)
-    elif "$ref" in told:
-        name = told["$ref"].rpartition("/")[2]
+    elif "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
         yield f"[{name}](#{name.lower()})"
-    elif "enum" in told or "const" in told:
-        yield " or ".join(f"`{json.dumps(value)}`" for value in told.get("enum", [told.get("const")]))
-    elif told.get("type") == "array":
-        yield f"list of {', '.join(_list_field_kinds(told.get('items', {})))}"
+    elif "enum" in schema or "const" in schema:
+        yield " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    elif schema.get("type") == "array":
+        yield f"list of {', '.join(_list_field_kinds(schema.get('items', {})))}"
     else:
-        yield str(told.get("type", "anything"))
-    lower, upper = (next((bound for bound in bounds if bound in told), "") for bounds in (LOWER, UPPER))
+        yield str(schema.get("type", "anything"))
+    lower, upper = (next((bound for bound in bounds if bound in schema), "") for bounds in (LOWER, UPPER))
     if lower and upper:
-        yield f"{LOWER[lower]}{told[lower]:g}, {told[upper]:g}{UPPER[upper]}"
+        yield f"{LOWER[lower]}{schema[lower]:g}, {schema[upper]:g}{UPPER[upper]}"
     else:
-        yield from (f"{sign} {told[bound]:g}" for bound, sign in BOUNDS.items() if bound in told)
+        yield from (f"{sign} {schema[bound]:g}" for bound, sign in BOUNDS.items() if bound in schema)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from gradmarket import terminal
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import NotFound
 from gradmarket.market.money import TokenUnit
@@ -34,7 +34,7 @@ def ledger(
         if books is None:
             raise NotFound("the service sent the entries without their sums: ask again later")
     if as_json:
-        say_json(report.model_dump(mode="json", exclude={"next"}))
+        print_json(report.model_dump(mode="json", exclude={"next"}))
     elif as_csv:
         _write_csv(report.items)
     else:

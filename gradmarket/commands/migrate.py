@@ -7,7 +7,7 @@ import typer
 from sqlalchemy.exc import OperationalError
 
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.market.fields import settings_from
 from gradmarket.terminal import echo_text
 from requester.settings import RequesterSettings
@@ -27,7 +27,7 @@ def migrate(
     """Bring the database that the settings name to this version's tables; several at once do no harm."""
     _upgrade_database(settings_from(RequesterSettings, {}).database_url, wait_s)
     if as_json:
-        say_json({"migrated": True})
+        print_json({"migrated": True})
     else:
         echo_text("The database is up to date.")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.market.errors import Refused
 from gradmarket.market.job_parts import DEFAULT_REPLICATION
 from gradmarket.terminal import echo_text
@@ -51,7 +51,9 @@ def new(
 ) -> None:
     """Write a training script and its settings into a folder: it runs at once on bundled data, or on yours."""
     if (secure or per_row) and (kind or not private):
-        raise Refused("--secure and --per-row are of rows that stay with their holders", "add --private, without --for")
+        raise Refused(
+            "--secure and --per-row apply to rows that stay with their holders", "add --private, without --for"
+        )
     if private and kind:
         raise Refused("--private has a starter of its own, and --for names another", "leave out --for, or --private")
     if private:
@@ -69,7 +71,7 @@ def new(
     write_all({folder / SCRIPT: (files(STARTERS) / f"{kind}.py").read_text(), folder / SETTINGS: text})
     workers = job["replication"]["replicas"] if "replication" in job else DEFAULT_REPLICATION.replicas
     if as_json:
-        say_json({"script": str(folder / SCRIPT), "settings": str(folder / SETTINGS), "workers": workers})
+        print_json({"script": str(folder / SCRIPT), "settings": str(folder / SETTINGS), "workers": workers})
         return
     echo_text(_format_next_commands(folder, 0 if private else workers))
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from gradmarket import terminal
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.commands.job_file import read_job_in
 from gradmarket.commands.needs import Resources, Speed, estimate_large_model, list_resource_lines
 from gradmarket.commands.resources import describe_limits, estimate_resources
@@ -118,8 +118,8 @@ def plan(
     guidance = "" if outlook or scored else _find_guidance(spec, service, taken)
     if as_json:
         takes = {"speed": asdict(speed), "takes": asdict(taken)} if taken else {}
-        told = {name: said for name, said in (("limits", limits), ("prices", guidance)) if said}
-        say_json(_build_costs(spec) | outlooks | takes | told)
+        advice = {name: text for name, text in (("limits", limits), ("prices", guidance)) if text}
+        print_json(_build_costs(spec) | outlooks | takes | advice)
     else:
         lines = [*(list_resource_lines(taken, speed) if taken else []), *([("prices", guidance)] if guidance else [])]
         _print_costs(spec, [*lines, *(("limit", limit) for limit in limits)], found())
@@ -150,10 +150,10 @@ def _find_guidance(spec: JobSpec, service: Callable[[], RequesterClient], taken:
     except MarketError:
         return ""
     price = Amount(spec.price.most)
-    said = [describe_guidance(guide.paid, guide.taken, price, taken.operations if taken else None, token)]
+    lines = [describe_guidance(guide.paid, guide.taken, price, taken.operations if taken else None, token)]
     if taken:
-        said += describe_cards(guide.classes, spec.precision, taken.operations, taken.tokens, price, token)
-    return "; ".join(said)
+        lines += describe_cards(guide.classes, spec.precision, taken.operations, taken.tokens, price, token)
+    return "; ".join(lines)
 
 
 def _find_token(service: Callable[[], RequesterClient]) -> TokenUnit | None:
@@ -268,25 +268,25 @@ def _describe_privacy(spec: JobSpec) -> str:
     if asked is None:
         return "none"
     rounds = min(spec.rounds, asked.rounds)
-    said = f"epsilon {asked.after(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
+    spent = f"epsilon {asked.after(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
     noise = asked.noise_multiplier * spec.norm_bound / spec.tasks_per_round
     ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
-    return f"{said}{ends}; the mean of a round gets noise of deviation {noise:.3g}"
+    return f"{spent}{ends}; the mean of a round gets noise of deviation {noise:.3g}"
 
 
 def _by_row(spec: JobSpec, rows: RowSpending) -> str:
     """Describes how much a holder's answers may reveal of one of its rows."""
     rounds, asked = min(spec.rounds, rows.rounds), rows.asked
     uses = rows.uses_after(rounds)
-    said = f"epsilon {rows.spent(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
+    spent = f"epsilon {rows.spent(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
     steps = f"{uses} steps that draw it with probability {rows.rate:.3g}" if asked.by_chance else f"{uses} steps"
-    whose = f"of a row in {steps}, as it is where its holder has no more than least_rows"
+    reading = f"of a row in {steps}, as it is where its holder has no more than least_rows"
     other: RowSampling = "epochs" if asked.by_chance else "poisson"
     beside = replace(rows, asked=asked.model_copy(update={"sampling": other}))
     ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
     noise = asked.noise_multiplier * asked.clip_norm / spec.step.rows
     instead = f"{beside.spent(rounds):.4g} with sampling {other}"
-    return f"{said} ({instead}), {whose}{ends}; a step's gradient gets noise of deviation {noise:.3g}"
+    return f"{spent} ({instead}), {reading}{ends}; a step's gradient gets noise of deviation {noise:.3g}"
 
 
 def _build_assumed_fields(expected: Forecast, assumed: Assumed) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def propose(
     """
     posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
     if spec.growth:
-        raise Refused("growth: its rounds are other ones with local steps", "leave it out, and add it afterwards")
+        raise Refused("growth: local steps change its rounds", "leave it out, and add it afterwards")
     _, info, bound = load_document_and_bound(spec, lambda: find_endpoint(market, token, data).market())
     one = compute_task_cost(info.document, bound, GradientStep(rows=spec.step.rows, microbatch=spec.step.microbatch))
     sent = {name: payload_bytes(info.layout, load_codec(name)) for name in CODECS}

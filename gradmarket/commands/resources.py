@@ -32,7 +32,9 @@ def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resource
             manifest, info, bound = _load_in_runner(runner, spec, market)
         except OutOfMemory as error:
             remedy = "plan it by its number of parameters: --parameters 1e9, say"
-            raise Refused(f"the model takes more memory to build than there is here: {error.detail}", remedy) from error
+            raise Refused(
+                f"building the model takes more memory than this machine has: {error.detail}", remedy
+            ) from error
         coupled = _describe_row_coupling(runner, spec, manifest, market)
     return compute_resources(spec, manifest, info, bound, speed, coupled)
 
@@ -43,17 +45,19 @@ def describe_limits(spec: JobSpec, parameters: int, memory: int) -> list[str]:
     """
     limits, whole = RequesterSettings.model_fields, 4 * parameters
     blob, step = (limits[name].default for name in ("max_blob_bytes", "step_memory"))
-    told = []
+    described = []
     if whole > blob:
-        told.append(f"parameters of {in_bytes(whole)}: a service stores {in_bytes(blob)} (GRADMARKET_MAX_BLOB_BYTES)")
+        described.append(
+            f"parameters of {in_bytes(whole)}: a service stores {in_bytes(blob)} (GRADMARKET_MAX_BLOB_BYTES)"
+        )
     if memory > step:
-        told.append(f"{in_bytes(memory)} a task: workers' devices have {in_bytes(step)} (GRADMARKET_STEP_MEMORY)")
+        described.append(f"{in_bytes(memory)} a task: workers' devices have {in_bytes(step)} (GRADMARKET_STEP_MEMORY)")
     if isinstance(spec.model, ReadyModel) and 2 * whole > LEAST_MODEL_MEMORY:
         least = f"half of its memory, {in_bytes(LEAST_MODEL_MEMORY)} at least"
-        told.append(f"a service builds ready models in {least} (GRADMARKET_MODEL_MEMORY): upload a document")
+        described.append(f"a service builds ready models in {least} (GRADMARKET_MODEL_MEMORY): upload a document")
     if parameters > MEASURED:
-        told.append(f"nothing larger than GPT-2 small ({MEASURED // 10**6} million) was trained here yet")
-    return told
+        described.append(f"nothing larger than GPT-2 small ({MEASURED // 10**6} million) was trained here yet")
+    return described
 
 
 def load_document_and_bound(spec: JobSpec, market: Service) -> tuple[Manifest, DocumentInfo, Bound]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.terminal import echo_text
 from requester.api.field_docs import parse_docstrings
 from requester.settings import RequesterSettings as ServiceSettings
@@ -29,7 +29,7 @@ as `["10.0.0.0/8"]`.
 def settings(as_json: JsonOption = False) -> None:
     """Every setting of the service and of a worker: its kind, its default and what it means."""
     if as_json:
-        say_json({title: list(list_setting_rows(kind)) for title, kind in KINDS.items()})
+        print_json({title: list(list_setting_rows(kind)) for title, kind in KINDS.items()})
         return
     echo_text(build_settings_page(), nl=False)
 

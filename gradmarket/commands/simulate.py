@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.market.errors import Refused
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.scenario import Scenario
@@ -59,7 +59,7 @@ def simulate(
     scenario = check_input(Scenario, (load_json_object(file) if file else {}) | chosen, "the scenario")
     outcome = Play(scenario).run()
     if as_json:
-        say_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
+        print_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
         return
     table = Table("kind", "workers", "leases", "paid", "lies", "passed", "caught", "quorums", "stake lost", "gain")
     for kind, tally in sorted(outcome.kinds.items()):
@@ -88,7 +88,7 @@ def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> 
         write_all({picture: draw_skew_svg(outcomes, slow)})
     if as_json:
         lines = [asdict(outcome) | {"worst_share": outcome.worst_share(slow)} for outcome in outcomes]
-        say_json({"scenario": scenario.model_dump(), "outcomes": lines})
+        print_json({"scenario": scenario.model_dump(), "outcomes": lines})
         return
     table = Table(Column("policy", no_wrap=True), "seconds", "rounds", "worst share", "loss, slow", "loss, others")
     for one in outcomes:

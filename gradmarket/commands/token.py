@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from gradmarket import terminal
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.fields import PATTERNS, TOKEN_NAME
@@ -51,7 +51,7 @@ def create(
                 client.revoke_token(info.name)  # nobody has seen it yet
                 raise
     if as_json:
-        say_json(info)
+        print_json(info)
         return
     echo_text(f"{info.role} token {info.name}, {_describe_expiry(info.expires_at)}; it is shown this once:", err=True)
     echo_text(info.token)
@@ -72,7 +72,7 @@ def page(
         info = client.create_token(f"page-{token_hex(4)}", role, parse_expiry_seconds(expires))
     address = f"{endpoint.url}/submit#token={info.token}"
     if as_json:
-        say_json({"name": info.name, "address": address})
+        print_json({"name": info.name, "address": address})
         return
     echo_text(f"{info.role} token {info.name}, {_describe_expiry(info.expires_at)}; open this in a browser:", err=True)
     echo_text(address)
@@ -94,7 +94,7 @@ def limit(
         limited = client.limit_spending(_check_token_name(name), None if a_day == "any" else a_day) if a_day else None
         shown, unit = limited or client.spending(_check_token_name(name)), TokenUnit.of(client.chain())
     if as_json:
-        say_json(shown.model_dump(mode="json"))
+        print_json(shown.model_dump(mode="json"))
         return
     spent = f"{unit.text(shown.spent)} spent in 24 hours"
     if shown.a_day is None or shown.left is None:
@@ -111,7 +111,7 @@ def listed(
     with find_endpoint(market, token, data).market() as client:
         tokens = list(client.tokens())
     if as_json:
-        say_json(tokens)
+        print_json(tokens)
         return
     table = Table("name", "role", "made", "ends")
     for entry in tokens:
@@ -131,7 +131,7 @@ def revoke(
     with find_endpoint(market, token, data).market() as client:
         client.revoke_token(_check_token_name(name))
     if as_json:
-        say_json({"revoked": name})
+        print_json({"revoked": name})
     else:
         echo_text(f"The token {name} has ended.")
 
@@ -142,7 +142,7 @@ def parse_expiry_seconds(text: str) -> int | None:
         return None
     parsed = re.fullmatch(r"(\d{1,9})([smhd])", text)
     if parsed is None or int(parsed[1]) == 0:
-        raise Refused(f"--expires {text}: write a number and s, m, h or d, 30d say, or never")
+        raise Refused(f"--expires {text}: write a number and s, m, h or d, such as 30d, or never")
     seconds = int(parsed[1]) * UNITS[parsed[2]]
     if seconds > LASTS_AT_MOST_S:
         raise Refused(f"--expires {text}: {LASTS_AT_MOST_S // DAY_S}d at most, or never")

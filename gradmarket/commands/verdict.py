@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.signing import parse_typed_address
@@ -37,7 +37,7 @@ def check_command(
     case = VerdictCase(facts.domain, given or facts.signer, publication.checks, evidence)
     problems = list(map(str, list_case_faults(case)))
     if as_json:
-        say_json({"task": task, "proven": not problems, "faults": problems})
+        print_json({"task": task, "proven": not problems, "faults": problems})
     else:
         for fault in problems:
             echo_text(fault)

@@ -108,9 +108,9 @@ class Cache:
         """Keeps bytes that were made here under their digest, where there is room for them."""
         with suppress(DownloadRefused, DownloadFailed), self.open_part(digest, len(data)) as part:
             part.write_bytes(data)
-            self.keep(digest)
+            self.finish_part(digest)
 
-    def keep(self, digest: Digest) -> memoryview:
+    def finish_part(self, digest: Digest) -> memoryview:
         """Renames the finished and checked `.part` file to its final name; returns its bytes, mapped."""
         data = map_cached_file(self.part(digest))
         self.part(digest).replace(self.path(digest))

@@ -20,7 +20,7 @@ class CardFinding:
     """The result of one step; `fix` is empty if nothing is wrong."""
 
     name: str
-    told: str
+    detail: str
     fix: str = ""
 
 
@@ -52,11 +52,11 @@ def check_cards(root: Path = ROOT) -> Iterator[CardFinding]:
 
 def _check_child(card: Card) -> CardFinding:
     name, free = f"cuda:{card.number}", "unknown" if card.free is None else f"{card.free / 2**30:.1f} GiB"
-    told = f"{card.name}, {card.memory / 2**30:.1f} GiB, free {free}, {card.architecture}"
+    described = f"{card.name}, {card.memory / 2**30:.1f} GiB, free {free}, {card.architecture}"
     try:
         with Runner(RunnerSettings(device=name)) as runner:
             missing = ", ".join(runner.missing())
             without = f", without the measures {missing}" if missing else ""
-            return CardFinding(name, f"{told}, class {runner.determinism_class()}{without}")
+            return CardFinding(name, f"{described}, class {runner.determinism_class()}{without}")
     except MarketError as error:
-        return CardFinding(name, f"{told}; its child: {error.detail}", f"{error.remedy or 'mend it'}, {_CPU}")
+        return CardFinding(name, f"{described}; its child: {error.detail}", f"{error.remedy or 'fix it'}, {_CPU}")

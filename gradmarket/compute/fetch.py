@@ -100,7 +100,7 @@ class Fetcher:
             if data is None:
                 data = self._download_checked(link, digest, length, most)
         if length is not None and len(data) != length:
-            raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
+            raise DownloadRefused(f"{digest} does not have the declared {length} bytes")
         if len(data) > most:
             raise DownloadRefused(f"{digest} is longer than {most} bytes")
         return data
@@ -117,7 +117,7 @@ class Fetcher:
                 new = make()
                 with self._cache.open_part(digest, len(new)) as part:
                     part.write_bytes(new)
-                    data = self._cache.keep(digest)
+                    data = self._cache.finish_part(digest)
         return data
 
     def small(self, link: str, limit: int) -> bytes:
@@ -156,7 +156,7 @@ class Fetcher:
                 before = _measure_file_length(part)
                 try:
                     if self._stream_into_part(link, digest, limit, until):
-                        return self._cache.keep(digest)
+                        return self._cache.finish_part(digest)
                     if anew or not before:
                         raise DownloadRefused(f"{link} is not {digest}")
                     anew, there = True, 0
@@ -220,7 +220,7 @@ class Fetcher:
                 piece = _at_most(framing.PIECE, response, until)
             if framing.piece_digest(piece) == right:
                 return piece
-        raise DownloadRefused(f"{link} never has the listed bytes from {start} on")
+        raise DownloadRefused(f"{link} lacks the listed bytes from {start} on")
 
     def _write_chunks(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
         """Writes and hashes the received chunks: at most `limit` bytes, and no more than the cache has room for."""
@@ -270,13 +270,13 @@ class Fetcher:
 def _expect_bytes(response: httpx.Response, start: int | None) -> None:
     """Raises unless the answer has the requested bytes: all, or the range from byte `start` on."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise DownloadRefused("the answer is compressed, which was not asked for")
+        raise DownloadRefused("the answer is compressed, which the request forbade")
     if response.status_code >= 500 or response.status_code == 429:
         raise DownloadFailed(f"the answer is {response.status_code}")
     if response.status_code not in (200, 206):
         raise DownloadRefused(f"the answer is {response.status_code}")
     if response.status_code == 206 and not response.headers.get("content-range", "").startswith(f"bytes {start}-"):
-        raise DownloadRefused("another range than was asked for")
+        raise DownloadRefused("the answer has another range than the request")
 
 
 def _in_pace(response: httpx.Response) -> Iterator[bytes]:

@@ -67,7 +67,7 @@ LARGEST: Final = 2**25
 """Bytes of the largest block that comes from a heap, and the most that glibc takes here."""
 
 
-def keep_freed() -> None:
+def retain_freed_memory() -> None:
     """Makes glibc retain freed memory for the next task: fetching the pages anew takes longer than packing an answer of
     some megabytes. Has no effect with other C libraries.
     """

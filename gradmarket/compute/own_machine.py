@@ -32,7 +32,7 @@ CARD_SHARE: Final = 0.9
 def device_name(text: str) -> str:
     """Returns the text unchanged if it names a device. Raises ValueError."""
     if text != AUTO and not re.fullmatch(DEVICE, text):
-        raise ValueError(f"{text[:80]!r} is no device: there is auto, cpu, cuda, and cuda:1 and the like")
+        raise ValueError(f"{text[:80]!r} is not a device: name auto, cpu, cuda or a card such as cuda:1")
     return text
 
 
@@ -44,7 +44,7 @@ def list_device_names(text: str) -> str:
     for name in names:
         device_name(name)
     if len(names) > 1 and (len(set(names)) < len(names) or not all(re.fullmatch(r"cuda:\d+", name) for name in names)):
-        raise ValueError(f"{text[:80]!r}: several devices are cards by their numbers, each once, like cuda:0,cuda:1")
+        raise ValueError(f"{text[:80]!r}: list several cards by number, each once, like cuda:0,cuda:1")
     return text
 
 
@@ -185,5 +185,5 @@ def choose_named_threads(classes: Iterable[str]) -> int | None:
 
 
 def _choose_thread_count(there: float) -> int:
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    return min(256, int(said)) if said.isdigit() and int(said) else threads_for(there)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return min(256, int(setting)) if setting.isdigit() and int(setting) else threads_for(there)

@@ -75,8 +75,8 @@ class TaskRun:
     def store_sent_answer(self, payload: Bytes, packed: Codec) -> None:
         """Stores the part of an answer from which the next round's correction is computed."""
         if self.control is not None:
-            told = read_tensors(self.layout, payload, packed, self.seed)
-            change = {name: np.array(tensor) for name, tensor in told if name in self._trained}
+            tensors = read_tensors(self.layout, payload, packed, self.seed)
+            change = {name: np.array(tensor) for name, tensor in tensors if name in self._trained}
             self.control.answered(self.state, self.correction, change)
 
     @property

@@ -70,7 +70,7 @@ def scale_pixels(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str) -> np.ndarray:
     """Returns uint8[rows, channels, height, width]; see Images. Raises Refused."""
     if mode not in MODES:
-        raise Refused(f"there is no mode {mode!r}; there is {', '.join(MODES)}")
+        raise Refused(f"there is no mode {mode!r}: choose one of {', '.join(MODES)}")
     if size is not None and not _is_size(size):
         raise Refused(f"a size is (height, width) in pixels, such as (32, 32), not {size!r}")
     library = _import_pillow()
@@ -122,7 +122,7 @@ def _read_picture(library: Any, path: Path, size: tuple[int, int] | None, mode: 
         with library.open(path, formats=("PNG", "JPEG")) as opened:
             picture = opened.convert(mode)
     except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
-        raise Refused(f"{path} cannot be read as a picture: {str(error)[:200]}: mend it, or leave it out") from None
+        raise Refused(f"{path} cannot be read as a picture: {str(error)[:200]}: repair it, or leave it out") from None
     if size is not None and (picture.height, picture.width) != tuple(size):
         picture = picture.resize((size[1], size[0]), library.Resampling.BILINEAR)
     pixels = np.asarray(picture, np.uint8)

@@ -31,13 +31,13 @@ def select_inputs(
     picked = pick_columns(list(arrays), inputs, target)
     missing = sorted({column for columns in picked.values() for column in columns} - set(arrays))
     if missing:
-        raise Refused(f"there is no column {', '.join(missing)[:200]}; there is {', '.join(arrays)[:300]}")
+        raise Refused(f"there is no column {', '.join(missing)[:200]}; the columns are {', '.join(arrays)[:300]}")
     if not arrays:
-        raise Refused("there is no array in it")
+        raise Refused("it has no array")
     result = {name: convert_element_type(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
     rows = {name: len(array) if array.ndim else 0 for name, array in result.items()}
     if len(set(rows.values())) != 1 or not min(rows.values()):
-        raise Refused(f"inputs have one number of rows, and some: {rows}")
+        raise Refused(f"the inputs differ in their number of rows: {rows}")
     return result
 
 
@@ -56,7 +56,7 @@ def _join_columns(arrays: Arrays, names: Sequence[str]) -> np.ndarray:
     """Returns the one column as it is, or several side by side in float32. Raises Refused, naming a column that loses
     by it: two ids or times that were apart would be one."""
     if not names:
-        raise Refused("an input of no columns")
+        raise Refused("an input needs a column")
     if len(names) == 1:
         return arrays[names[0]]
     for name in names:
@@ -69,15 +69,15 @@ def _check_in_float32(name: str, column: np.ndarray, alone: str) -> None:
     if column.dtype.kind not in "iuf" or not column.size or column.dtype == np.float32:
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        told = column.astype(np.float32).astype(np.float64)
+        as_float32 = column.astype(np.float32).astype(np.float64)
         whole = column.dtype.kind in "iu" or bool((column == np.rint(column)).all())
-        changed = np.flatnonzero((told != column.astype(np.float64)).ravel())
-    if not changed.size or not np.isfinite(told).all():
+        changed = np.flatnonzero((as_float32 != column.astype(np.float64)).ravel())
+    if not changed.size or not np.isfinite(as_float32).all():
         return
-    largest, spread = float(np.abs(told).max()), float(column.max()) - float(column.min())
+    largest, spread = float(np.abs(as_float32).max()), float(column.max()) - float(column.min())
     step = float(np.spacing(np.float32(largest)))
     if (whole and largest < WHOLE_BELOW) or (spread and step > spread * FEW_STEPS):
-        bad, rounded = column.ravel()[changed[0]], told.ravel()[changed[0]]
+        bad, rounded = column.ravel()[changed[0]], as_float32.ravel()[changed[0]]
         raise Refused(
             f"column {name} has {bad}, which float32 rounds to {rounded:.0f}: give whole numbers {alone}, or subtract "
             "the least and scale the column first"
@@ -106,7 +106,7 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0])
-            raise Refused(f"row {row} of {name} has a number that is not finite in {array.dtype}: mend or drop it")
+            raise Refused(f"row {row} of {name} has a number that is not finite in {array.dtype}: correct or drop it")
     if classes is not None:
         check_labels(arrays, {"y": [Range(0, classes, IGNORED)]})
 

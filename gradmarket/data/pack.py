@@ -69,7 +69,7 @@ def pack_dataset(
     that no worker could compute with.
     """
     if not 0 <= cut.held_out < 1 or cut.rows < 1:
-        raise Refused("a partition has at least one row, and what is held out is a fraction below 1")
+        raise Refused("a partition has at least one row, and the held-out fraction is below 1")
     check_values(arrays, cut.classes)
     known = arrays
     if measured is not None:
@@ -107,7 +107,7 @@ def _cut_rows(
     """Yields each partition's name and rows, the evaluation partition first."""
     if measured is not None:
         if cut.held_out:
-            raise Refused("a validation set and a fraction to hold out: leave out one")
+            raise Refused("give a validation set or a fraction to hold out, not both")
         yield HELD_OUT, measured
     for name, places in _split_rows(len(next(iter(arrays.values()))), cut):
         yield name, {key: array[places] for key, array in arrays.items()}

@@ -52,7 +52,7 @@ def _read(path: Path, convert: Callable[[Arrays | pa.Table], Converted]) -> Conv
         raise NotFound(f"there is no {path}")
     reader = _load_folder if path.is_dir() else READERS.get(path.suffix.lower())
     if reader is None:
-        raise Refused(f"{path} is none of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
+        raise Refused(f"{path} is not one of {', '.join(READERS)}, nor a folder of npy files or a saved dataset")
     try:
         return convert(reader(path))
     except BadZipFile:

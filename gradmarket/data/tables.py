@@ -91,8 +91,10 @@ def encode_table(table: pa.Table, encoding: Encoding) -> dict[str, np.ndarray]:
             else:
                 fits = _has_words(column.type)
             if not fits:
-                told = f"column {name!r} is {str(column.type)[:80]}: training had words there, {', '.join(words)[:200]}"
-                raise Refused(f"{told}; write it as they are")
+                fault = (
+                    f"column {name!r} is {str(column.type)[:80]}: training had words there, {', '.join(words)[:200]}"
+                )
+                raise Refused(f"{fault}; write it as they are")
     return {
         name: _encode_words(name, table.column(name), encoding.categories[name], as_label=name in labels)
         if name in encoding.categories
@@ -162,7 +164,7 @@ def _encode_words(name: str, column: pa.ChunkedArray, words: Sequence[str], as_l
     numbers = own[encoded.indices.to_numpy(zero_copy_only=False)] if len(encoded) else np.zeros(0, np.int64)
     if as_label:
         if len(numbers) and numbers.min() < 0:
-            raise Refused(f"column {name!r} has a class that training had not: there is {', '.join(words)[:300]}")
+            raise Refused(f"column {name!r} has a class that training lacked; training had {', '.join(words)[:300]}")
         return numbers
     columns = np.zeros((len(numbers), len(words)), np.float32)
     known = np.flatnonzero(numbers >= 0)
@@ -173,10 +175,10 @@ def _encode_words(name: str, column: pa.ChunkedArray, words: Sequence[str], as_l
 def _index_columns(schema: pa.Schema) -> set[str]:
     """Returns the columns of a table's index by pandas's metadata in the schema; no other library records them."""
     try:
-        told = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+        metadata = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
     except (ValueError, RecursionError):
         return set()
-    columns = told.get("index_columns") if isinstance(told, dict) else None
+    columns = metadata.get("index_columns") if isinstance(metadata, dict) else None
     return {name for name in columns if isinstance(name, str)} if isinstance(columns, list) else set()
 
 

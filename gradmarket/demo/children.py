@@ -35,7 +35,7 @@ class DemoProcess:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def ask_to_leave(self) -> None:
+    def request_leave(self) -> None:
         if not self.ended:
             self.process.send_signal(signal.SIGTERM)
 
@@ -107,7 +107,7 @@ class DemoProcesses:
         """Ends all remaining processes: sends SIGTERM twice, which makes a worker leave at once, then kills them."""
         for _ in range(2):
             for child in self._all:
-                child.ask_to_leave()
+                child.request_leave()
             time.sleep(LOOK_EVERY_S)
         until = time.monotonic() + GRACE_S
         while time.monotonic() < until and not all(child.ended for child in self._all):

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.demo import kept_demos
 from gradmarket.demo.children import STOPS
 from gradmarket.demo.demo_run import run_demo
@@ -36,7 +36,7 @@ def demo(
     if report is not None:
         report.write_text(json.dumps(done, indent=2) + "\n")
     if as_json:
-        say_json(done)
+        print_json(done)
     raise typer.Exit(0 if done["ok"] else 1)
 
 
@@ -47,7 +47,7 @@ def stop(as_json: JsonOption = False) -> None:
     for folder in folders:
         kept_demos.stop_kept_demo(folder)
     if as_json:
-        say_json({"stopped": [str(folder) for folder in folders]})
+        print_json({"stopped": [str(folder) for folder in folders]})
     for folder in [] if as_json else folders:
         echo_text(f"stopped; {folder} is deleted")
     if not folders and not as_json:

@@ -33,7 +33,7 @@ class WorkerOutcome(Protocol):
     @property
     def payout(self) -> Address: ...
 
-    def said(self, event: str) -> dict[str, Any]:
+    def find_entry(self, event: str) -> dict[str, Any]:
         """Returns its newest log entry of this event."""
 
 
@@ -145,7 +145,7 @@ def _fetch_workers_pay(
 def _fetch_pay(
     ledger: Ledger, worker: WorkerOutcome, lines: dict[str, JobWorkerView], verdicts: list[VerdictView]
 ) -> Pay:
-    address = worker.said("wallet")["address"]
+    address = worker.find_entry("wallet")["address"]
     line = lines.get(address)
     mine = [one for one in verdicts if one.worker == address and one.state is ReplicaState.REJECTED]
     return Pay(

@@ -58,11 +58,11 @@ class DemoWorker:
     def honest(self) -> bool:
         return self.behaviour == HONEST
 
-    def said(self, event: str) -> dict[str, Any]:
+    def find_entry(self, event: str) -> dict[str, Any]:
         """Returns its newest log entry of this event. Raises DemoFailed if there is none."""
         entry = find_newest_entry(self.child.log.read_text(errors="replace"), event)
         if entry is None:
-            raise DemoFailed(f"{self.child.name} said nothing of its {event}; {self.child.last_words()}")
+            raise DemoFailed(f"{self.child.name} logged no {event}; {self.child.last_words()}")
         return entry
 
 
@@ -74,7 +74,7 @@ def end_workers(children: DemoProcesses, workers: list[DemoWorker]) -> None:
     """Signals all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in workers:
         children.forget(worker.child)
-        worker.child.ask_to_leave()
+        worker.child.request_leave()
     for worker in workers:
         code = worker.child.left(LEAVE_S)
         if code != 0:

@@ -46,8 +46,8 @@ def check_job_spec(spec: JobSpec) -> None:
     deadlines = spec.deadlines
     for name in ("lease_s", "wave_s", "upload_s"):
         if getattr(deadlines, name) < LEAST_S:
-            said = f"no honest worker can answer in less than {LEAST_S} seconds: name {LEAST_S} or more"
-            raise JobRefused(f"deadlines.{name}", said)
+            fault = f"no honest worker can answer in less than {LEAST_S} seconds: name {LEAST_S} or more"
+            raise JobRefused(f"deadlines.{name}", fault)
     # Refuses a budget that pays no round even if every task takes its quorum alone, at the rule's least price
     least = spec.tasks_needed * spec.plan().quorum * spec.price.least()
     if spec.deposit < least:

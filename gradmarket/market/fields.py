@@ -64,7 +64,7 @@ def _parse_amount(value: Any) -> Amount:
     if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 78):
         raise ValueError(_NO_AMOUNT)
     if int(value) < 0:
-        raise ValueError("an amount is not negative")
+        raise ValueError("an amount must not be negative")
     return Amount(int(value))
 
 
@@ -180,8 +180,8 @@ class OneFaultModel(BaseModel):
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     """Returns the first refused field, as a dotted path beneath `within`, and the reason."""
     fault = faults_of(error)[0]
-    said = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else describe_fault(fault)
-    return ".".join((*within, *map(str, fault["loc"]))), said
+    fault_text = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else describe_fault(fault)
+    return ".".join((*within, *map(str, fault["loc"]))), fault_text
 
 
 def faults_of(error: ValidationError) -> list[ErrorDetails]:
@@ -207,11 +207,11 @@ def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any
     A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks".
     """
     found, at = _locate_field(location, given, fault["type"] == "missing")
-    said = describe_fault(fault)
-    named, _, rest = said.partition(": ")
+    fault_text = describe_fault(fault)
+    named, _, rest = fault_text.partition(": ")
     if fault["type"] == "value_error" and isinstance(at, Mapping) and NAMED.fullmatch(named):
-        found, said = [*found, named], rest
-    return ".".join(found), said
+        found, fault_text = [*found, named], rest
+    return ".".join(found), fault_text
 
 
 def describe_fault(fault: Mapping[str, Any]) -> str:
@@ -248,14 +248,14 @@ def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[
 
     Raises Refused that names the option (those in `options` by the name there) or the variable.
     """
-    said = {name: value for name, value in given.items() if value is not None}
+    stated = {name: value for name, value in given.items() if value is not None}
     try:
-        return kind(**said)
+        return kind(**stated)
     except ValidationError as error:
         place, detail = first_fault(error)
         field = place.partition(".")[0]
         option = (options or {}).get(field, "--" + field.replace("_", "-"))
-        name = option if field in said else f"{kind.model_config.get('env_prefix', '')}{field}".upper()
+        name = option if field in stated else f"{kind.model_config.get('env_prefix', '')}{field}".upper()
         raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
     except ValueError as error:  # the environment's value is not JSON where JSON is required
         raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
@@ -296,7 +296,7 @@ DigestField = Annotated[Digest, Field(pattern=DIGEST)]
 
 def _aware(value: datetime) -> datetime:
     if value.tzinfo is None:
-        raise ValueError("a time has a zone, e.g. 2026-12-01T00:00:00Z")
+        raise ValueError("a time needs a zone, e.g. 2026-12-01T00:00:00Z")
     return value.astimezone(UTC)
 
 
@@ -331,11 +331,13 @@ def _is_unknown_field(detail: ErrorDetails) -> bool:
 
 def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
     """Returns the same error; for a field that is not `known`, with the likely name, or all known ones."""
-    said = detail["msg"]
+    message = detail["msg"]
     if _is_unknown_field(detail):
         near = get_close_matches(str(detail["loc"][0]), known, 1, ALIKE)
-        said = f"no such field; did you mean {near[0]!r}?" if near else f"no such field; there is {', '.join(known)}"
-    kind = PydanticCustomError(detail["type"], "{said}", {"said": said})
+        message = (
+            f"no such field; did you mean {near[0]!r}?" if near else f"no such field; the fields are {', '.join(known)}"
+        )
+    kind = PydanticCustomError(detail["type"], "{said}", {"said": message})
     return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
 
 

@@ -198,7 +198,7 @@ class JobSpec(JobFields):
         return Ending(self.rounds, self.stop, self.deadlines.end, self.privacy, self.row_spending)
 
     @property
-    def tells_loss(self) -> bool:
+    def publishes_loss(self) -> bool:
         """Whether rounds publish the mean training loss: neither noise nor masks hide it."""
         return self.privacy is None and self.secure is None and not self.step.by_row
 

@@ -107,7 +107,7 @@ class PrivateData(Part):
     @model_validator(mode="after")
     def _apart(self) -> "PrivateData":
         if len(set(self.holders)) != len(self.holders):
-            raise ValueError("holders: an address stands there twice: leave it out once")
+            raise ValueError("holders: an address is listed twice: remove one")
         return self
 
 
@@ -178,7 +178,7 @@ def _with_name(name: str) -> Any:
 
 
 _POLICIES: Final = plugins.list_plugin_names(replication.__name__)
-_NO_POLICY: Final = f"no policy of this name; there is {', '.join(_POLICIES)}"
+_NO_POLICY: Final = f"no policy of this name: choose one of {', '.join(_POLICIES)}"
 Replication = Annotated[
     ChosenPolicy,
     _ReadAs(
@@ -206,7 +206,9 @@ class AuditPanel(Part):
     @model_validator(mode="after")
     def _decides(self) -> "AuditPanel":
         if self.agree > self.count:
-            raise ValueError(f"agree: {self.count} auditors give no {self.agree} answers: raise count, or lower agree")
+            raise ValueError(
+                f"agree: {self.count} auditors cannot give {self.agree} answers: raise count, or lower agree"
+            )
         if 2 * self.agree <= self.count:
             raise ValueError(f"agree: two answers of {self.count} can have {self.agree} each: ask for more than half")
         return self

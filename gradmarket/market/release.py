@@ -28,19 +28,19 @@ def write_header(version: str) -> str:
 
 
 def find_release_difference(
-    theirs: int, whose: str, ours: str, their_version: str = "", our_version: str = ""
+    theirs: int, other: str, ours: str, their_version: str = "", our_version: str = ""
 ) -> tuple[str, str] | None:
     """Returns the difference and its remedy, where `theirs` is not PROTOCOL; `whose` and `ours` name the two sides."""
     if theirs == PROTOCOL:
         return None
-    older, newer, version = (whose, ours, our_version) if theirs < PROTOCOL else (ours, whose, their_version)
-    said = f"{whose} is of another release (protocol {theirs}, {ours} has {PROTOCOL})"
-    return said, f"bring {older} to the release of {newer}" + (f", gradmarket {version}" if version else "")
+    older, newer, version = (other, ours, our_version) if theirs < PROTOCOL else (ours, other, their_version)
+    message = f"{other} is of another release (protocol {theirs}, {ours} has {PROTOCOL})"
+    return message, f"bring {older} to the release of {newer}" + (f", gradmarket {version}" if version else "")
 
 
-def check_release(header: str | None, whose: str, ours: str, our_version: str) -> None:
+def check_release(header: str | None, service: str, ours: str, our_version: str) -> None:
     """Raises OtherRelease where the other side's header names another protocol; a missing header counts as SILENT."""
     found = _VALUE.fullmatch(header or "")
     theirs, version = (int(found[1]), found[2]) if found else (SILENT, "")
-    if other := find_release_difference(theirs, whose, ours, version, our_version):
+    if other := find_release_difference(theirs, service, ours, version, our_version):
         raise OtherRelease(*other)

@@ -65,9 +65,9 @@ class SignInMessage:
         return cls(**members | {"chain_id": int(members["chain_id"]), "resources": resources})
 
     def text(self) -> str:
-        said = [] if self.statement is None else [self.statement]
+        statement = [] if self.statement is None else [self.statement]
         head = f"{self.scheme}://" if self.scheme else ""
-        lines = [f"{head}{self.domain}{_ASKS}", self.address, "", *said, "", f"URI: {self.uri}", "Version: 1"]
+        lines = [f"{head}{self.domain}{_ASKS}", self.address, "", *statement, "", f"URI: {self.uri}", "Version: 1"]
         lines += [f"Chain ID: {self.chain_id}", f"Nonce: {self.nonce}", f"Issued At: {self.issued_at}"]
         named = (
             ("Expiration Time", self.expiration_time),

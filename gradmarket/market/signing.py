@@ -149,7 +149,7 @@ def _parse_address_field(address: str) -> Address:
     except Refused as error:
         raise ValueError(f"{error.detail}: {error.remedy}") from error
     if not int(typed, 16):
-        raise ValueError("the zero address is nobody's: name another, or leave it out")
+        raise ValueError("the zero address has no owner: name another, or leave it out")
     return typed
 
 

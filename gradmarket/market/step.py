@@ -234,7 +234,7 @@ def _choose_step_kind(step: Any) -> str:
 
 Step = Annotated[
     Annotated[GradientStep, Tag("gradient")] | Annotated[LocalStep, Tag("local")],
-    Discriminator(_choose_step_kind, "no_such_step", "no step of this kind; there is gradient, local"),
+    Discriminator(_choose_step_kind, "no_such_step", "no step of this kind: choose gradient or local"),
 ]
 """`kind` is a file of model/steps."""
 

@@ -38,6 +38,6 @@ def own_header() -> tuple[str, str]:
     return release.HEADER, release.write_header(own_version())
 
 
-def check_release(header: str | None, whose: str, ours: str) -> None:
+def check_release(header: str | None, other: str, ours: str) -> None:
     """Raises OtherRelease where the other side's header names another protocol; `whose` and `ours` name the sides."""
-    release.check_release(header, whose, ours, own_version())
+    release.check_release(header, other, ours, own_version())

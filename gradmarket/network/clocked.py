@@ -183,8 +183,8 @@ def raise_as_httpx(host: str = "", proxy: str | None = None) -> Iterator[None]:
         if isinstance(error, httpcore.ConnectError) and (fault := _certificate_fault(error)):
             raise UntrustedCertificate(f"the certificate of {host} is not trusted: {fault}") from error
         through = f"through the proxy {proxy_without_secret(proxy)}: " if proxy else ""
-        said = f"{through}{error}" if str(error) or not proxy else f"{through}{type(error).__name__}"
-        raise getattr(httpx, type(error).__name__, httpx.TransportError)(said) from error
+        message = f"{through}{error}" if str(error) or not proxy else f"{through}{type(error).__name__}"
+        raise getattr(httpx, type(error).__name__, httpx.TransportError)(message) from error
     except UnicodeError as error:  # the system encodes the name
         raise httpx.ConnectError(f"{host} is no host's name: {error}") from error
 

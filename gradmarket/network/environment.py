@@ -85,7 +85,9 @@ def find_authorities() -> str | None:
         return None
     path = os.environ[name]
     if not Path(path).exists():
-        raise Refused(f"{name} names {path}, which is not there", f"name a file of certificates (PEM), or unset {name}")
+        raise Refused(
+            f"{name} names {path}, which does not exist", f"name a file of certificates (PEM), or unset {name}"
+        )
     return path
 
 

@@ -89,7 +89,7 @@ class AuditReport:
 
     def as_lines(self) -> Iterator[str]:
         for result in self.results:
-            yield f"{self.judge_rule(result):<10} {result.rule} ({count_things(result.checked, result.things)})"
+            yield f"{self.judge_rule(result):<10} {result.rule} ({describe_count(result.checked, result.things)})"
             yield from (f"           {fault}" for fault in result.faults)
             yield from (f"           not seen: {unseen}" for unseen in result.unseen)
         yield from (f"A mirror failed: {trouble}" for trouble in self.troubles)
@@ -98,19 +98,19 @@ class AuditReport:
         faults = sum(len(result.faults) for result in self.results)
         yield f"The money is of {self.chain}."
         yield (
-            f"{count_things(faults, 'faults')}."
+            f"{describe_count(faults, 'faults')}."
             if faults
             else f"No fault{'' if self.complete else ' in what was seen; it is incomplete'}."
         )
 
     def as_page(self) -> str:
         """Returns a page of HTML that stands alone."""
-        style, told = (ASSETS / "page.css").read_text(), self.as_json()
-        for rule in told["rules"]:
-            rule["looked_at"] = count_things(rule["checked"], rule["things"])
-        return Templates(Path(__file__).parent).render("audit_report.html", style=Markup(style), report=told)
+        style, report = (ASSETS / "page.css").read_text(), self.as_json()
+        for rule in report["rules"]:
+            rule["looked_at"] = describe_count(rule["checked"], rule["things"])
+        return Templates(Path(__file__).parent).render("audit_report.html", style=Markup(style), report=report)
 
 
-def count_things(count: int, things: str) -> str:
+def describe_count(count: int, things: str) -> str:
     """Returns the number of a rule's subjects, in words."""
     return f"{count} {SINGULAR.get(things, things.removesuffix('s')) if count == 1 else things}"

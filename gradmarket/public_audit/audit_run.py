@@ -129,7 +129,7 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
     place = plan.market.rstrip("/")
     folder = _name_folder(plan, place, plan.job)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _tell_the_way_on(), ExitStack() as stack:
+    with _add_resume_remedy(), ExitStack() as stack:
         cache = Cache(folder / "cache", ROOM)
         mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
         if place.endswith(INDEX):
@@ -152,11 +152,11 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
 
 
 @contextmanager
-def _tell_the_way_on() -> Iterator[None]:
+def _add_resume_remedy() -> Iterator[None]:
     try:
         yield
     except ServiceUnreachable as error:
-        error.remedy = error.remedy or "say the same once it answers: what was read is kept, and it goes on from there"
+        error.remedy = error.remedy or "run this command again once it answers: it continues from what was read"
         raise
 
 

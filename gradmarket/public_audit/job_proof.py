@@ -225,10 +225,10 @@ def prove_record(record: JobRecord) -> list[ClauseResult]:
 
 
 def _find_term_faults(record: JobRecord) -> Iterator[ClauseFinding]:
-    told, opened = hash_of(record.publication.digest), record.opened.spec_digest
-    if told != opened:
+    digest, opened = hash_of(record.publication.digest), record.opened.spec_digest
+    if digest != opened:
         yield ClauseFinding(
-            Clause.TERMS, "the job", f"it is open for 0x{opened.hex()}, and 0x{told.hex()} is published"
+            Clause.TERMS, "the job", f"it is open for 0x{opened.hex()}, and 0x{digest.hex()} is published"
         )
 
 
@@ -238,12 +238,12 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
     for task, evidence in record.evidence.items():
         case = VerdictCase(record.domain, record.opened.signer, record.publication.checks, evidence)
         offers[evidence.offer_digest] += 1
-        said = [*_find_offer_faults(record, listed[task], evidence), *map(str, list_case_faults(case))]
+        found_faults = [*_find_offer_faults(record, listed[task], evidence), *map(str, list_case_faults(case))]
         if offers[evidence.offer_digest] > 1:
-            said.append("another task has the same offer")
+            found_faults.append("another task has the same offer")
         if _is_contradicted(record, evidence):
-            said.append("an audit found another root, and the answer stands")
-        faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", fault) for fault in said)
+            found_faults.append("an audit found another root, and the answer stands")
+        faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", fault) for fault in found_faults)
         open_tasks += evidence.state not in OVER
     unseen = (f"the draw of audits of {open_tasks} tasks that are not final",) if open_tasks else ()
     hidden = [task.id for task in record.tasks if task.state in DECIDED and task.id not in record.evidence]
@@ -343,14 +343,16 @@ def _prove_payments(record: JobRecord) -> ClauseResult:
             faults.append(ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", "no accepted answer stands for it"))
             continue
         price = record.evidence[item.task].offer.price if item.task in record.evidence else 0
-        said = {
+        published = {
             f"it goes to {item.worker}, and the answer is of {ballot.worker}": item.worker != ballot.worker,
             "it names another root than the answer's": (
                 ballot.root is not None and item.payload_root != hash_of(ballot.root)
             ),
             f"it is {item.amount}, and the offer's price {price * unit}": not by_worth and item.amount != price * unit,
         }
-        faults += (ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", why) for why, wrong in said.items() if wrong)
+        faults += (
+            ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", why) for why, wrong in published.items() if wrong
+        )
     for replica, (task, ballot) in record.ballots.items():
         if ballot.state in PAID and paid[replica] != 1 and not by_worth:
             detail = f"the accepted answer of {ballot.worker} has {paid[replica] or 'no'} payments"
@@ -361,11 +363,11 @@ def _prove_payments(record: JobRecord) -> ClauseResult:
 
 def _prove_batches(record: JobRecord) -> ClauseResult:
     faults, unseen, rooted = list[ClauseFinding](), list[str](), 0
-    told = defaultdict[int | None, list[PublishedPayment]](list)
+    published = defaultdict[int | None, list[PublishedPayment]](list)
     for item in record.payments:
-        told[item.batch].append(item)
+        published[item.batch].append(item)
     for number, batch in record.batches.items():
-        about, rows = f"batch {number}", _list_credits(record, told[number])
+        about, rows = f"batch {number}", _list_credits(record, published[number])
         try:
             groups = batch.groups or tuple(group_by_worker(rows))
             proven = bool(groups) and batch_root(groups) == batch.root

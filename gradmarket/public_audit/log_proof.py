@@ -56,7 +56,7 @@ def prove_log(record: JobRecord) -> ClauseResult:
         "leaves after the last batch, for which the market's signature stands": len(log.leaves) - carried,
         "leaves of records that are not public any more": len(places.keys() - found),
     }
-    unseen = (*restored, *(f"{count} {what}" for what, count in counts.items() if count > 0))
+    unseen = (*restored, *(f"{count} {noun}" for noun, count in counts.items() if count > 0))
     return ClauseResult(Clause.LOG, len(log.leaves), "leaves", tuple(faults), unseen)
 
 

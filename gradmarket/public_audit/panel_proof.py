@@ -33,8 +33,10 @@ def prove_panels(record: JobRecord) -> list[ClauseResult]:
         hidden += audit.panel is None
         count += audit.panel is not None
         heard = shown.hearings or ()
-        said = () if audit.panel is None else find_panel_faults(record.domain, shown.offer_digest, audit, panel, heard)
-        faults += (ClauseFinding(Clause.PANELS, f"the audit of task {task}", why) for why in said)
+        found_faults = (
+            () if audit.panel is None else find_panel_faults(record.domain, shown.offer_digest, audit, panel, heard)
+        )
+        faults += (ClauseFinding(Clause.PANELS, f"the audit of task {task}", why) for why in found_faults)
     unseen = [f"the panels of {hidden} audits, which are not shown"] if hidden else []
     return [ClauseResult(Clause.PANELS, count, "audits", tuple(faults), (*unseen, *([ORDER] if count else [])))]
 

@@ -51,11 +51,11 @@ def find_replayed_state(folder: Path, last: PublishedRound) -> Digest | None:
     where none came so far, or its parameters differ.
     """
     try:
-        told = json.loads((folder / STATE).read_bytes())
-        parameters, memory = told["digests"]
+        state = json.loads((folder / STATE).read_bytes())
+        parameters, memory = state["digests"]
     except (FileNotFoundError, ValueError, KeyError):
         return None
-    return Digest(memory) if (told["done"], parameters) == (last.number, last.updated) else None
+    return Digest(memory) if (state["done"], parameters) == (last.number, last.updated) else None
 
 
 def find_obstacle(spec: JobSpec) -> str:
@@ -262,8 +262,8 @@ class ReplayedModel:
         memory = pack_tensors(self.memory)
         durable.write_file_atomically(folder / MEMORY, memory, synced=False)
         durable.write_file_atomically(folder / PARAMETERS, self.parameters, synced=False)
-        told = {"done": self.done, "record": dict(told_by), "digests": [self.digest, blob_digest(memory)]}
-        durable.write_file_atomically(folder / STATE, json.dumps(told).encode(), synced=False)
+        state = {"done": self.done, "record": dict(told_by), "digests": [self.digest, blob_digest(memory)]}
+        durable.write_file_atomically(folder / STATE, json.dumps(state).encode(), synced=False)
 
     def resume(self, folder: Path, list_done: Callable[[int], Mapping[str, str]]) -> Sequence[str]:
         """Resumes from the stored model where the record is unchanged so far; returns the tasks that were equal.
@@ -271,13 +271,13 @@ class ReplayedModel:
         Returns none, and begins anew, where nothing whole was stored or the record differs now.
         """
         try:
-            told = json.loads((folder / STATE).read_bytes())
+            state = json.loads((folder / STATE).read_bytes())
             parameters, memory = (folder / PARAMETERS).read_bytes(), (folder / MEMORY).read_bytes()
         except (FileNotFoundError, ValueError):
             return ()
-        whole = told["digests"] == [blob_digest(parameters), blob_digest(memory)]
-        if not whole or told["record"] != list_done(told["done"]):
+        whole = state["digests"] == [blob_digest(parameters), blob_digest(memory)]
+        if not whole or state["record"] != list_done(state["done"]):
             return ()
-        self.parameters, self.done = bytearray(parameters), told["done"]
+        self.parameters, self.done = bytearray(parameters), state["done"]
         self.memory = unpack_tensors(bytearray(memory))
-        return tuple(name for name in told["record"] if not name.startswith("round "))
+        return tuple(name for name in state["record"] if not name.startswith("round "))

@@ -25,19 +25,19 @@ def prove_start(record: JobRecord, replayed: Digest | None = None) -> list[Claus
     start, earlier = record.publication.spec.continue_from, record.earlier
     if start is None:
         return []
-    said, unseen, checked = list(_find_own_faults(record, start)), list[str](), 0
+    found_faults, unseen, checked = list(_find_own_faults(record, start)), list[str](), 0
     if isinstance(earlier, str):
         unseen.append(f"the end of job {start.job}, which it continues: {earlier or 'nobody serves its records'}")
     elif not earlier.closed:
-        said.append(f"job {start.job}, which it continues, has no merged round")
+        found_faults.append(f"job {start.job}, which it continues, has no merged round")
     else:
         last = earlier.closed[-1]
-        said += [*_find_end_faults(earlier, start, last), *_find_log_faults(record, earlier)]
+        found_faults += [*_find_end_faults(earlier, start, last), *_find_log_faults(record, earlier)]
         if replayed is not None and replayed != start.optimizer_state:
-            said.append(f"job {start.job} merged again ends with the optimizer's state {replayed}")
+            found_faults.append(f"job {start.job} merged again ends with the optimizer's state {replayed}")
         unseen += _list_unseen(earlier, start, last, replayed)
         checked = int(_is_logged(earlier, last))
-    faults = tuple(ClauseFinding(Clause.START, "the start", why) for why in said)
+    faults = tuple(ClauseFinding(Clause.START, "the start", why) for why in found_faults)
     return [ClauseResult(Clause.START, checked, "start", faults, tuple(unseen))]
 
 
@@ -50,8 +50,8 @@ def _find_own_faults(record: JobRecord, start: Continued) -> Iterator[str]:
 
 def _find_end_faults(earlier: EarlierJob, start: Continued, last: PublishedRound) -> Iterator[str]:
     spec, done = earlier.publication.spec, last.number + 1
-    told, opened = hash_of(earlier.publication.digest), earlier.opened.spec_digest
-    if earlier.publication.job != start.job or told != opened:
+    digest, opened = hash_of(earlier.publication.digest), earlier.opened.spec_digest
+    if earlier.publication.job != start.job or digest != opened:
         yield f"what is published as job {start.job} is not what the contract opened for it"
     if earlier.state is not JobState.FINISHED:
         yield f"job {start.job} is {earlier.state}, and not finished"

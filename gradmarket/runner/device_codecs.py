@@ -169,8 +169,8 @@ def _round_integers(bits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     codes = ((fraction + half + (fraction >> shift & 1)) >> shift).clamp(max=(1 << (width - 1)) - 1)
     codes = torch.where(blocks < 0, -codes, codes)
     codes = torch.where((top < INFINITE)[..., None], codes, 0)
-    told = torch.where(top == 0, 0, torch.where(top < INFINITE, exponent, INVALID))
-    return told.to(torch.uint8), codes
+    top_codes = torch.where(top == 0, 0, torch.where(top < INFINITE, exponent, INVALID))
+    return top_codes.to(torch.uint8), codes
 
 
 def _classify_blocks(blocks: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -46,8 +46,8 @@ def _read_stripped(file: Path) -> str:
 
 def choose_memory(root: Path = ROOT) -> int:
     """Returns the default memory limit of a step, in bytes: half of this machine's or its control group's."""
-    told = re.search(r"^MemTotal:\s+(\d+) kB$", _read_stripped(root / "proc/meminfo"), re.MULTILINE)
-    machine = [int(told[1]) * 1024] if told else []
+    total = re.search(r"^MemTotal:\s+(\d+) kB$", _read_stripped(root / "proc/meminfo"), re.MULTILINE)
+    machine = [int(total[1]) * 1024] if total else []
     return max(LEAST_MEMORY, min([*machine, *_list_memory_limits(root)], default=0) // 2)
 
 

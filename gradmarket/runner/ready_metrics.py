@@ -30,7 +30,7 @@ def load_metric(name: str) -> Metric:
     if (k := names.parse_top(name)) is not None:
         return partial(_by_labels, partial(_compute_top, k))
     if name not in _READY:
-        raise Refused(f"there is no metric {name!r}; there is {', '.join(names.READY)}")
+        raise Refused(f"there is no metric {name!r}: choose one of {', '.join(names.READY)}")
     return partial(_by_labels, _READY[name])
 
 

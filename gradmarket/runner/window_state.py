@@ -84,8 +84,8 @@ def join_task_answer(layout: Layout, change: Arrays, after: Arrays) -> dict[str,
     for loss, weight in zip(after[LOSSES], weights, strict=True):  # not sum(): from Python 3.12 on it compensates
         total += float(loss) * weight
         whole += weight
-    told = {WEIGHT: np.array(whole, np.float32)} if layout.weighed else {}
-    return {"loss": np.array(total / (whole or 1.0), np.float32), **change, **buffers, **told}
+    tensors = {WEIGHT: np.array(whole, np.float32)} if layout.weighed else {}
+    return {"loss": np.array(total / (whole or 1.0), np.float32), **change, **buffers, **tensors}
 
 
 def pack_state(state: Arrays) -> bytes:

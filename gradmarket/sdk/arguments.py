@@ -54,10 +54,12 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     name = optimizer.lower() if isinstance(optimizer, str) else kind.__name__.lower()
     torchs = issubclass(kind, torch.optim.Optimizer)
     if name not in known and (isinstance(optimizer, str) or torchs):
-        raise Refused(f"optimizer: there is no {name!r}; there is {', '.join(known)}")
+        raise Refused(f"optimizer: there is no {name!r}: choose one of {', '.join(known)}")
     rate = optimizer.defaults.get("lr") if isinstance(optimizer, torch.optim.Optimizer) else None
-    told = {"name": name, "lr": float(rate or _RATE)} if name in known else _USUAL
-    raise Refused(f"optimizer: the market steps by one of its own: give {told}, and further settings of docs/job.md")
+    suggested = {"name": name, "lr": float(rate or _RATE)} if name in known else _USUAL
+    raise Refused(
+        f"optimizer: the market runs its own optimizers: give {suggested}, and further settings of docs/job.md"
+    )
 
 
 def check_private(private: Any) -> None:

@@ -47,15 +47,15 @@ def open_progress_bar(console: Console, token: TokenUnit) -> Iterator[Show]:
             yield show
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[told]}", markup=False), console=console) as shown:
-        task = shown.add_task("", total=None, told="")
+    with Progress(*columns, TextColumn("{task.fields[figures]}", markup=False), console=console) as shown:
+        task = shown.add_task("", total=None, figures="")
 
         def show_bar(job: JobView) -> None:
             done = 0 if job.round is None else job.round + 1
             # The known figures besides the rounds, and why the job waits
             facts = [f"{name} {value}" for name, value in progress.list_job_figures(job, token)[1:] if value != "-"]
             figures = "  ".join([*facts, job.reason]).strip()
-            shown.update(task, description=job.name, total=job.rounds, completed=done, told=figures)
+            shown.update(task, description=job.name, total=job.rounds, completed=done, figures=figures)
 
         yield show_bar
 
@@ -168,14 +168,14 @@ class TrainingJob:
 
         with (
             open_progress_bar(console, token) as show,
-            record_callbacks(self._client, self.id, callbacks, warn) as told,
+            record_callbacks(self._client, self.id, callbacks, warn) as on_event,
         ):
 
             def look(job: JobView) -> None:
                 show(job)
                 check(job)
 
-            ended = follow_job(self._client, self.id, look, away, told)
+            ended = follow_job(self._client, self.id, look, away, on_event)
         if ended.state is not JobState.FINISHED:
             raise JobEnded(replace_controls(f"{ended.state}: {ended.reason}", " "))
         return ended

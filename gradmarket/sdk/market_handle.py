@@ -196,9 +196,9 @@ class Market:
             return made
         guide, price = market._client.prices(), Amount(ready.spec.price.most)
         takes, precision = made.takes, ready.spec.precision
-        said = [describe_guidance(guide.paid, guide.taken, price, takes.operations, token)]
-        said += describe_cards(guide.classes, precision, takes.operations, takes.tokens, price, token)
-        return replace(made, prices="; ".join(said))
+        lines = [describe_guidance(guide.paid, guide.taken, price, takes.operations, token)]
+        lines += describe_cards(guide.classes, precision, takes.operations, takes.tokens, price, token)
+        return replace(made, prices="; ".join(lines))
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""

@@ -32,7 +32,7 @@ class Measuring:
 def check_measured(measured: Measuring, private: bool, measures: bool) -> None:
     """Raises Refused where there is nothing to measure on, or it is given twice, or a metric has no name."""
     if private and measured.validation is not None:
-        raise Refused("validation: the dataset of a private job is what is measured on: leave it out")
+        raise Refused("validation: a private job is measured on its own dataset: leave it out")
     if isinstance(measured.metrics, str) or not isinstance(measured.metrics, Sequence):
         raise Refused(f"metrics: give a list, such as [{str(measured.metrics)[:40]!r}]")
     if not measures and (measured.metrics or measured.stop or measured.patience is not None):
@@ -82,8 +82,8 @@ def check_stop_metrics(made: Published, spec: JobSpec) -> None:
     for name in _list_watched(spec):
         if name not in known:
             raise Refused(
-                f"stop: nothing measures {name!r}: there is {', '.join(sorted(known))}; name it in metrics, ready-made "
-                f"are {', '.join(names.READY)}, or give a function of the module's answer and y"
+                f"stop: nothing measures {name!r}; measured are {', '.join(sorted(known))}; name it in metrics, "
+                f"ready-made are {', '.join(names.READY)}, or give a function of the module's answer and y"
             )
 
 

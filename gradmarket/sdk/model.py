@@ -25,8 +25,8 @@ def warn_of_precision(classes: Mapping[str, int], fields: Mapping[str, Any]) -> 
     if chosen == "fp32" or {"precision", "arithmetic", "continue_from"} & fields.keys():
         return
     cards = f"{sum(count_cards(classes).values())} of {sum(classes.values())} workers have cards"
-    told = f'{cards}, on which precision="{chosen}" trains about three times as fast as "fp32", which this job takes'
-    warnings.warn(told, stacklevel=3)
+    advice = f'{cards}, on which precision="{chosen}" trains about three times as fast as "fp32", which this job takes'
+    warnings.warn(advice, stacklevel=3)
 
 
 def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec: JobSpec) -> None:
@@ -45,9 +45,9 @@ def warn_of_coupled_rows(made: Published, arrays: Mapping[str, np.ndarray], spec
         return float(results.loss), float(len(rows) if results.weight is None else results.weight)
 
     found = coupled_rows.find_coupling(measured, spec.precision)
-    told = coupled_rows.describe_coupling(found, spec.step, spec.sizes.most) if found else ""
-    if told:
-        warnings.warn(told, stacklevel=3)
+    coupling = coupled_rows.describe_coupling(found, spec.step, spec.sizes.most) if found else ""
+    if coupling:
+        warnings.warn(coupling, stacklevel=3)
 
 
 def check_rows_apart(made: Published, step: Passes) -> None:

@@ -56,7 +56,7 @@ class Asked:
     def of(cls, arguments: Mapping[str, Any]) -> "Asked":
         """Raises Refused where rounds or price are not among Market.train's arguments."""
         if missing := {"rounds", "price"} - arguments.keys():
-            raise Refused(f"give {' and '.join(sorted(missing))}, as to train")
+            raise Refused(f"give {' and '.join(sorted(missing))}, as for train")
         known, measuring = ({one.name for one in fields(kind)} - {"fields", "measured"} for kind in (cls, Measuring))
         own = {name: value for name, value in arguments.items() if name in known}
         measured = Measuring(**{name: value for name, value in arguments.items() if name in measuring})

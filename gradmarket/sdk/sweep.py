@@ -84,8 +84,8 @@ class Sweep:
                     break
                 if view.state in OVER or view.state is JobState.PAUSED:
                     del left[name]
-                    told = f"{describe_point(point)}: {view.state} {view.reason} {view.remedy}".strip()
-                    console.print(replace_controls(told, " "), markup=False, highlight=False)
+                    described = f"{describe_point(point)}: {view.state} {view.reason} {view.remedy}".strip()
+                    console.print(replace_controls(described, " "), markup=False, highlight=False)
             if left and until is not None and time.monotonic() > until:
                 raise WatchTimeout(f"after {timeout:g} s {len(left)} of {len(self)} runs go on, and so does watch()")
             if left:
@@ -109,8 +109,8 @@ class Sweep:
         specs = [job.view().spec for job in self.jobs]
         wanted = next((name for spec in specs if (name := _find_metric(spec))), "loss")
         metric = metric or choose_metric(wanted, [run.best for run in runs])
-        told = (find_direction(getattr(spec, "stop", ()), metric) for spec in specs)
-        better = better or next(filter(None, told), None)
+        directions = (find_direction(getattr(spec, "stop", ()), metric) for spec in specs)
+        better = better or next(filter(None, directions), None)
         measured = [run for run in runs if metric in run.best]
         if not measured:
             raise Refused(f"no run of {self.tag} has measured {metric}", "wait for a round, or name another metric")
@@ -138,8 +138,8 @@ class Sweep:
         lines = []
         for run in runs:
             figures = [run.loss, *(run.metrics.get(name) for name in measured)]
-            told = ["" if value is None else f"{value:.4g}" for value in figures]
-            lines.append([*map(str, run.point.values()), run.state, str(run.rounds), *told, run.paid, run.job.id])
+            formatted = ["" if value is None else f"{value:.4g}" for value in figures]
+            lines.append([*map(str, run.point.values()), run.state, str(run.rounds), *formatted, run.paid, run.job.id])
         cells = (f"<tr>{''.join(f'<td>{escape(replace_controls(cell))}</td>' for cell in line)}</tr>" for line in lines)
         return f"<table><tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>{''.join(cells)}</table>"
 
@@ -152,8 +152,8 @@ def list_points(grid: Any) -> list[dict[str, Any]]:
         if not isinstance(name, str):
             raise Refused(f"grid: {name!r} is no argument's name: write it like 'rows' or 'optimizer.lr'")
         if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values:
-            told = f"give {name}'s tolist()" if hasattr(values, "tolist") else f"such as [{values or 0.1!r}]"
-            raise Refused(f"grid: {name} needs a list of values, {told}")
+            remedy = f"give {name}'s tolist()" if hasattr(values, "tolist") else f"such as [{values or 0.1!r}]"
+            raise Refused(f"grid: {name} needs a list of values, {remedy}")
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     if len(points) > MOST_RUNS:
         raise Refused(f"grid: {len(points)} runs are too many at once: {MOST_RUNS} are the most")

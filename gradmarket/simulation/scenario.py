@@ -48,7 +48,7 @@ class Scenario(BaseModel):
     def _known(self) -> "Scenario":
         unknown = self.mix.keys() - STRATEGIES.keys()
         if unknown:
-            raise ValueError(f"mix: no strategy {', '.join(sorted(unknown))}; there is {', '.join(STRATEGIES)}")
+            raise ValueError(f"mix: no strategy {', '.join(sorted(unknown))}: choose one of {', '.join(STRATEGIES)}")
         if any(share < 0 for share in self.mix.values()) or sum(self.mix.values()) > 1 + 1e-9:
             raise ValueError("mix: shares are not negative and together at most 1")
         return self

@@ -32,7 +32,7 @@ def load_table_rows(file: str | None, column: str | None) -> tuple[np.ndarray, n
     try:
         columns = csv.read_csv(file).to_pydict()
     except ValueError as error:
-        sys.exit(f"error: {file} is no table: {error}: mend it there, or name another file")
+        sys.exit(f"error: {file} is no table: {error}: correct it there, or name another file")
     if column not in columns:
         sys.exit(f"error: {file} has no column {column}: name the classes' column of {', '.join(columns)}")
     classes = np.array(columns.pop(column))

@@ -31,12 +31,12 @@ def require_all(*conditions: Condition) -> Condition:
     return condition
 
 
-def require_range(place: int, least: float, most: float, what: str) -> Condition:
+def require_range(place: int, least: float, most: float, subject: str) -> Condition:
     """Requires the number at this place to be in the range; null is allowed where the type allows it."""
 
     def condition(arguments: Sequence[Any]) -> None:
         value = arguments[place]
-        refuse_unless(value is None or least <= value <= most, f"{what} is not in {least} to {most}")
+        refuse_unless(value is None or least <= value <= most, f"{subject} is not in {least} to {most}")
 
     return condition
 
@@ -57,18 +57,18 @@ def one_float_type(tensors: Sequence[Any]) -> None:
     refuse_unless(all(dtype.is_floating_point for dtype in dtypes), "its tensors are not floats")
 
 
-def check_tensor_shape(tensor: Any, shape: Sequence[int], what: str) -> None:
+def check_tensor_shape(tensor: Any, shape: Sequence[int], subject: str) -> None:
     """Raises DocumentRefused unless the tensor, where there is one, has exactly this shape."""
     fits = tensor is None or tuple(tensor.shape) == tuple(shape)
-    refuse_unless(fits, f"{what} is not of shape {list(shape)}")
+    refuse_unless(fits, f"{subject} is not of shape {list(shape)}")
 
 
-def check_has_elements(tensor: Any, what: str) -> None:
+def check_has_elements(tensor: Any, subject: str) -> None:
     """Raises DocumentRefused where a tensor has no elements."""
-    refuse_unless(tensor.numel() > 0, f"{what} has no elements")
+    refuse_unless(tensor.numel() > 0, f"{subject} has no elements")
 
 
-def check_tensor_rank(tensor: Any, ranks: Sequence[int], what: str) -> None:
+def check_tensor_rank(tensor: Any, ranks: Sequence[int], subject: str) -> None:
     """Raises DocumentRefused unless the tensor has one of these numbers of dimensions."""
     wanted = " or ".join(map(str, ranks))
-    refuse_unless(len(tensor.shape) in ranks, f"{what} has not {wanted} dimensions")
+    refuse_unless(len(tensor.shape) in ranks, f"{subject} has not {wanted} dimensions")

@@ -44,10 +44,10 @@ def _check_sizes(arguments: Sequence[Any]) -> None:
 
 def _check_repeats(arguments: Sequence[Any]) -> None:
     """Checks repeat_interleave, whose last argument must be null or the length of the result."""
-    tensor, repeats, dimension, said = arguments
+    tensor, repeats, dimension, output_size = arguments
     refuse_unless(repeats >= 0, "a count is negative")
     length = tensor.numel() if dimension is None or not len(tensor.shape) else tensor.shape[dimension]
-    refuse_unless(said is None or said == length * repeats, "the size that it says is not its own")
+    refuse_unless(output_size is None or output_size == length * repeats, "the size that it says is not its own")
 
 
 CONDITIONS: Final[Conditions] = {

@@ -17,10 +17,10 @@ STRIDE_LIMIT: Final = 1024
 """oneDNN's backward pass takes time by the square of a convolution's stride, and ends the process at some 2**16."""
 
 
-def spread_spatial_values(values: Sequence[int], spatial: int, least: int, what: str) -> tuple[int, ...]:
+def spread_spatial_values(values: Sequence[int], spatial: int, least: int, subject: str) -> tuple[int, ...]:
     """Returns one value for each dimension of space. Raises DocumentRefused for another number, or a smaller value."""
-    refuse_unless(len(values) in (1, spatial), f"its {what} is not one or {spatial} numbers")
-    refuse_unless(min(values) >= least, f"its {what} is less than {least}")
+    refuse_unless(len(values) in (1, spatial), f"its {subject} is not one or {spatial} numbers")
+    refuse_unless(min(values) >= least, f"its {subject} is less than {least}")
     return tuple(values) * (spatial if len(values) == 1 else 1)
 
 

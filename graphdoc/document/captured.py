@@ -32,7 +32,7 @@ class _Recording:
     data: Tensors
     results: Tensors
     replay: Callable[[], None]
-    told: list[str]
+    reports: list[str]
     flags: Tensor | None
 
     def compute(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Tensors:
@@ -43,7 +43,7 @@ class _Recording:
         self.replay()
         watch = get_active_watch()
         if watch is not None and self.flags is not None:
-            watch.add(self.told, self.flags.clone())
+            watch.add(self.reports, self.flags.clone())
         return {name: tensor.clone() for name, tensor in self.results.items()}
 
 
@@ -106,7 +106,7 @@ class CapturedPasses:
                 return results
 
             results, replay = self._record(compute)
-        return _Recording(own_state, own_data, results, replay, watch.told, flags[-1])
+        return _Recording(own_state, own_data, results, replay, watch.reports, flags[-1])
 
 
 def _are_same_bits(one: Tensor, other: Tensor) -> bool:

@@ -201,20 +201,20 @@ class _Emission:
             return
         if is_empty(node):
             return
-        said = build_operation(node, site)
-        if isinstance(said, Same):
-            self._values[node] = self._values[said.node]
+        built = build_operation(node, site)
+        if isinstance(built, Same):
+            self._values[node] = self._values[built.node]
             return
-        kinds = ALLOWED[said.op].arguments
+        kinds = ALLOWED[built.op].arguments
         try:
             arguments = [
-                encode_argument(*pair, self._resolve_value) for pair in zip(kinds, said.arguments, strict=True)
+                encode_argument(*pair, self._resolve_value) for pair in zip(kinds, built.arguments, strict=True)
             ]
         except DocumentRefused as error:
             raise build_document_refusal(node, f"has {error.detail}") from None
-        results = [self._next_value + place for place in range(len(said.results))]
-        self._nodes.append({"op": said.op, "args": arguments, "out": results})
-        self._values[node] = dict(zip(said.results, results, strict=True))
+        results = [self._next_value + place for place in range(len(built.results))]
+        self._nodes.append({"op": built.op, "args": arguments, "out": results})
+        self._values[node] = dict(zip(built.results, results, strict=True))
         given = node.meta["val"]
         parts = given if isinstance(given, list | tuple) else [given]
         self._forms.update({value: _describe_form(part) for value, part in zip(results, parts, strict=False)})

@@ -72,8 +72,8 @@ def failed_on_rows(error: Exception) -> DocumentRefused:
     """Returns the error to raise where the module itself fails on rows of the data."""
     if isinstance(error, _NotFinite):
         return DocumentRefused(error.detail)
-    said = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return DocumentRefused(f"the module or the loss fails on rows of the data: {said}")
+    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return DocumentRefused(f"the module or the loss fails on rows of the data: {reason}")
 
 
 class _NotFinite(DocumentRefused):
@@ -201,7 +201,7 @@ def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor], data: Data) ->
         if leaf is not None and id(leaf) not in own and leaf.untyped_storage().data_ptr() not in rows:
             shape = list(leaf.shape)
             raise DocumentRefused(
-                f"the loss reads a trainable tensor of shape {shape} that is none of the module's parameters and would "
+                f"the loss reads a trainable tensor of shape {shape} that is not a parameter of the module and would "
                 "never change: make it a parameter of the module, and let the module's answer bring what the loss needs"
             )
 

@@ -14,7 +14,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from graphdoc.document.refusals import build_document_refusal, operator_name
-from graphdoc.document.rephrase import said_otherwise
+from graphdoc.document.rephrase import is_rephrased
 from graphdoc.operators import ALLOWED
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"
@@ -48,5 +48,5 @@ def _is_foreign(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     name = operator_name(node)
-    known = (name in ALLOWED and not ALLOWED[name].own) or said_otherwise(node)
+    known = (name in ALLOWED and not ALLOWED[name].own) or is_rephrased(node)
     return not known and torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), _COMPOSITE)

@@ -20,7 +20,7 @@ class IndexWatch:
     """The checks so far: the message of each, for the case that its flag on the device is raised."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reports: list[str] = []
         self._flags: list[Tensor] = []
 
     def guard(self, name: str, rule: Rule, arguments: Sequence[Any]) -> list[Any]:
@@ -31,21 +31,21 @@ class IndexWatch:
                 self.add([f"{name}: an index is not in {least} to {end - 1}"], misfits)
         return clamp_indices(rule, arguments)
 
-    def add(self, told: Sequence[str], flags: Tensor) -> None:
+    def add(self, reports: Sequence[str], flags: Tensor) -> None:
         """Adds checks, whose flags are the elements of one tensor."""
-        self.told += told
+        self.reports += reports
         self._flags.append(flags)
 
     def join_flags(self) -> Tensor | None:
-        """Returns all flags in one tensor, in the order of `told`; None without any check."""
+        """Returns all flags in one tensor, in the order of `reports`; None without any check."""
         return torch.cat(self._flags) if self._flags else None
 
     def refuse_misfits(self) -> None:
         """Waits for the device. Raises DocumentRefused, naming the first operator with an index out of range."""
         joined = self.join_flags()
-        for told, raised in zip(self.told, [] if joined is None else joined.tolist(), strict=True):
+        for report, raised in zip(self.reports, [] if joined is None else joined.tolist(), strict=True):
             if raised:
-                raise DocumentRefused(told)
+                raise DocumentRefused(report)
 
 
 _ACTIVE: Final[ContextVar[IndexWatch | None]] = ContextVar("active", default=None)

@@ -46,10 +46,10 @@ def sizes_of(document: Document, batch: Mapping[str, np.ndarray]) -> dict[str, i
     return sizes
 
 
-def _check(what: str, expected: Expected, arrays: Mapping[str, np.ndarray]) -> None:
+def _check(subject: str, expected: Expected, arrays: Mapping[str, np.ndarray]) -> None:
     for name, (shape, dtype) in expected.items():
         if name not in arrays:
-            raise Refused(f"{what}: there is no {name}")
+            raise Refused(f"{subject}: there is no {name}")
         array = arrays[name]
         if tuple(array.shape) != shape or array.dtype != np.dtype(dtype):
-            raise Refused(f"{what}: {name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}")
+            raise Refused(f"{subject}: {name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}")

@@ -31,7 +31,7 @@ from graphdoc.document.plans import (
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepare_document
 from graphdoc.document.product_precisions import compute_in_tf32
 from graphdoc.document.scans import Scanned, ScanRun, every_step, run_scan_ends
-from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
+from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, describe_exhaustion, is_out_of_memory
 from graphdoc.reproducible.mode import compute_reproducibly
 
 STEP_ERRORS: Final = (
@@ -184,7 +184,7 @@ def _is_missing_gradient(gradient: Tensor | None) -> bool:
 def explain_error(where: str, error: Exception) -> GraphdocError:
     """Returns the error to raise for an operator's error."""
     text = str(error).strip().splitlines() or [type(error).__name__]
-    if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
+    if isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error):
         return OutOfMemory(f"{where}: {describe_exhaustion(error)}")
     return DocumentRefused(f"{where}: {text[0][:200]}")
 

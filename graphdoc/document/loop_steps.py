@@ -66,7 +66,7 @@ class LoopSteps:
 
     def distinct(self, part: str) -> list[Any]:
         """Returns the distinct values of the leaves of this part."""
-        return list(dict.fromkeys(what for found, what in self.parts.values() if found == part))
+        return list(dict.fromkeys(noun for found, noun in self.parts.values() if found == part))
 
     def values(self, result: tuple[int, int]) -> list[int]:
         """Returns the value of a result in each step."""

@@ -109,7 +109,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         self._steps_left -= 1
         if self._steps_left < 0:
-            raise TooMuch("so many steps that counting them takes too long: write fewer, larger nodes")
+            raise TooMuch("too many steps to count in time: write fewer, larger nodes")
         result = self._shapes.call_cached(func, args, kwargs or {})
         for leaf in _iterate_leaf_tensors(result):
             self.hold(leaf)

@@ -119,9 +119,9 @@ def _not_nested(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return item
 
 
-def _parse_list(value: Any, what: str) -> list[Any]:
+def _parse_list(value: Any, subject: str) -> list[Any]:
     known = isinstance(value, list) and len(value) <= LIST_LIMIT
-    refuse_unless(known, f"{what} are not a list of at most {LIST_LIMIT}")
+    refuse_unless(known, f"{subject} are not a list of at most {LIST_LIMIT}")
     return list(value)
 
 

@@ -127,9 +127,9 @@ class Objective(nn.Module):
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
         with self.within():
             loss, metrics = self.loss(self.answer(data), data[TARGET])
-        return self._told_of(loss, metrics)
+        return self._record_metrics(loss, metrics)
 
-    def _told_of(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    def _record_metrics(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """Records the metrics' names, in the order in which documents have them."""
         self._told.metrics = tuple(sorted(metrics))
         return (loss, *(metrics[name] for name in self._told.metrics))
@@ -180,7 +180,7 @@ class MetricsObjective(Objective):
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
         with self.within():
             _, metrics = self.loss(self.answer(data), data[TARGET])
-        return self._told_of(torch.stack(list(metrics.values())).nan_to_num(0.0, 0.0, 0.0).sum(), metrics)
+        return self._record_metrics(torch.stack(list(metrics.values())).nan_to_num(0.0, 0.0, 0.0).sum(), metrics)
 
 
 def publish_metrics(
@@ -348,16 +348,16 @@ def _without_lines() -> Iterator[None]:
 
 def _suggest_remedy(lines: Sequence[str]) -> str:
     """Returns a remedy where torch's words reveal the reason."""
-    said = " ".join(lines)
-    if "failed to unpack" in said or "pack_padded" in said:
+    text = " ".join(lines)
+    if "failed to unpack" in text or "pack_padded" in text:
         return "; lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"
-    if "_ctc_loss" in said:
+    if "_ctc_loss" in text:
         return f"; {CTC}"
-    if "data-dependent expression" in said:
+    if "data-dependent expression" in text:
         return (
             "; a computed or drawn number decides which operators run: choose by torch.where, or switch it off "
             "(layerdrop=0.0, and of masks that NumPy draws apply_spec_augment=False, in transformers)"
         )
-    if "Constraints violated" in said:
+    if "Constraints violated" in text:
         return "; what is computed depends on the number of rows or on the data: use torch.where(mask, x, 0), no index"
     return ""

@@ -111,8 +111,8 @@ class _Taken:
         for number, (least, end, ignored) in enumerate(kinds.tolist()):
             columns = places[which == number].tolist()
             whole = len(columns) == len(self._read)
-            said = None if ignored == _UNSAID else ignored
-            found.append(Range(least, end, said, () if whole else tuple(columns)))
+            ignored_index = None if ignored == _UNSAID else ignored
+            found.append(Range(least, end, ignored_index, () if whole else tuple(columns)))
         return tuple(found)
 
 

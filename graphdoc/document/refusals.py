@@ -80,8 +80,8 @@ def build_document_refusal(node: fx.Node, reason: str, name: str | None = None) 
 
 def without_elements(reader: fx.Node) -> DocumentRefused:
     """Returns the error for a tensor of the module that has no elements and is read here."""
-    said = "reads a tensor without elements; leave it out (use_cache=False in transformers)"
-    return DocumentRefused(f"{module_path(reader)} {said}")
+    reason = "reads a tensor without elements; leave it out (use_cache=False in transformers)"
+    return DocumentRefused(f"{module_path(reader)} {reason}")
 
 
 def operator_name(node: fx.Node) -> str:

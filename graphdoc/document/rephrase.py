@@ -31,7 +31,7 @@ def build_operation(node: fx.Node, site: int) -> Said:
     return build_plain_operation(node) if rule is None else rule(node, schema_arguments(node), site)
 
 
-def said_otherwise(node: fx.Node) -> bool:
+def is_rephrased(node: fx.Node) -> bool:
     """Returns whether a traced call is expressed by another operator than itself."""
     return operator_name(node) in _RULES
 

@@ -58,8 +58,8 @@ def refuse_mixing(program: Program) -> None:
             continue
         both, other_a, other_b, neither = found
         mixed, rounding = (both - other_a - other_b + neither).norm(), ROUNDING[precision]
-        told = (both - other_a).norm() + (both - other_b).norm()
-        if mixed > rounding * (told if precision == "fp32" else told + both.norm()):
+        difference = (both - other_a).norm() + (both - other_b).norm()
+        if mixed > rounding * (difference if precision == "fp32" else difference + both.norm()):
             raise DocumentRefused(
                 "step.per_row: a row's gradient depends on the rows beside it, so that no row has one of its own: "
                 "take no mean over the batch in the model, and compare no rows in the loss"

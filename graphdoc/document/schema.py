@@ -122,7 +122,7 @@ def _decode_json(data: bytes) -> dict[str, Any]:
     refuse_unless(
         not newer, f"it is {value}, newer than {FORMATS[-1]}, the newest that is read here: upgrade gradmarket"
     )
-    refuse_unless(value in FORMATS, f"the format is none of {', '.join(FORMATS)}")
+    refuse_unless(value in FORMATS, f"the format is not one of {', '.join(FORMATS)}")
     keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
     if (own := ARITHMETICS.get(raw["format"])) is not None:
         keys |= {"arithmetic"} | ({"weight"} & set(raw))
@@ -134,14 +134,16 @@ def _decode_json(data: bytes) -> dict[str, Any]:
 
 def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
-    refuse_unless(len(result) == len(pairs), "a key stands twice in one object")
+    refuse_unless(len(result) == len(pairs), "a key appears twice in one object")
     return result
 
 
-def _check_items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict[str, Any]]:
-    refuse_unless(isinstance(value, list) and len(value) <= limit, f"{what} are not a list of at most {limit}")
+def _check_items(value: Any, limit: int, subject: str, keys: set[str]) -> list[dict[str, Any]]:
+    refuse_unless(isinstance(value, list) and len(value) <= limit, f"{subject} are not a list of at most {limit}")
     for item in value:
-        refuse_unless(isinstance(item, dict) and set(item) == keys, f"{what} have the keys {', '.join(sorted(keys))}")
+        refuse_unless(
+            isinstance(item, dict) and set(item) == keys, f"{subject} have the keys {', '.join(sorted(keys))}"
+        )
     return list(value)
 
 

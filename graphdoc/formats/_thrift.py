@@ -54,7 +54,7 @@ class Cursor:
         while kind := (head := self._read_byte()) & 15:
             number = number + (head >> 4) if head >> 4 else self._read_integer(_I16)
             if number in fields or not 0 <= number <= _NUMBER_LIMIT:
-                raise TensorsRefused(f"a header has the field {number} twice, or no such field may be")
+                raise TensorsRefused(f"a header has the field {number} twice, or an unknown one")
             fields[number] = kind, kind == _TRUE if kind in (_TRUE, _FALSE) else self._read_value(kind, depth)
         return fields
 

@@ -19,7 +19,7 @@ def write(arrays: Arrays) -> bytes:
     for name, array in arrays.items():
         check_dtype(name, array)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise TensorsRefused(f"{name} is not finite, for which JSON has no word")
+            raise TensorsRefused(f"{name} is not finite, which JSON cannot express")
     columns = {name: arrays[name].tolist() for name in sorted(arrays)}
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
     return b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
@@ -65,7 +65,7 @@ def _parse_row(number: int, line: bytes, expected: Expected) -> dict[str, Any]:
 def _build_unique_row(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key appears twice")
     return result
 
 

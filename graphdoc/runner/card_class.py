@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphdoc.document.product_precisions import compute_in_tf32
-from graphdoc.errors import Refused, says_out_of_memory
+from graphdoc.errors import Refused, is_out_of_memory
 from graphdoc.runner.admitted import list_mapped_files
 from graphdoc.runner.driver import Driver
 
@@ -96,7 +96,7 @@ def _digest_results(results: Iterator[Tensor]) -> bytes:
         for result in results:
             whole.update(result.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
     except RuntimeError as error:
-        if says_out_of_memory(error) or "deterministic" not in str(error):
+        if is_out_of_memory(error) or "deterministic" not in str(error):
             raise
         whole.update(b"refused")
     return whole.digest()

@@ -99,7 +99,7 @@ class JobChildren:
                     self._warm.pop(job).end()
             warm.holds = job == self._job
 
-    def tell(self, digest: str, bound: Bound) -> None:
+    def store_bound(self, digest: str, bound: Bound) -> None:
         """Stores the most that a pass of this document costs in the current job."""
         for old in list(self._bounds)[: 1 - BOUNDS_KEPT]:
             del self._bounds[old]

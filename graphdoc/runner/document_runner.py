@@ -113,7 +113,7 @@ class DocumentRunner:
         with self.lock:
             document = self.current_document()
             bounded = self._bounded(document.digest, rows, True, by_row)
-            self.children.tell(document.digest, bounded)
+            self.children.store_bound(document.digest, bounded)
             return bounded
 
     def bound_evaluation(self, document: bytes, *rows: int) -> Bound:
@@ -126,7 +126,7 @@ class DocumentRunner:
             request = {"do": "bound", "digest": digest, "rows": rows, "training": training, "by_row": by_row}
             return self.ask(request, _BOUND)
         except RunnerTimeout as error:
-            raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
+            raise DocumentRefused(f"its cost was not computed in time: {error.detail}") from None
 
     def ranges(self, rows: int) -> dict[str, tuple[Range, ...]]:
         """Returns the values that each data input of the current document accepts, if restricted.

@@ -73,9 +73,11 @@ class Driver:
     def start(self) -> None:
         code = self._cuda.cuInit(0)
         if code:
-            said = f"cuInit says {self._read_text('cuGetErrorName', code)} ({code})"
-            told = self._read_text("cuGetErrorString", code)
-            raise Refused(f"{said}: {told}", REMEDIES.get(code, "look at the card's driver: nvidia-smi, dmesg"))
+            code_name = f"cuInit says {self._read_text('cuGetErrorName', code)} ({code})"
+            code_text = self._read_text("cuGetErrorString", code)
+            raise Refused(
+                f"{code_name}: {code_text}", REMEDIES.get(code, "look at the card's driver: nvidia-smi, dmesg")
+            )
 
     def list_cards(self) -> Iterator[Card]:
         """Yields the cards of CUDA_VISIBLE_DEVICES, without their free memory."""
@@ -147,13 +149,13 @@ class Management:
     def _read_load(self, handle: ctypes.c_void_p, unnamed: str) -> CardLoad:
         name, rates = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_uint * 2)()
         memory, power, heat = (ctypes.c_ulonglong * 3)(), ctypes.c_uint(), ctypes.c_uint()
-        told = self._nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) == 0
+        named = self._nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) == 0
         works = self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0
         draws = self._nvml.nvmlDeviceGetPowerUsage(handle, ctypes.byref(power)) == 0
         warm = self._nvml.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(heat)) == 0
         holds = self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
         return CardLoad(
-            name=name.value.decode() if told else unnamed,
+            name=name.value.decode() if named else unnamed,
             percent=rates[0] if works else None,
             watts=power.value / 1000 if draws else None,
             celsius=heat.value if warm else None,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from graphdoc.errors import GraphdocError, OutOfMemory, describe_exhaustion, says_out_of_memory
+from graphdoc.errors import GraphdocError, OutOfMemory, describe_exhaustion, is_out_of_memory
 from graphdoc.runner import frames
 from graphdoc.runner.confine import confine_process, forbid_driver_calls
 
@@ -95,7 +95,7 @@ def _answer_request(act: Callable[[Request], Any], request: Request) -> dict[str
             raise
         return _encode_error(OutOfMemory("the memory that is shared could not be mapped"))
     except (MemoryError, RuntimeError) as error:
-        if not says_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return _encode_error(OutOfMemory(describe_exhaustion(error)))
 

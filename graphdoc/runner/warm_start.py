@@ -51,9 +51,9 @@ class ForkedProcess:
         if self.returncode is not None:
             return self.returncode
         _is_readable(self._descriptor)
-        told = os.read(self._status, 16) if _is_readable(self._status, REPORT_SECONDS) else b""
+        report = os.read(self._status, 16) if _is_readable(self._status, REPORT_SECONDS) else b""
         with self._lock:
-            self.returncode = int(told) if told else -signal.SIGKILL
+            self.returncode = int(report) if report else -signal.SIGKILL
             os.close(self._descriptor)
             os.close(self._status)
             return self.returncode

@@ -49,7 +49,8 @@ def judge_rounding(step: CallStep, values: Sequence[Value], claimed: Sequence[Va
     if name not in PRODUCTS | MOVES or any(each.is_floating_point() and each.dtype != torch.float32 for each in floats):
         return None
     exact, terms, sizes = (
-        _run(step, [_map(value, change) for value in values], seed) for change in (_keep, torch.ones_like, torch.abs)
+        _run(step, [_map(value, change) for value in values], seed)
+        for change in (_pass_through, torch.ones_like, torch.abs)
     )
     if [value is None for value in exact] != [value is None for value in claimed]:
         return Bounded(False, float("inf"))
@@ -95,5 +96,5 @@ def _map(value: Value, change: Callable[[Tensor], Tensor]) -> Value:
     return Traced(change(value.data.double()), value.grad)
 
 
-def _keep(tensor: Tensor) -> Tensor:
+def _pass_through(tensor: Tensor) -> Tensor:
     return tensor

@@ -112,7 +112,7 @@ def _describe(value: Traced) -> bytes:
     data = value.data
     if isinstance(data, Tensor):
         block = data if value.base is None else value.base
-        said: dict[str, Any] = {
+        header: dict[str, Any] = {
             "kind": "tensor",
             "dtype": _TORCH_NAMES[data.dtype],
             "shape": list(data.shape),
@@ -122,14 +122,14 @@ def _describe(value: Traced) -> bytes:
         }
         if value.base is not None:
             offset = (data.data_ptr() - value.base.data_ptr()) // data.element_size()
-            said["within"] = [value.base.numel(), offset]
+            header["within"] = [value.base.numel(), offset]
     elif isinstance(data, np.ndarray):
-        said = {"kind": "array", "dtype": data.dtype.name, "shape": list(data.shape)}
+        header = {"kind": "array", "dtype": data.dtype.name, "shape": list(data.shape)}
     elif isinstance(data, bytes):
-        said = {"kind": "bytes"}
+        header = {"kind": "bytes"}
     else:
-        said = {"kind": "int", "value": int(data)}
-    return _JSON(said).encode()
+        header = {"kind": "int", "value": int(data)}
+    return _JSON(header).encode()
 
 
 def _read_block(value: Traced) -> Bytes:
@@ -184,23 +184,23 @@ def unpack_value(packed: Bytes, device: str = "cpu") -> Value:
     return value
 
 
-def _build_value(said: dict[str, Any], block: memoryview, device: str) -> Traced:
-    match said["kind"]:
+def _build_value(header: dict[str, Any], block: memoryview, device: str) -> Traced:
+    match header["kind"]:
         case "int":
-            return Traced(int(said["value"]))
+            return Traced(int(header["value"]))
         case "bytes":
             return Traced(bytes(block))
         case "array":
-            return Traced(np.frombuffer(block, np.dtype(said["dtype"])).reshape(said["shape"]).copy())
+            return Traced(np.frombuffer(block, np.dtype(header["dtype"])).reshape(header["shape"]).copy())
         case "tensor":
-            return _build_tensor(said, block, device)
+            return _build_tensor(header, block, device)
     raise ValueError("no such kind")
 
 
-def _build_tensor(said: dict[str, Any], block: memoryview, device: str) -> Traced:
+def _build_tensor(header: dict[str, Any], block: memoryview, device: str) -> Traced:
     """Returns the tensor in new memory that begins at the same place within a line."""
-    dtype, shape, strides, place = TORCH_TYPES[said["dtype"]], said["shape"], said["strides"], said["place"]
-    grad, (length, offset) = bool(said["grad"]), said.get("within", (math.prod(shape), 0))
+    dtype, shape, strides, place = TORCH_TYPES[header["dtype"]], header["shape"], header["strides"], header["place"]
+    grad, (length, offset) = bool(header["grad"]), header.get("within", (math.prod(shape), 0))
     if len(strides) != len(shape) or min([*shape, *strides, place, offset], default=0) < 0 or place >= LINE:
         raise ValueError("its strides are none")
     if len(block) != length * dtype.itemsize or place % dtype.itemsize:
@@ -209,13 +209,13 @@ def _build_tensor(said: dict[str, Any], block: memoryview, device: str) -> Trace
         return Traced(torch.empty(0, dtype=dtype, device=device).as_strided(shape, strides), grad)
     elements, first = torch.frombuffer(bytearray(block), dtype=torch.uint8).view(dtype), place // dtype.itemsize
     extent = _measure_extent(shape, strides)
-    if "within" in said or _fills_block(shape, strides):
+    if "within" in header or _fills_block(shape, strides):
         if offset + extent > length:
             raise ValueError("it is beyond its block")
         memory = torch.empty(first + length, dtype=dtype)
         memory[first:] = elements
         memory = memory.to(device)
-        base = memory[first:] if "within" in said else None
+        base = memory[first:] if "within" in header else None
         return Traced(memory.as_strided(shape, strides, first + offset), grad, base)
     if extent > SPREAD * (length + SPREAD):
         raise ValueError("it lies scattered in memory")

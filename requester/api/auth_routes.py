@@ -95,9 +95,11 @@ class Callers:
             proven = row.role != WORKER or identities.was_paid(reader, Address(row.subject))
         identity = Identity(row.role, row.subject, proven, row.hash)
         if proven:
-            self._proven.keep(_hash_token(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0))
+            self._proven.remember(
+                _hash_token(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0)
+            )
         if row.role == WORKER:
-            self._found.keep(_hash_token(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
+            self._found.remember(_hash_token(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
         return identity
 
 

@@ -161,4 +161,4 @@ def _store_upload(context: Context, incoming: Incoming, digest: Digest, only: st
         blob_cleanup.record_uploaded_blobs(context, [digest], spend)
     else:
         blob_cleanup.record_unserved_blob(context, digest, only, spend)
-    context.blobs.keep(incoming, digest)
+    context.blobs.store_blob(incoming, digest)

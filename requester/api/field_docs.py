@@ -31,12 +31,12 @@ def describe_fields(schemas: Json) -> None:
     models = {model.__name__: model for model in _list_subclasses(BaseModel)}
     for name, schema in schemas.items():
         own = parse_docstrings(models[name]) if name in models else {}
-        for field, told in schema.get("properties", {}).items():
+        for field, property_schema in schema.get("properties", {}).items():
             words = words_of(name, field)
-            told.setdefault("description", _build_field_text(name, field, own))
-            _say_default(told)
-            if words and not _has_one(told):
-                told["examples"] = [words.example]
+            property_schema.setdefault("description", _build_field_text(name, field, own))
+            _describe_default(property_schema)
+            if words and not _has_one(property_schema):
+                property_schema["examples"] = [words.example]
 
 
 def _build_field_text(schema: str, field: str, own: dict[str, str]) -> str:
@@ -45,27 +45,27 @@ def _build_field_text(schema: str, field: str, own: dict[str, str]) -> str:
     return (special[0] if special else "") or own.get(field) or (words.text if words else "")
 
 
-def _has_one(told: Json) -> bool:
+def _has_one(schema: Json) -> bool:
     """Returns whether the field shows a value already, or has fields itself."""
-    return bool({"examples", "default", "const", "enum"} & told.keys()) or "$ref" in json.dumps(told)
+    return bool({"examples", "default", "const", "enum"} & schema.keys()) or "$ref" in json.dumps(schema)
 
 
-def _say_default(told: Json) -> None:
+def _describe_default(schema: Json) -> None:
     """Moves a default that is an object into the description: generators of clients cannot write one down."""
-    if isinstance(told.get("default"), dict):
-        told["description"] += f" Where it is left out: {json.dumps(told.pop('default'))}"
+    if isinstance(schema.get("default"), dict):
+        schema["description"] += f" Where it is left out: {json.dumps(schema.pop('default'))}"
 
 
 def words_of(schema: str, field: str) -> Words | None:
-    said = _load_field_words()
-    found = said.get(f"{schema}.{field}") or said.get(field)
+    words = _load_field_words()
+    found = words.get(f"{schema}.{field}") or words.get(field)
     return Words(*found) if found else None
 
 
 @cache
 def _load_field_words() -> dict[str, list[Any]]:
-    said: dict[str, list[Any]] = json.loads(WORDS.read_text())
-    return said
+    words: dict[str, list[Any]] = json.loads(WORDS.read_text())
+    return words
 
 
 def parse_docstrings(model: type[BaseModel]) -> dict[str, str]:

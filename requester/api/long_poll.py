@@ -31,7 +31,7 @@ class LongPolls:
         self._polls = Counter[Address]()
         self._vouched: set[Address] = set()
         """Marked as present and asking for longer than their polls may last."""
-        self._gone: Batcher[Address, None] = Batcher(self._say_gone)
+        self._gone: Batcher[Address, None] = Batcher(self._mark_gone)
 
     @asynccontextmanager
     async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:
@@ -59,28 +59,28 @@ class LongPolls:
         if (wait.gone or over) and not notifier.closing:
             await self._gone.ask(worker)
 
-    async def keep(self) -> None:
+    async def renew_presence(self) -> None:
         """Marks all waiting workers as present every KEEP_S seconds, in one statement."""
         while not self._context.notifier.closing:
             await asyncio.sleep(KEEP_S)
             try:
-                await run_in_threadpool(self._say_here)
+                await run_in_threadpool(self._mark_present)
             except SQLAlchemyError:
                 log.exception("cannot say who waits")
 
     @retry_on_conflict
-    def _say_here(self) -> None:
+    def _mark_present(self) -> None:
         here = list(self._polls)
         if here:
             self._vouched.update(here)
             with self._context.begin() as work:
-                workers.still_here(work, here, self._context.clock())
+                workers.mark_present(work, here, self._context.clock())
             left = [worker for worker in here if worker not in self._polls]
             if left:  # their polls ended meanwhile, and marked them as gone before this marked them as present
-                self._say_gone(left)
+                self._mark_gone(left)
 
     @retry_on_conflict
-    def _say_gone(self, gone: Sequence[Address]) -> Sequence[None]:
+    def _mark_gone(self, gone: Sequence[Address]) -> Sequence[None]:
         with self._context.begin() as work:
             workers.mark_gone(work, [worker for worker in gone if worker not in self._polls])
         return [None] * len(gone)

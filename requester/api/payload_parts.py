@@ -73,27 +73,29 @@ class PayloadReceiver:
     readers: PieceReaders
     files: ExitStack
 
-    async def received(self, worker: Address, said: PollRequest, body: FramedBody | None) -> Poll:
+    async def received(self, worker: Address, poll_request: PollRequest, body: FramedBody | None) -> Poll:
         """Returns the poll with its payloads. If any of them is not wanted, none is read.
 
         Raises 422 where one is named twice: it would be on the disk twice.
         """
-        if len({part.replica for part in said.payloads}) < len(said.payloads):
+        if len({part.replica for part in poll_request.payloads}) < len(poll_request.payloads):
             raise HTTPException(422, "payloads: name each replica once")
-        answers = {answer.replica: answer for answer in said.answers}
-        claims = [UploadClaim(worker, part.replica, part.fence, answers.get(part.replica)) for part in said.payloads]
-        parts = list(zip(said.payloads, await asyncio.gather(*map(self.crowd.want.ask, claims)), strict=True))
+        answers = {answer.replica: answer for answer in poll_request.answers}
+        claims = [
+            UploadClaim(worker, part.replica, part.fence, answers.get(part.replica)) for part in poll_request.payloads
+        ]
+        parts = list(zip(poll_request.payloads, await asyncio.gather(*map(self.crowd.want.ask, claims)), strict=True))
         refused = [build_refused_item(part.replica, error) for part, error in parts if isinstance(error, MarketError)]
         wants = [(part, want) for part, want in parts if isinstance(want, UploadGrant)]
         large = [want for _, want in wants if want.answer is not None and want.length > LARGE]
         risky = [want for want in large if not want.spec.answered_at_once]
-        refused = refused or await self._submit_answers_first(worker, said, risky)
+        refused = refused or await self._submit_answers_first(worker, poll_request, risky)
         if refused:
-            return Poll(worker, said, (), tuple(refused))
+            return Poll(worker, poll_request, (), tuple(refused))
         if body is not None:
             body.check(sum(framing.sent_bytes(want.length, part.start) for part, want in wants if not part.put))
         deliveries: list[Delivery] = []
-        async with self._answered_if_slow(worker, said, large):
+        async with self._answered_if_slow(worker, poll_request, large):
             for part, want in wants:
                 try:
                     delivery = await self._take_payload(part, want, body)
@@ -103,28 +105,28 @@ class PayloadReceiver:
                     deliveries += [] if delivery is None else [delivery]
         if body is not None:
             await body.parts.end()
-        return Poll(worker, said, tuple(deliveries), tuple(refused))
+        return Poll(worker, poll_request, tuple(deliveries), tuple(refused))
 
     async def _submit_answers_first(
-        self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
+        self, worker: Address, poll_request: PollRequest, wants: Sequence[UploadGrant]
     ) -> list[RefusedItem]:
         """Takes the answers before these payloads, so that a lease that ends meanwhile costs no worker its upload."""
         if not wants:
             return []
-        own = said.model_dump(include={"determinism_class", "jobs", "min_price", "min_prices"})
-        first = PollRequest(**own, answers=said.answers, wait_s=0.0)
+        own = poll_request.model_dump(include={"determinism_class", "jobs", "min_price", "min_prices"})
+        first = PollRequest(**own, answers=poll_request.answers, wait_s=0.0)
         answer = await self.crowd.hear.ask(Poll(worker, first))
         return [item for item in answer.refusals if item.replica in {want.replica for want in wants}]
 
     @asynccontextmanager
     async def _answered_if_slow(
-        self, worker: Address, said: PollRequest, wants: Sequence[UploadGrant]
+        self, worker: Address, poll_request: PollRequest, wants: Sequence[UploadGrant]
     ) -> AsyncIterator[None]:
         """Takes the answers beside the block, if that takes long. One refused then is refused at the end too."""
 
         async def late() -> None:
             await asyncio.sleep(min(SLOW_S, *(want.upload_s / SLOW_PART for want in wants)))
-            await self._submit_answers_first(worker, said, wants)
+            await self._submit_answers_first(worker, poll_request, wants)
 
         beside = asyncio.create_task(late()) if wants else None
         try:
@@ -147,5 +149,5 @@ class PayloadReceiver:
         async with self.readers.reading(want.replica):
             length = await consume_stream(body.parts.next(want.length), want.length, "", arrival.take)
         if length != want.length:
-            raise HTTPException(400, f"{length} bytes came of {want.length}: send them again")
+            raise HTTPException(400, f"{length} of {want.length} bytes arrived: send them again")
         return await run_in_threadpool(inspect_and_store_payload, self.context, want, arrival)

@@ -86,7 +86,7 @@ class PieceReaders:
                     if self._reading.get(name) is mine:
                         del self._reading[name]
         except TimeoutError as error:
-            raise HTTPException(409, "a later request brings the same: wait for its answer") from error
+            raise HTTPException(409, "a later request brings the same bytes: wait for its answer") from error
 
 
 async def receive_payload_rest(

@@ -74,8 +74,8 @@ def _build_problem(
 ) -> JSONResponse:
     """Returns the problem of a kind; with the kind's own remedy where the error has none."""
     code = kind.status if status is None else status
-    told = [{name: _shorten(text) for name, text in error.items()} for error in errors[:MOST_ERRORS]]
-    facts = {"title": HTTPStatus(code).phrase, "status": code, "detail": _shorten(detail), "errors": told}
+    shortened = [{name: _shorten(text) for name, text in error.items()} for error in errors[:MOST_ERRORS]]
+    facts = {"title": HTTPStatus(code).phrase, "status": code, "detail": _shorten(detail), "errors": shortened}
     problem = ProblemDetails.model_validate({"type": kind.type, "remedy": remedy or kind.remedy, **facts})
     return ProblemResponse(problem.model_dump(exclude_defaults=True), code, headers)
 
@@ -104,10 +104,10 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     body = error.body if isinstance(error, RequestValidationError) else None
     sent = request.headers.get("content-type", "")
-    told = [_describe_entry(entry, body, sent) for entry in entries[:MOST_ERRORS]]
+    described = [_describe_entry(entry, body, sent) for entry in entries[:MOST_ERRORS]]
     many = f"{len(entries)} faults: " if len(entries) > MOST_ERRORS else ""
-    detail = many + "; ".join(": ".join(filter(None, pair)) for pair in told)
-    errors = [{"field": field, "detail": said} for field, said in told]
+    detail = many + "; ".join(": ".join(filter(None, pair)) for pair in described)
+    errors = [{"field": field, "detail": detail} for field, detail in described]
     return _build_problem(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail, errors=errors)
 
 

@@ -148,7 +148,7 @@ class _Newest(Generic[Value]):
             ended = self._share.clock()
             if counted:
                 self._share.charge_seconds(ended - began)
-        self._made.keep(name, _Made(value, mark, began, ended + self._share.pause * (ended - began)))
+        self._made.remember(name, _Made(value, mark, began, ended + self._share.pause * (ended - began)))
         return value
 
 

@@ -88,16 +88,16 @@ async def nonce(context: Here, request: Request) -> SignInNonce:
 
 @router.post("/session", operation_id="sign_in", status_code=201, summary="Sign in with a wallet (EIP-4361)")
 @retry_on_conflict
-def sign_in(context: Here, request: Request, said: SignIn) -> Session:
+def sign_in(context: Here, request: Request, sign_in_request: SignIn) -> Session:
     """Nothing is parsed, recovered or queried for a nonce that this service did not make or that has expired."""
     now = context.clock()
-    value = named_in(said.message)
+    value = named_in(sign_in_request.message)
     until = None if value is None else _get_nonces(request).until(value, now)
     if value is None or until is None:
         raise SignatureRefused(UNUSABLE)
-    message = _verify_sign_in(context, said, value, now)
+    message = _verify_sign_in(context, sign_in_request, value, now)
     payout, address = payout_of(message), message.address
-    consent = _verify_consent(context, said, address, payout)
+    consent = _verify_consent(context, sign_in_request, address, payout)
     with context.begin() as work:
         work.one_at_a_time(f"nonce {value}", f"worker {address}")
         if not identities.use_nonce(work, value, until, now):
@@ -109,15 +109,15 @@ def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     return Session(token=token, address=address, payout=payout, expires_at=_format_time(ends))
 
 
-def _verify_consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
+def _verify_consent(context: Context, sign_in_request: SignIn, worker: Address, payout: Address) -> int | None:
     """Returns the nonce of the payout key's consent, None without one; raises SignatureRefused if it is forged."""
-    if said.consent is None:
+    if sign_in_request.consent is None:
         return None
     if all(feature.name != "consents" for feature in features_of(context)):
-        raise Refused("this service is built without consents, which nobody could take back: sign in without one")
-    consent = SignedConsent(worker, payout, said.consent.nonce)
+        raise Refused("this service is built without consents, which nobody could withdraw: sign in without one")
+    consent = SignedConsent(worker, payout, sign_in_request.consent.nonce)
     try:
-        signing.check_struct_signature(context.domain, consent, said.consent.signature, payout)
+        signing.check_struct_signature(context.domain, consent, sign_in_request.consent.signature, payout)
     except SignatureRefused as error:
         raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
     return consent.nonce
@@ -128,12 +128,12 @@ def _get_nonces(request: Request) -> Nonces:
     return nonces
 
 
-def _verify_sign_in(context: Context, said: SignIn, value: str, now: float) -> SignInMessage:
+def _verify_sign_in(context: Context, sign_in_request: SignIn, value: str, now: float) -> SignInMessage:
     """Returns the message if its wallet signed it for this service and chain; raises SignatureRefused otherwise."""
     url, when = context.public_url, datetime.fromtimestamp(now, UTC)
-    message = SignInMessage.read(said.message)
+    message = SignInMessage.read(sign_in_request.message)
     message.check(urlsplit(url).netloc, url, context.domain.chain_id, value, when)
-    check_wallet(said.message, said.signature, message.address)
+    check_wallet(sign_in_request.message, sign_in_request.signature, message.address)
     return message
 
 

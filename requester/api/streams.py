@@ -32,7 +32,7 @@ class Parts:
         async for chunk in self.next(length):
             part += chunk
         if len(part) != length:
-            raise HTTPException(400, f"{len(part)} bytes came of {length}: send them again")
+            raise HTTPException(400, f"{len(part)} of {length} bytes arrived: send them again")
         return part
 
     async def next(self, length: int) -> AsyncIterator[Bytes]:

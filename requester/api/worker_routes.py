@@ -39,10 +39,10 @@ log = structlog.get_logger("gradmarket.work")
     responses=SAME_RELEASE,
     summary="Say what is done, hear what is new; waits up to wait_s for news",
 )
-async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswer:
-    if any(not part.put for part in said.payloads):
+async def poll(request: Request, worker: Worker, poll_request: PollRequest) -> PollAnswer:
+    if any(not part.put for part in poll_request.payloads):
         raise HTTPException(422, "payloads: their bytes come with POST /v1/work/answers")
-    return await _exchange_poll(request, worker, said, None)
+    return await _exchange_poll(request, worker, poll_request, None)
 
 
 @router.post(
@@ -54,24 +54,26 @@ async def poll(request: Request, worker: Worker, said: PollRequest) -> PollAnswe
 )
 async def bring(request: Request, worker: Worker) -> PollAnswer:
     body = FramedBody(request)
-    said = await body.head(request.app.state.context.settings.body_s)
-    return await _exchange_poll(request, worker, said, body)
+    poll_request = await body.head(request.app.state.context.settings.body_s)
+    return await _exchange_poll(request, worker, poll_request, body)
 
 
-async def _exchange_poll(request: Request, worker: Worker, said: PollRequest, body: FramedBody | None) -> PollAnswer:
+async def _exchange_poll(
+    request: Request, worker: Worker, poll_request: PollRequest, body: FramedBody | None
+) -> PollAnswer:
     context: Context = request.app.state.context
     crowd: WorkerBatchers = request.app.state.crowd
     polls: LongPolls = request.app.state.parked
     with context.meters.polls.track_inprogress(), ExitStack() as files:
-        polled = outbox.Poll(worker, said)
-        if said.payloads or body is not None:
+        polled = outbox.Poll(worker, poll_request)
+        if poll_request.payloads or body is not None:
             polled = await PayloadReceiver(context, crowd, request.app.state.readers, files).received(
-                worker, said, body
+                worker, poll_request, body
             )
         async with polls.waiting(worker, request) as wait:
             answer = await crowd.hear.ask(polled)
             files.close()
-            repeated = outbox.Poll(worker, polled.said)
+            repeated = outbox.Poll(worker, polled.request)
             if not outbox.any_in(answer):
                 answer = await _wait_for_news(context, crowd, wait, repeated, answer)
             return await _complete_answer(context, crowd, wait, repeated, answer)
@@ -85,8 +87,8 @@ async def _complete_answer(
     So a worker sends no request only to hear of them. A worker that revealed asks for its next lease once everything it
     has heard of is over: it does so by the same request again, which changes nothing else.
     """
-    asks, refusals, end = not polled.said.reveals, answer.refusals, context.clock() + NEXT_S
-    while polled.said.capacity and outbox.only_verdicts(answer) and not (wait.gone or context.notifier.closing):
+    asks, refusals, end = not polled.request.reveals, answer.refusals, context.clock() + NEXT_S
+    while polled.request.capacity and outbox.only_verdicts(answer) and not (wait.gone or context.notifier.closing):
         if not asks and outbox.all_over(answer):
             answer, asks = await crowd.hear.ask(polled), True
         elif (left := end - context.clock()) > 0 and await wait.wait_for_news(left):
@@ -100,10 +102,10 @@ async def _wait_for_news(
     context: Context, crowd: WorkerBatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
     """Waits for news, as long as the worker would; then adds the reason why it has no lease."""
-    end = context.clock() + polled.said.wait_s
+    end = context.clock() + polled.request.wait_s
     while not (outbox.any_in(answer) or context.notifier.closing):
         left = end - context.clock()
-        if left <= 0 and polled.said.wait_s < REASON_S:
+        if left <= 0 and polled.request.wait_s < REASON_S:
             break
         if left <= 0 or wait.ended:
             return await run_in_threadpool(outbox.last_answer, context, polled)

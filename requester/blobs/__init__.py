@@ -54,7 +54,7 @@ class Blobs(Protocol):
         Raises Conflict where fewer bytes are stored, or while another request brings it.
         """
 
-    def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
+    def store_blob(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
 
     def drop(self, digest: Digest) -> None:

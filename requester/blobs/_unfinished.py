@@ -49,7 +49,7 @@ class UnfinishedUploads:
             there = _locked_length(file, path)
             if there < start:
                 _unlink_empty(path, there)
-                raise Conflict(f"{there} bytes are here, not {start}: go on from {there}")
+                raise Conflict(f"{there} bytes are stored, not {start}: continue from {there}")
             file.truncate(start)
             try:
                 yield file

@@ -160,7 +160,7 @@ class DiskBlobs:
     def put(self, data: bytes) -> Digest:
         with self.receive() as incoming:
             incoming.write(data)
-            return self.keep(incoming)
+            return self.store_blob(incoming)
 
     @contextmanager
     def receive(self) -> Iterator[Incoming]:
@@ -188,7 +188,7 @@ class DiskBlobs:
         with self.unfinished.opened(owner, name, start) as file, ThreadPoolExecutor(1) as beside:
             yield Incoming(file, self._to_stay, beside, start)
 
-    def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
+    def store_blob(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
         if expected is not None and incoming.digest != expected:
             raise Conflict(f"the bytes are {incoming.digest}, not {expected}")

@@ -69,7 +69,7 @@ class PartUploads:
         if {n: size for n, (size, _) in there.items()} != {
             n: size for n, (_, size) in compute_part_spans(length).items()
         }:
-            raise NotFound(f"of the parts that were to be put there {len(there)} came")
+            raise NotFound(f"only {len(there)} of the expected parts arrived")
         named = [{"PartNumber": number, "ETag": there[number][1]} for number in sorted(there)]
         self._store.complete_multipart_upload(
             Bucket=self._bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": named}
@@ -156,7 +156,7 @@ class S3Blobs:
     def put(self, data: bytes) -> Digest:
         with self._spool.receive() as incoming:
             incoming.write(data)
-            return self.keep(incoming)
+            return self.store_blob(incoming)
 
     @contextmanager
     def receive(self) -> Iterator[Incoming]:
@@ -166,7 +166,7 @@ class S3Blobs:
     def continued(self, owner: str, name: str, start: int) -> AbstractContextManager[Incoming]:
         return self._spool.continued(owner, name, start)
 
-    def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
+    def store_blob(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         digest = incoming.digest
         if expected is not None and digest != expected:
             raise Conflict(f"the bytes are {digest}, not {expected}")
@@ -245,9 +245,11 @@ class S3Blobs:
             self.drop(digest)
             raise Conflict(OVERTAKEN)
 
-    def _presign_url(self, what: str, seconds: int, **about: Any) -> str:
+    def _presign_url(self, operation: str, seconds: int, **about: Any) -> str:
         parameters = {"Bucket": self._bucket, **about}
-        address: str = self._public.generate_presigned_url(what, parameters, ExpiresIn=min(seconds, LONGEST_LINK_S))
+        address: str = self._public.generate_presigned_url(
+            operation, parameters, ExpiresIn=min(seconds, LONGEST_LINK_S)
+        )
         return address
 
 

@@ -199,7 +199,7 @@ def is_job_expired(job: Job, now: float) -> bool:
     return job.expiry is not None and now > job.expiry
 
 
-def tell_once(chain: ChainContext, job_id: str, kind: str, **body: Any) -> None:
+def record_once(chain: ChainContext, job_id: str, kind: str, **body: Any) -> None:
     """Records an event of this kind unless the job already has one."""
     with chain.reading() as reader:
         event_id = reader.session.scalar(

@@ -14,7 +14,7 @@ from requester.chain.chain_context import (
     OwnerElsewhere,
     TransactionKind,
     compute_kept_back,
-    tell_once,
+    record_once,
     with_money,
 )
 from requester.store.locks import lock_row
@@ -165,7 +165,7 @@ def _post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, c
         if job_id is not None and kind == TransactionKind.OPEN:
             return _store_wait_reason(chain, job_id, str(error))
         if job_id is not None:
-            tell_once(chain, job_id, f"{kind}_refused", reason=str(error))
+            record_once(chain, job_id, f"{kind}_refused", reason=str(error))
         return False
     return sender.post_once(chain, quoted, kind, job_id)
 

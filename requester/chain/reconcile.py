@@ -16,7 +16,7 @@ from contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import BatchState, Hash
 from requester.chain import escrow, mirror, outcomes
-from requester.chain.chain_context import ChainContext, TransactionState, tell_once, with_money
+from requester.chain.chain_context import ChainContext, TransactionState, record_once, with_money
 from requester.store.tables import Batch, Earned, Job, Transaction
 from requester.store.work import RowReader, Work
 
@@ -58,7 +58,7 @@ def put_right(chain: ChainContext, job_id: str) -> bool:
     try:
         return correct_batches(chain, job_id)
     except BooksDiffer as error:
-        tell_once(chain, job_id, "books_differ", reason=str(error))
+        record_once(chain, job_id, "books_differ", reason=str(error))
         return False
 
 

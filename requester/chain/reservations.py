@@ -19,7 +19,7 @@ from requester.chain.chain_context import (
     TransactionState,
     is_job_expired,
     list_running_chain_jobs,
-    tell_once,
+    record_once,
     with_money,
 )
 from requester.store import ballots, earned_rows, jobs, newcomers, workers
@@ -240,7 +240,7 @@ def _reserve_ahead(chain: ChainContext, case: ReservationCase) -> bool:
         return False
     free = chain.ledger.free(case.chain_job)
     if free * LOW_SHARE < case.deposited:
-        tell_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
+        record_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
     rows = plan_reservations(case.needs, free, case.price, case.ahead)[:MOST_ROWS]
     return bool(rows) and _post_reservation(chain, case, rows)
 
@@ -254,6 +254,6 @@ def _post_reservation(chain: ChainContext, case: ReservationCase, rows: list[tup
     try:
         quoted = sender.quote_call(chain, calls.reserve(chain.market, case.chain_job, rows))
     except ContractRefused as error:
-        tell_once(chain, case.job_id, "reservation_refused", reason=str(error))
+        record_once(chain, case.job_id, "reservation_refused", reason=str(error))
         return False
     return sender.post_once(chain, quoted, TransactionKind.RESERVE, case.job_id)

@@ -234,7 +234,7 @@ def _try_to_send(chain: ChainContext, raw: bytes) -> str:
 def _record_row_outcome(chain: ChainContext, row: Transaction) -> bool:
     """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
     result, hash_ = _find_outcome(chain, row)
-    if isinstance(result, Unknown) and not _given_up(chain, row):
+    if isinstance(result, Unknown) and not _is_given_up(chain, row):
         return False
     with chain.begin() as work:
         outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
@@ -251,7 +251,7 @@ def _find_outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
     return Unknown(tried[0]), tried[0]
 
 
-def _given_up(chain: ChainContext, row: Transaction) -> bool:
+def _is_given_up(chain: ChainContext, row: Transaction) -> bool:
     """Returns whether the node has no receipt, not even an unconfirmed one, long after the transaction was created."""
     known = any(
         not isinstance(fetch_outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _list_attempt_hashes(chain, row)

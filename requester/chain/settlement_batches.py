@@ -20,7 +20,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import BatchState
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, reconcile, sender
-from requester.chain.chain_context import UNBATCHED, ChainContext, ChainPolicy, TransactionKind, tell_once, with_money
+from requester.chain.chain_context import UNBATCHED, ChainContext, ChainPolicy, TransactionKind, record_once, with_money
 from requester.store import disclosure
 from requester.store.tables import Batch, Earned, Job, Task
 from requester.store.work import RowReader, Work
@@ -146,5 +146,5 @@ def _handle_refusal(chain: ChainContext, draft: BatchDraft, error: ContractRefus
     """Handles a refusal: after a wrong number, records the batches that only the chain has; else records an event."""
     if error.name == "WrongBatch":
         return reconcile.put_right(chain, draft.job_id)
-    tell_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
+    record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
     return False

@@ -66,7 +66,7 @@ def record_deliveries(
 
     A malformed payload is rejected for its whole quorum.
     """
-    kept = {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries if d.stored}
+    kept = {d.digest: partial(context.blobs.store_blob, d.incoming) for d in deliveries if d.stored}
     if kept:
         blob_cleanup.lock_and_restore_blobs(context, work, kept)
     hands = {own[d.want.replica].hand.task.id: own[d.want.replica].hand for d in deliveries if d.want.replica in own}

@@ -38,7 +38,7 @@ def check_own_replica(own: Own | None, worker: Address, replica_id: str, fence: 
 
 
 def record_answer(
-    context: Context, work: Work, own: ReplicaInHand, said: Answer, signature_checked: bool = False
+    context: Context, work: Work, own: ReplicaInHand, answer: Answer, signature_checked: bool = False
 ) -> bool:
     """Commits, closes the wave over this commitment alone, and reveals; the task may be judged now.
 
@@ -46,18 +46,20 @@ def record_answer(
     """
     if not jobs.load_spec(own.hand.job).decided_alone:
         raise Refused("several workers vote on this task: commit, and reveal once its wave is closed")
-    if record_commitment(context, work, own, said.commitment, signature_checked):
+    if record_commitment(context, work, own, answer.commitment, signature_checked):
         waves.handle_commitments(context, work, [own.hand])
-    return record_reveal(context, work, own, said.reveal())
+    return record_reveal(context, work, own, answer.reveal())
 
 
-def check_signature(context: Context, task: Task, worker: Address, said: CommitmentRequest) -> None:
+def check_signature(context: Context, task: Task, worker: Address, commitment: CommitmentRequest) -> None:
     """Raises SignatureRefused unless the worker signed the commitment."""
-    signing.check_struct_signature(context.domain, said.struct(task.offer_digest, worker), said.signature, worker)
+    signing.check_struct_signature(
+        context.domain, commitment.struct(task.offer_digest, worker), commitment.signature, worker
+    )
 
 
 def record_commitment(
-    context: Context, work: Work, own: ReplicaInHand, said: CommitmentRequest, signature_checked: bool = False
+    context: Context, work: Work, own: ReplicaInHand, commitment: CommitmentRequest, signature_checked: bool = False
 ) -> bool:
     """Moves the replica from LEASED to COMMITTED; the task's wave may close now.
 
@@ -65,7 +67,7 @@ def record_commitment(
     """
     replica, worker = own.replica, own.replica.worker
     if replica.sealed is not None:
-        if replica.sealed != said.sealed:
+        if replica.sealed != commitment.sealed:
             raise Conflict("another commitment was made for this replica")
         return False
     now = context.clock()
@@ -74,14 +76,14 @@ def record_commitment(
     if _is_full(own):
         raise TooLate("the task has as many answers as it needs already")
     if not signature_checked:
-        check_signature(context, own.hand.task, worker, said)
+        check_signature(context, own.hand.task, worker, commitment)
     work.move(
         replica,
         ReplicaState.COMMITTED,
-        sealed=said.sealed,
-        signature=said.signature,
+        sealed=commitment.sealed,
+        signature=commitment.signature,
         committed_at=now,
-        compute_seconds=said.compute_seconds,
+        compute_seconds=commitment.compute_seconds,
     )
     return True
 
@@ -92,63 +94,63 @@ def _is_full(own: ReplicaInHand) -> bool:
     return own.hand.task.backups > 0 and len(committed) >= own.hand.task.wave_size
 
 
-def record_reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bool:
+def record_reveal(context: Context, work: Work, own: ReplicaInHand, reveal: Reveal) -> bool:
     """Moves the replica from COMMITTED to REVEALED if salt and root open its seal, else to REJECTED, keeping both.
 
     The task may be judged now. Returns False if the same was revealed before.
     """
     replica, task, worker = own.replica, own.hand.task, own.replica.worker
     if replica.salt is not None:
-        if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(own, said):
+        if (replica.salt, replica.root) != (reveal.salt, reveal.root) or not _same_sketch(own, reveal):
             raise Conflict("another answer was revealed for this replica")
         return False
     if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
         raise TooEarly("the wave is not closed")
     if replica.state != ReplicaState.COMMITTED:
         raise TooLate(f"the replica is {replica.state}")
-    sketch = _check_sketch(context, own, said)
-    opened = secrets.seal_commitment(task.offer_digest, worker, said.salt, hash_of(said.root)) == replica.sealed
+    sketch = _check_sketch(context, own, reveal)
+    opened = secrets.seal_commitment(task.offer_digest, worker, reveal.salt, hash_of(reveal.root)) == replica.sealed
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
-    work.move(replica, state, salt=said.salt, root=said.root, reason=reason, **sketch)
+    work.move(replica, state, salt=reveal.salt, root=reveal.root, reason=reason, **sketch)
     return True
 
 
-def _same_sketch(own: ReplicaInHand, said: Reveal) -> bool:
+def _same_sketch(own: ReplicaInHand, reveal: Reveal) -> bool:
     replica = own.replica
-    if said.sketch is None or replica.sketch_signature is None:
-        return (said.sketch is None) == (replica.sketch_signature is None)
+    if reveal.sketch is None or replica.sketch_signature is None:
+        return (reveal.sketch is None) == (replica.sketch_signature is None)
     names = ballots.list_tensor_names(own.hand.job)
-    numbers = said.sketch.numbers
+    numbers = reveal.sketch.numbers
     return numbers.keys() == set(names) and b"".join(numbers[name] for name in names) == replica.sketch
 
 
-def _check_sketch(context: Context, own: ReplicaInHand, said: Reveal) -> dict[str, bytes]:
+def _check_sketch(context: Context, own: ReplicaInHand, reveal: Reveal) -> dict[str, bytes]:
     """Checks the sketch and its signature, and returns its columns to store.
 
     Raises Refused if the sketch is missing, not wanted, of other tensors or of another class.
     """
     replica, hand = own.replica, own.hand
     required = jobs.load_spec(hand.job).verifier.sketched
-    if said.sketch is None or not required:
-        if required != (said.sketch is not None):
+    if reveal.sketch is None or not required:
+        if required != (reveal.sketch is not None):
             raise Refused(f"this job compares {'sketches: reveal one too' if required else 'roots: reveal no sketch'}")
         return {}
     names = ballots.list_tensor_names(hand.job)
-    if differing := said.sketch.numbers.keys() ^ set(names):
+    if differing := reveal.sketch.numbers.keys() ^ set(names):
         raise Refused(f"the sketch has other tensors than an answer: {', '.join(sorted(differing)[:5])[:200]}")
-    if said.sketch.determinism_class != replica.determinism_class:
+    if reveal.sketch.determinism_class != replica.determinism_class:
         raise Refused(f"the lease was given to class {replica.determinism_class}, and the sketch is of another")
     worker = replica.worker
-    struct = said.sketch.struct(hand.task.offer_digest, worker, hand.wave_seed)
-    signing.check_struct_signature(context.domain, struct, said.sketch.signature, worker)
+    struct = reveal.sketch.struct(hand.task.offer_digest, worker, hand.wave_seed)
+    signing.check_struct_signature(context.domain, struct, reveal.sketch.signature, worker)
     return {
-        "sketch": sketch_packing.pack_sketch(sketch_packing.decode_sketch(said.sketch.numbers), names),
-        "sketch_signature": said.sketch.signature,
+        "sketch": sketch_packing.pack_sketch(sketch_packing.decode_sketch(reveal.sketch.numbers), names),
+        "sketch_signature": reveal.sketch.signature,
     }
 
 
-def give_up(context: Context, work: Work, own: ReplicaInHand, said: LeaseReturn) -> bool:
+def return_lease(context: Context, work: Work, own: ReplicaInHand, returned: LeaseReturn) -> bool:
     """Moves the replica from LEASED to ABANDONED or ERROR, and opens its place again; False if it is not leased.
 
     It costs a strike: otherwise workers could choose their partners in a task by returning leases.
@@ -157,11 +159,11 @@ def give_up(context: Context, work: Work, own: ReplicaInHand, said: LeaseReturn)
     if replica.state != ReplicaState.LEASED:
         return False
     alone = not jobs.load_spec(own.hand.job).repeatable  # one holder's word must not stop the job
-    if said.failed and said.fault is not None and not alone:
-        work.move(replica, ReplicaState.ERROR, reason=faults.describe_fault(said.fault))
-        record_fault(context, work, own.hand, replica, said.fault)
+    if returned.failed and returned.fault is not None and not alone:
+        work.move(replica, ReplicaState.ERROR, reason=faults.describe_fault(returned.fault))
+        record_fault(context, work, own.hand, replica, returned.fault)
         return True
-    work.move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
+    work.move(replica, ReplicaState.ERROR if returned.failed else ReplicaState.ABANDONED, reason=returned.reason)
     strike_replicas(context, work, task, [replica])
     reopen_task(context, work, own.hand)
     return True

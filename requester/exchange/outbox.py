@@ -40,14 +40,14 @@ class Poll:
     """A worker and its poll request, with the payloads that arrived, and those refused before."""
 
     worker: Address
-    said: PollRequest
+    request: PollRequest
     deliveries: tuple[Delivery, ...] = ()
     refused: tuple[RefusedItem, ...] = ()
 
     @property
     def items(self) -> Sequence[CommitmentRequest | Reveal | LeaseReturn | Answer | PayloadPart]:
-        said = self.said
-        return (*said.commitments, *said.reveals, *said.given_up, *said.answers, *said.payloads)
+        request = self.request
+        return (*request.commitments, *request.reveals, *request.given_up, *request.answers, *request.payloads)
 
 
 def load_poll_answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
@@ -130,7 +130,7 @@ def _build_poll_answer(
 
 
 def _is_new(poll: Poll, replica: Replica) -> bool:
-    return poll.said.known.get(ReplicaId(replica.id)) != replica.state
+    return poll.request.known.get(ReplicaId(replica.id)) != replica.state
 
 
 def _is_asked(replica: Replica, task: Task) -> bool:
@@ -141,7 +141,7 @@ def _is_referred(reader: RowReader, poll: Poll, replica: Replica, task: Task) ->
     """Returns whether the worker should look for a referee's questions, and does not yet."""
     if replica.state != ReplicaState.REVEALED or task.state != TaskState.REFERRED:
         return False
-    attends = ReplicaId(replica.id) in poll.said.attending
+    attends = ReplicaId(replica.id) in poll.request.attending
     return not attends and jobs.load_spec(reader.get_one(Job, task.job_id)).refereed
 
 
@@ -158,7 +158,7 @@ def _is_judged(replica: Replica, task: Task) -> bool:
 def _paid_in(poll: Poll, held: Held) -> list[JobId]:
     """Returns the jobs whose voucher is sent: those the poll names, and those in which it learns that it is paid."""
     paid = (task for replica, task in held if _is_new(poll, replica) and replica.state in lifecycle.PAID)
-    return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
+    return list(dict.fromkeys([*poll.request.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
 def _load_vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:

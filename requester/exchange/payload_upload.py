@@ -80,7 +80,7 @@ def _store_payload(context: Context, want: UploadGrant, incoming: Incoming) -> N
     if not want.spec.repeatable:
         with context.begin() as work:
             unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())
-    context.blobs.keep(incoming)
+    context.blobs.store_blob(incoming)
 
 
 def _inspect_payload(want: UploadGrant, arrival: IncomingUpload) -> Found:

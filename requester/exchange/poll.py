@@ -115,53 +115,57 @@ class _Intake:
 
 def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now: float) -> list[RefusedItem]:
     """Takes one poll; returns its refused items."""
-    address, said, work = poll.worker, poll.said, intake.work
+    address, request, work = poll.worker, poll.request, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
-    _record_worker(intake.workers[address], said, now)
+    _record_worker(intake.workers[address], request, now)
     checked = {delivery.want.replica: delivery.want.answer for delivery in poll.deliveries}
     answered = partial(_record_answer, checked)
     refusals = [
         *poll.refused,
         *lost,
-        *intake.each(address, said.commitments, commitments.record_commitment, intake.committed),
-        *intake.each(address, said.reveals, commitments.record_reveal, intake.revealed),
-        *intake.each(address, said.answers, answered, intake.revealed),
-        *intake.each(address, said.given_up, commitments.give_up, {}),
+        *intake.each(address, request.commitments, commitments.record_commitment, intake.committed),
+        *intake.each(address, request.reveals, commitments.record_reveal, intake.revealed),
+        *intake.each(address, request.answers, answered, intake.revealed),
+        *intake.each(address, request.given_up, commitments.return_lease, {}),
     ]
-    held[address] = _mark_known_ends(held[address], said)
-    if said.leaving:
+    held[address] = _mark_known_ends(held[address], request)
+    if request.leaving:
         accounts.mark_leaving(work, address)
     return refusals
 
 
 def _record_answer(
-    checked: Mapping[str, Answer | None], context: Context, work: Work, own: ReplicaInHand, said: Answer
+    checked: Mapping[str, Answer | None], context: Context, work: Work, own: ReplicaInHand, answer: Answer
 ) -> bool:
-    return commitments.record_answer(context, work, own, said, signature_checked=checked.get(said.replica) == said)
+    return commitments.record_answer(
+        context, work, own, answer, signature_checked=checked.get(answer.replica) == answer
+    )
 
 
 def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
     """Records the number of leases that the worker asks for. Its items for a replica that is not over keep a place."""
-    worker, said = intake.workers[poll.worker], poll.said
-    brought = (intake.own.get(part.replica) for part in said.payloads)
+    worker, request = intake.workers[poll.worker], poll.request
+    brought = (intake.own.get(part.replica) for part in request.payloads)
     unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
-    revealed = (intake.own.get(reveal.replica) for reveal in said.reveals)
+    revealed = (intake.own.get(reveal.replica) for reveal in request.reveals)
     unjudged = sum(own is None or not lifecycle.is_final_state(own.replica.state) for own in revealed)
-    worker.capacity = 0 if said.leaving else max(0, said.capacity - unpaid - unjudged - _unheard_leases(held, said))
+    worker.capacity = (
+        0 if request.leaving else max(0, request.capacity - unpaid - unjudged - _unheard_leases(held, request))
+    )
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
         intake.asking.append(poll.worker)
     if worker.capacity or held:  # a worker that waits with work in hand may ask besides by a poll that does not wait
-        until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
+        until = now + min(request.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         worker.asking_until = max(worker.asking_until, until)
 
 
-def _record_worker(worker: Worker, said: PollRequest, now: float) -> None:
-    if said.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
+def _record_worker(worker: Worker, request: PollRequest, now: float) -> None:
+    if request.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
         worker.seen_at = now
-    worker.determinism_class, worker.memory = said.determinism_class, said.memory
-    worker.jobs, worker.least_price = list(said.jobs), said.min_price
-    worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
+    worker.determinism_class, worker.memory = request.determinism_class, request.memory
+    worker.jobs, worker.least_price = list(request.jobs), request.min_price
+    worker.least_prices = {str(job): units for job, units in request.min_prices.items()}
 
 
 def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:
@@ -174,19 +178,19 @@ def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:
     return RefusedItem(replica=replica, code=codes.get(type(error), "refused"), detail=str(error))
 
 
-def _mark_known_ends(held: Held, said: PollRequest) -> Held:
+def _mark_known_ends(held: Held, request: PollRequest) -> Held:
     """Marks replicas whose end the worker knows as heard; returns the others."""
     for replica, _task in held:
         state = replica.state
-        if lifecycle.is_final_state(state) and said.known.get(ReplicaId(replica.id)) == state:
+        if lifecycle.is_final_state(state) and request.known.get(ReplicaId(replica.id)) == state:
             replica.heard = True
     return [(replica, task) for replica, task in held if not replica.heard]
 
 
-def _unheard_leases(held: Held, said: PollRequest) -> int:
+def _unheard_leases(held: Held, request: PollRequest) -> int:
     """Counts leases that the worker does not know since an answer was lost: it asks again for leases that it has."""
     return sum(
-        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known for replica, _task in held
+        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in request.known for replica, _task in held
     )
 
 
@@ -205,7 +209,7 @@ def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[Refu
 
     Also returns refusals for replicas that it takes for open and that do not exist or are not its own.
     """
-    open_ = {replica for replica, state in poll.said.known.items() if not lifecycle.is_final_state(state)}
+    open_ = {replica for replica, state in poll.request.known.items() if not lifecycle.is_final_state(state)}
     astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
     if not astray:
         return held, []

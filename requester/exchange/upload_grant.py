@@ -163,10 +163,10 @@ def put_off(context: Context, want: UploadGrant, left: int, rate: float | None =
         if task is None or task.state != TaskState.UPLOADING or task.uploader != want.replica:
             if want.paid:
                 return
-            raise TooLate("the payload is asked for no longer")
+            raise TooLate("the payload is no longer requested")
         now, last = context.clock(), task.due_most
         if task.due_at is not None and last is not None:
-            since = now - stragglers.asked_at(last, want.upload_s)
+            since = now - stragglers.compute_request_time(last, want.upload_s)
             came = (want.length - left) / since if since > 0 else 0.0
             task.due_at = stragglers.put_off(
                 task.due_at, last, want.upload_s, now, left, came if rate is None else rate

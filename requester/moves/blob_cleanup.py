@@ -151,7 +151,7 @@ def release_blobs_of_round(work: Work, job: Job, number: int, now: float) -> Non
     row = work.get(Round, (job.id, last))
     unneeded.release_blobs(work, job.id, PARAMETERS, [row.updated if row is not None else None], now, last)
     if spec.downlink.small:
-        _let_updates_go(work, job, old - updates_worth(job), now)
+        _release_updates(work, job, old - updates_worth(job), now)
 
 
 def updates_worth(job: Job) -> int:
@@ -164,9 +164,9 @@ def updates_over(work: Work, job: Job, now: float) -> None:
     """Releases all updates of a job that is over: no worker computes from their parameters."""
     latest = jobs.latest_closed(work, job.id)
     if latest is not None and jobs.load_spec(job).downlink.small:
-        _let_updates_go(work, job, latest.number, now, kept_newest(jobs.load_spec(job)) + updates_worth(job) + 1)
+        _release_updates(work, job, latest.number, now, kept_newest(jobs.load_spec(job)) + updates_worth(job) + 1)
 
 
-def _let_updates_go(work: Work, job: Job, through: int, now: float, count: int = 1) -> None:
+def _release_updates(work: Work, job: Job, through: int, now: float, count: int = 1) -> None:
     old = blob_needs.list_updates_between(work, job.id, through - count, through)
     unneeded.release_blobs(work, job.id, UPDATE, old, now, through)

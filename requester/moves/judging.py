@@ -33,7 +33,7 @@ def judge_tasks(context: Context, work: Work, hands: Iterable[TaskInHand]) -> No
     for hand in hands:
         if hand.task.state == TaskState.REVEALING:
             now, committed = context.clock(), _list_committed(hand)
-            if _all_said(context, work, hand.task, committed, now):
+            if _is_all_revealed(context, work, hand.task, committed, now):
                 judgement = _judge(work, hand, committed, jobs.load_spec(hand.job).refereed)
                 _carry_out(context, work, hand, committed, judgement, now)
 
@@ -54,7 +54,7 @@ def _list_committed(hand: TaskInHand) -> dict[ReplicaId, Replica]:
     return {ReplicaId(replica.id): replica for replica in hand.replicas if replica.committed_at is not None}
 
 
-def _all_said(context: Context, work: Work, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
+def _is_all_revealed(context: Context, work: Work, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
     """Returns whether no reveal is still to come; after the deadline marks silent replicas as withheld."""
     silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
     silent.sort(key=lambda replica: replica.worker)

@@ -214,7 +214,7 @@ def store_image(blobs: Blobs, image: Image) -> Digest:
     with blobs.receive() as incoming:
         for block in image.iterate_blocks():
             incoming.write(block)
-        return blobs.keep(incoming)
+        return blobs.store_blob(incoming)
 
 
 def evaluate_if_due(

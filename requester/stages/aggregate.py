@@ -131,13 +131,13 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
         with record_span("snapshot"):
             snapshots.store_snapshot(context, job_id, state)
     if not closed.over:
-        context.states.keep(job_id, state, context.settings.merge_memory)
+        context.states.store_state(job_id, state, context.settings.merge_memory)
     if not due:  # storing the snapshot drops them too
         with record_span("drop unneeded"):
             blob_cleanup.drop_unneeded(context, job_id)
 
 
-def _let_go_of_ended(context: Context, reader: RowReader, merged: str) -> None:
+def _drop_ended_states(context: Context, reader: RowReader, merged: str) -> None:
     """Drops this process's states of other jobs that ended, in another process or while this one merged them."""
     others = [job_id for job_id in context.states.jobs() if job_id != merged]
     for job_id in jobs.list_ended_jobs(reader, others) if others else ():
@@ -175,7 +175,7 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         blob_cleanup.lock_and_restore_blobs(context, work, merged.again)
         for feature in features_of(work):
             feature.round_closing(work, job, row, merged, now)
-        figures = {"loss": merged.loss if spec.tells_loss else None, "metrics": metrics}
+        figures = {"loss": merged.loss if spec.publishes_loss else None, "metrics": metrics}
         kept = {"updated": merged.updated, "published_update": merged.published, "optimizer_state": ""}
         work.set_state_now(row, RoundState.CLOSED, **kept, **figures, closed_at=now)
         for task in merges.used_tasks(work, job_id, number) if not is_reviewed(job) else ():
@@ -220,7 +220,7 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
                 summed.replace_receipts(work, job, row.number, chosen, context.clock())
             work.set_state_now(row, RoundState.MERGING)
             next_round.leave_unfinished_tasks(context, work, job, row.number)
-        _let_go_of_ended(context, work, job_id)
+        _drop_ended_states(context, work, job_id)
         used = merges.used_tasks(work, job_id, row.number)
         return ClosingRound(
             inputs=replay.inputs_of(work, job, row, used),

@@ -78,7 +78,7 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
         blob_cleanup.lock_and_restore_blobs(
             context,
             work,
-            {digest: partial(_raise_gone, digest) for digest in (*blobs, facts.memory) if digest is not None},
+            {digest: partial(_raise_gone_blob, digest) for digest in (*blobs, facts.memory) if digest is not None},
         )
         job.spec = publication.spec.model_dump(mode="json")
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
@@ -91,7 +91,7 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
     return None
 
 
-def _raise_gone(digest: Digest) -> None:
+def _raise_gone_blob(digest: Digest) -> None:
     raise NotFound(f"blob {digest} is gone")
 
 
@@ -172,13 +172,13 @@ def _record_own_blobs(context: Context, made: Manifest) -> None:
     blob_cleanup.record_uploaded_blobs(context, digests)
     for digest in digests:
         if not context.blobs.has(digest):
-            _raise_gone(digest)
+            _raise_gone_blob(digest)
 
 
 def _prepare_model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
     if isinstance(spec.model, ReadyModel):
         with context.reading() as reader:
-            room = find_common_memory(workers.list_told_memory(reader, context.clock()))
+            room = find_common_memory(workers.list_reported_memory(reader, context.clock()))
         return context.modelling.ready(context.blobs, spec, manifest, room)
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
         _load_uploaded(context, field, digest)

@@ -65,12 +65,12 @@ def record_earning(
     account.waiting += price * waits
 
 
-def end_waiting(work: Work, job_id: str, whose: ColumnElement[bool], paid: bool) -> list[Account]:
+def end_waiting(work: Work, job_id: str, condition: ColumnElement[bool], paid: bool) -> list[Account]:
     """Promises or drops the waiting pay of some replicas of a job; returns the accounts that change.
 
     `whose` is a condition on the replicas.
     """
-    theirs = (Earned.job_id == job_id, *WAITING, whose)
+    theirs = (Earned.job_id == job_id, *WAITING, condition)
     waiting = work.session.scalars(select(Earned).join(Replica, Replica.id == Earned.replica_id).where(*theirs)).all()
     accounts = lock_accounts(work, [(job_id, row.worker) for row in waiting])
     for row in waiting:

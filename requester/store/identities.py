@@ -90,7 +90,7 @@ def record_consent_use(work: Work, worker: Worker, nonce: int) -> None:
         work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0, at=worker.seen_at))
     elif nonce <= row.withdrawn:
         remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
-        raise SignatureRefused(f"{worker.payout} took this consent back: {remedy}")
+        raise SignatureRefused(f"{worker.payout} withdrew this consent: {remedy}")
 
 
 def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:
@@ -119,7 +119,7 @@ def select_tokens() -> Select[ApiToken]:
     return select(ApiToken).where(ApiToken.role.in_(Role))
 
 
-def keep_own(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name: str = OWN) -> None:
+def store_own_token(work: Work, secret: str, now: float, role: Role = Role.ADMIN, name: str = OWN) -> None:
     """Makes this secret the service's own token of that name, and ends the previous one."""
     mine = hash_of(secret)
     before: Sequence[ApiToken] = work.session.scalars(select_tokens().where(ApiToken.subject == name)).all()

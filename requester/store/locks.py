@@ -121,7 +121,7 @@ def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
 
 
 @contextmanager
-def hold_named_lock(sessions: Sessions, what: str) -> Iterator[bool]:
+def hold_named_lock(sessions: Sessions, name: str) -> Iterator[bool]:
     """Yields whether this process got the lock named `what`, which it then holds until the end of the block, or its
     own.
 
@@ -133,30 +133,30 @@ def hold_named_lock(sessions: Sessions, what: str) -> Iterator[bool]:
         yield True
         return
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_hash_lock_name(what)))))
+        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_hash_lock_name(name)))))
         try:
             yield mine
         finally:
             if mine:
-                connection.execute(select(func.pg_advisory_unlock(_hash_lock_name(what))))
+                connection.execute(select(func.pg_advisory_unlock(_hash_lock_name(name))))
 
 
-def _hash_lock_name(what: str | ColumnElement[str]) -> ColumnElement[int]:
-    return func.hashtextextended(what, 0)
+def _hash_lock_name(name: str | ColumnElement[str]) -> ColumnElement[int]:
+    return func.hashtextextended(name, 0)
 
 
 _LOCKS: Final = table("pg_locks", *map(column, ("locktype", "granted", "database", "classid", "objid")))
 _DATABASES: Final = table("pg_database", column("oid"), column("datname"))
 
 
-def is_not_locked(reader: RowReader, what: ColumnElement[str]) -> ColumnElement[bool]:
+def is_not_locked(reader: RowReader, name: ColumnElement[str]) -> ColumnElement[bool]:
     """Selects rows whose named lock (`hold_named_lock`) is free; on SQLite all of them."""
     if not is_shared(reader.session.get_bind()):
         return true()
     here = select(_DATABASES.c.oid).where(_DATABASES.c.datname == func.current_database()).scalar_subquery()
     mine = (_LOCKS.c.locktype == "advisory", _LOCKS.c.granted, _LOCKS.c.database == here)
     high, low = (cast(_LOCKS.c[half], BigInteger) for half in ("classid", "objid"))
-    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _hash_lock_name(what))
+    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _hash_lock_name(name))
 
 
 P = ParamSpec("P")

@@ -26,7 +26,7 @@ class Remembered(Generic[Value]):
         with self._lock:
             return self._values.get(key)
 
-    def keep(self, key: Hashable, value: Value) -> None:
+    def remember(self, key: Hashable, value: Value) -> None:
         with self._lock:
             self._values[key] = value
 
@@ -41,5 +41,5 @@ class Remembered(Generic[Value]):
         value = self.peek(key)
         if value is None:
             value = make()
-            self.keep(key, value)
+            self.remember(key, value)
         return value

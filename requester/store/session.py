@@ -113,7 +113,7 @@ def sessions_of(engine: Engine, features: Sequence[object] = ()) -> Sessions:
     reading = engine.execution_options(**(shared if is_shared(engine) else {"reading": True}))
     info = {"features": tuple(features), "reading": reading}
     sessions = sessionmaker(engine, class_=MovingSession, expire_on_commit=False, info=info)
-    event.listen(sessions, "loaded_as_persistent", _keep_row)
+    event.listen(sessions, "loaded_as_persistent", _protect_row)
     return sessions
 
 
@@ -127,5 +127,5 @@ def open_reading_session(sessions: Sessions) -> MovingSession:
     return sessions(bind=sessions.kw["info"]["reading"])
 
 
-def _keep_row(session: MovingSession, row: object) -> None:
+def _protect_row(session: MovingSession, row: object) -> None:
     session.kept.append(row)

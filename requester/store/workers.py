@@ -37,7 +37,7 @@ from requester.store.tables import Account, Holder, Job, Replica, Round, Task, W
 from requester.store.work import RowReader, Work
 
 LIVE_S: Final = 45.0
-"""Seconds after which a silent worker counts as gone; waiting polls keep theirs present (still_here)."""
+"""Seconds after which a silent worker counts as gone; waiting polls keep theirs present (mark_present)."""
 HERE_S: Final = 3.0
 """Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
 MOST_TOLD: Final = 10_000
@@ -57,7 +57,7 @@ def list_live_workers(reader: RowReader, now: float, most: int | None = None) ->
     return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
 
 
-def list_told_memory(reader: RowReader, now: float) -> Sequence[int]:
+def list_reported_memory(reader: RowReader, now: float) -> Sequence[int]:
     """Returns the memory that recently seen workers declare, in bytes: of those whose work was accepted once, if any,
     since newcomers cost nothing to invent.
     """
@@ -305,7 +305,7 @@ _HERE: Final = (
 _GONE: Final = update(Worker).where(_NAMED).values(asking_until=0.0)
 
 
-def still_here(work: Work, addresses: Collection[str], now: float) -> None:
+def mark_present(work: Work, addresses: Collection[str], now: float) -> None:
     """Marks workers as live and, where they have room, asking for work, both for LIVE_S from now on."""
     values = {"workers": addresses, "now": now, "until": now + LIVE_S}
     work.connection().execute(_HERE, values)

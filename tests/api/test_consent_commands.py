@@ -52,7 +52,7 @@ def test_a_consent_is_given_brought_and_taken_back(service: Any, tmp_path: Path)
     assert operator_of(service, worker.address) == cold.address
     back = say(service, cold.path.parent, "withdraw", worker.address)
     assert last(back) == f"The operator of {worker.address} is {worker.address} now."
-    with pytest.raises(Exception, match="took this consent back"):
+    with pytest.raises(Exception, match="withdrew this consent"):
         sign_in(service, worker, cold.address, file)
 
 

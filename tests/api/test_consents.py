@@ -104,7 +104,7 @@ def test_a_consent_is_taken_back_by_the_payout_key_alone_and_not_used_again(serv
     assert withdraw(back, payout) == 404, "it takes nothing back a second time"
     refused = knock(service, worker, payout, consent)
     assert refused.status_code == 422
-    assert "took this consent back" in refused.json()["detail"]
+    assert "withdrew this consent" in refused.json()["detail"]
     newer = signed(service, SignedConsent(worker.address, payout.address, 8), payout)
     assert knock(service, worker, payout, newer).status_code == 201
     assert told(service, worker) == (payout.address, True)
@@ -122,7 +122,7 @@ def test_a_consent_is_taken_back_before_anybody_used_it(service: Any) -> None:
         assert (answer.status_code, answer.json()["operator"]) == (200, worker.address)
         refused = knock(service, worker, payout, consent)
         assert refused.status_code == 422
-        assert "took this consent back" in refused.json()["detail"]
+        assert "withdrew this consent" in refused.json()["detail"]
         newer = signed(service, SignedConsent(worker.address, payout.address, 8), payout)
         assert knock(service, worker, payout, newer).status_code == 201
         assert told(service, worker) == (payout.address, True)

@@ -122,8 +122,8 @@ def test_an_address_holds_so_many_streams_of_either_kind(tmp_path, anvil, deploy
 @pytest.mark.parametrize(("text", "over", "wakes"), [("a", False, False), ("b", False, True), ("a", True, True)])
 def test_viewers_are_woken_by_another_part_or_by_the_end(text: str, over: bool, wakes: bool) -> None:
     watched = _Watched()
-    watched.tell(PagePart("a", True, False))
-    told, number = watched.told, watched.number
-    watched.tell(PagePart(text, True, over))
+    watched.publish(PagePart("a", True, False))
+    told, number = watched.changed, watched.number
+    watched.publish(PagePart(text, True, over))
     assert told.is_set() == wakes
     assert watched.number == number + (text != "a")

@@ -105,15 +105,15 @@ def test_whose_poll_ends_while_it_is_vouched_for_asks_no_more(
     """The end of its poll may be written down before the word that it is there, which a thread is still to write."""
     address, client = service.worker()
     assert client.post("/v1/work/poll", json=ASK | {"wait_s": 0.0}).status_code == 200
-    polls, still_here = LongPolls(service.context), workers.still_here
+    polls, mark_present = LongPolls(service.context), workers.mark_present
     polls._polls[address] = 1
 
     def late(work: Work, here: Collection[str], now: float) -> None:
         polls._polls.clear()
-        still_here(work, here, now)
+        mark_present(work, here, now)
 
-    monkeypatch.setattr(workers, "still_here", late)
-    polls._say_here()
+    monkeypatch.setattr(workers, "mark_present", late)
+    polls._mark_present()
     assert not asks(service, address)
 
 

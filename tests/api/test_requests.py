@@ -93,7 +93,11 @@ def test_a_bad_job_is_refused_by_the_name_of_its_field(service, changed: dict, f
         ({"verifier": {"name": "tolerance"}}, "verifier", "tolerance takes its thresholds"),
         ({"price": "0.5 EUR"}, "price", "'0.5 EUR' is no amount"),
         ({"price": {"name": "fixed", "amount": "0.1 units"}}, "price.amount", "'0.1 units' is no amount"),
-        ({"step": {"rows": 4, "window": 2}}, "step.window", "no such field; there is rows, microbatch, per_row, kind"),
+        (
+            {"step": {"rows": 4, "window": 2}},
+            "step.window",
+            "no such field; the fields are rows, microbatch, per_row, kind",
+        ),
         ({"name": "a\0b"}, "", "a text has a NUL character"),
     ],
 )

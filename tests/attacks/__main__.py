@@ -1,4 +1,4 @@
-"""`make attacks`: plays every attack on one served market and prints what was expected and what was seen.
+"""`make attacks`: plays every attack on one served market and prints expected and observed outcomes.
 
 `--json` writes a list of {attack, expected, observed, ok, seconds, figures}; `--only` takes the families or words of
 the names that are played. The exit code is 1 where any attack is not as expected.
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def row(made: Attack, result: Result) -> str:
-    """The attack and its line; expected; observed where that is something else; what was measured."""
+    """The attack and its line; the expected outcome; the observed one where it differs; measurements."""
     head = f"{'ok ' if result.ok else 'NOT'}  {made.line}: {made.name} ({result.seconds:.1f} s)"
     words = [head, f"     expected  {result.expected}"]
     same = "the same" if result.ok else textwrap.shorten(result.observed, 600)

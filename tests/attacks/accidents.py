@@ -1,4 +1,4 @@
-"""What an attacker would wait for: a service that dies, a chain that is silent or takes its blocks back, at the pay."""
+"""Accidents that an attacker would wait for: a service that dies, a silent or reorganised chain, at the pay."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ from tests.patience import dawdle, wait_until
 DEEPEST = 4
 """Blocks: the batch is in one of the last."""
 SILENT_S = 3.0
-"""The service looks at what it sent every second."""
+"""The service checks its sent transactions every second."""
 NO_BATCH = QUICK | {"GRADMARKET_SETTLE_EVERY_S": "3600"}
 
 
 def accepted(market: Served, ledger: Ledger, blocks: bool = True) -> tuple[Posted, list[ScriptedWorker]]:
-    """A job whose only task was accepted this instant; without `blocks` nothing is mined from just before that on."""
+    """A job whose only task was just accepted; without `blocks` mining stops just before that."""
     job = Scene(market, ledger).post()
     workers = job.team(HONEST, HONEST, HONEST)
     asked = uploader(job, workers)
@@ -64,7 +64,7 @@ def killed_right_after_accepting(_scene: Scene) -> str:
     "before the block 0 batches; all payable 10; finished; books balanced; batches 1",
 )
 def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
-    """No block for a while, then one: what was sent is looked for and not sent a second time."""
+    """No block for a while, then one: the sent transaction is found and not sent a second time."""
     with funded() as (data, chain, ledger):
         with served(data, chain.url, NO_BATCH) as market:
             job, workers = accepted(market, ledger, blocks=False)
@@ -86,7 +86,7 @@ def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
     "batches 1, 0 when its block is taken back, 1 again; all payable 10; finished; books balanced",
 )
 def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
-    """The node drops what the old blocks held, and puts it into no pool: the service sees it and sends it again."""
+    """The node drops the transactions of old blocks from chain and pool: the service notices and sends them again."""
     with funded(history=True) as (data, chain, ledger), served(data, chain.url, QUICK) as market:
         job, workers = accepted(market, ledger)
         wait_until(lambda: job.told()["state"] == "finished", "the job is over")
@@ -108,7 +108,7 @@ def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
 
 @attack("the chain's node dies", "the chain is there again; all payable 10; finished; books balanced")
 def the_service_s_own_chain_is_killed(_scene: Scene) -> str:
-    """While its job runs: the service starts it again from what it had written down, and the money goes on."""
+    """While its job runs: the service starts it again from its stored state, and the money goes on."""
     with TemporaryDirectory() as folder:
         data = Path(folder) / "market"
         with served(data, None, QUICK) as market:

@@ -1,4 +1,4 @@
-"""Requests said again: a sign-in, a post, a token of nobody."""
+"""Repeated requests: a sign-in, a post, a token without an owner."""
 
 from tests.attacks.commitments import refusal
 from tests.attacks.registry import attack
@@ -8,7 +8,7 @@ from tests.kit.behaviour import HONEST
 
 @attack("replayed API request", "sign-in again 422; worker payable 10; finished; books balanced")
 def another_s_sign_in_is_sent_again(scene: Scene) -> str:
-    """Who reads a signed message on the way cannot use it: its nonce is good once."""
+    """An eavesdropper cannot use a signed message: its nonce is good once."""
     job = scene.post()
     workers = job.team(HONEST, HONEST, HONEST)
     again = scene.requester.post("/v1/session", json=workers[0].signed_in, headers={"Authorization": ""})
@@ -70,7 +70,7 @@ def a_leaked_token_after_its_end(scene: Scene) -> str:
     "requester: stranger 401, blob 401, worker 403",
 )
 def a_model_is_asked_for_at_every_door(scene: Scene) -> str:
-    """What a job trained is for whom its spec says, by the job's name and by the blob's alike."""
+    """Trained parameters are for the readers that the spec names, by the job's name and by the blob's alike."""
     seen = []
     for visibility in ("public", "workers", "requester"):
         job = scene.post(visibility=visibility, optimizer=TRAINED[visibility])

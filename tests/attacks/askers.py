@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S, pause
 THOUSAND = 1000
 ROUNDS = 24
 QUICK = {"lease_s": 6, "wave_s": 5, "upload_s": 6}
-"""What a place costs that a Sybil leaves unanswered; an honest answer takes a fraction of a second."""
+"""Seconds that an unanswered place of a Sybil costs; an honest answer takes a fraction of a second."""
 PATIENT = {"lease_s": 60, "wave_s": 5, "upload_s": 6}
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 WITHHOLDER = Behaviour(uploads=False)
@@ -162,7 +162,7 @@ def a_thousand_ask_for_ever_and_commit_to_nothing(scene: Scene) -> Seen:
     alone=True,
 )
 def ten_withholders_of_a_one_replica_job(scene: Scene) -> str:
-    """Each of them in turn: attempts that nobody answers pause nothing, and who withholds waits longer each time."""
+    """Each of them in turn: unanswered attempts pause nothing, and a withholder waits longer each time."""
     first = scene.post(rounds=1, replication=ALONE)
     honest = first.scripted()
     first.play(honest)

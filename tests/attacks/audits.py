@@ -27,7 +27,7 @@ WRONG = Digest("blake3:" + "0" * 64)
 
 
 class Auditor:
-    """The requester's, who computes one job's audits as workers of its class do; its class is known once it is here."""
+    """The requester's auditor: computes one job's audits as workers of its class do; its class is known then."""
 
     def __init__(self, job: Posted, determinism_class: str = "cpu", kernels: Spoil = HONEST.spoil) -> None:
         self.job, self.http = job, job.scene.requester
@@ -36,7 +36,7 @@ class Auditor:
         self.claim()
 
     def claim(self) -> AuditWork | None:
-        """What it holds, or the next that is due."""
+        """Returns the held work, or the next that is due."""
         if self.work is None:
             asked = {"auditor": "the attacked", "determinism_class": self.determinism_class}
             found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
@@ -44,7 +44,7 @@ class Auditor:
         return self.work
 
     def say(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
-        """One run, or what it is said to have found: whether it is to run the task again."""
+        """Reports one run, or the given root; returns whether to run the task again."""
         payload = self.job.compute(work.offer, self.kernels, NOBODY, "honest")
         said = {"auditor": "the attacked", "run": work.run + run, "root": root or blob_digest(payload)}
         if work.wave_seed is not None:
@@ -93,7 +93,7 @@ class Auditor:
 
 
 def finish(job: Posted, auditor: Auditor, *puppets: ScriptedWorker, done: Callable[[], object] = bool) -> None:
-    """They live, and what is accepted is audited, until the job is over or `done`."""
+    """They live, and accepted tasks are audited, until the job is over or `done`."""
 
     def over() -> object:
         auditor.run()
@@ -188,7 +188,7 @@ def a_claim_by_what_is_public(scene: Scene) -> str:
     alone=True,
 )
 def the_answer_that_the_audit_found(scene: Scene) -> str:
-    """A revoked task is done again with the same seed: who could read the right root would commit to it."""
+    """A revoked task is repeated with the same seed: a reader of the right root would commit to it."""
     job = scene.post(audit=ALWAYS)
     vindicated, *liars = job.team(HONEST, TRIPLED, TRIPLED)
     auditor = Auditor(job)
@@ -211,7 +211,7 @@ def the_answer_that_the_audit_found(scene: Scene) -> str:
     alone=True,
 )
 def one_wrong_run_is_said_twice(scene: Scene) -> str:
-    """Only two runs convict: the same one said again, or said otherwise, is still one."""
+    """Only two runs convict: the same one repeated or contradicted is still one."""
     job = scene.post(audit=ALWAYS)
     honest = job.team(HONEST, HONEST, HONEST)
     auditor = Auditor(job)
@@ -230,13 +230,13 @@ def one_wrong_run_is_said_twice(scene: Scene) -> str:
     alone=True,
 )
 def liars_at_work_where_nobody_audits(scene: Scene) -> str:
-    """What they were paid for in a job without audits is not reopened: no auditor would ever come there."""
+    """Paid tasks of a job without audits are not reopened: no auditor would ever come there."""
     job = scene.post(audit=ALWAYS)
     other = scene.post(tasks_per_round=2, deadlines={"lease_s": 5, "wave_s": 5, "upload_s": 5})
     third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
     same = [ScriptedWorker(other, TRIPLED, liar.key) for liar in liars]
     for liar, mate in zip(liars, same, strict=True):
-        mate.held = liar.held  # a poll tells a worker of all its jobs
+        mate.held = liar.held  # a poll brings a worker the news of all its jobs
     mates = [other.scripted(), *same]
     other.play(*mates, done=lambda: "accepted" in str(other.told("/tasks")) or other.told()["state"] in OVER)
     auditor = Auditor(job)
@@ -250,7 +250,7 @@ def liars_at_work_where_nobody_audits(scene: Scene) -> str:
 
 
 class Seated:
-    """An auditor of a panel, with a token of its own; it finds `answer`, or what the task gives."""
+    """An auditor of a panel, with a token of its own; it finds `answer`, or the task's own result."""
 
     def __init__(self, job: Posted, name: str, answer: Digest | None = None, determinism_class: str = "cpu") -> None:
         made = job.scene.requester.post("/v1/tokens", json={"name": name, "role": "audit"})
@@ -261,7 +261,7 @@ class Seated:
         self.determinism_class = determinism_class
 
     def turn(self) -> None:
-        """Seals or opens what its panel asks of it."""
+        """Seals or opens its answer, as its panel asks."""
         asked = {"auditor": self.key.auditor, "determinism_class": self.determinism_class}
         found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
         if found is None:
@@ -282,7 +282,7 @@ class Seated:
     alone=True,
 )
 def two_auditors_that_confirm_a_lie(scene: Scene) -> str:
-    """Two of a panel of three found what two liars answered: three equal answers decide, so others are asked."""
+    """Two of a panel of three repeat the answer of two liars: three equal answers decide, so others are asked."""
     job = scene.post(audit={"probability": 1.0, "auditors": {"count": 3, "agree": 3}})
     third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
     Seated(job, "panel-first").turn()  # the class is known to have auditors

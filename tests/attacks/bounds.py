@@ -108,7 +108,7 @@ def differences_dimensions_and_parts_without_end(scene: Scene) -> str:
     "small paid 0, strikes 0; able paid 20, strikes 0; finished; books balanced",
 )
 def more_memory_than_a_small_worker_has(scene: Scene) -> str:
-    """It would take every lease and fail, and be shut out for what it cannot help: by the bound it knows beforehand."""
+    """It would take every lease, fail, and be shut out through no fault of its own: the bound is known beforehand."""
     nodes = [node("creation.full", [[GIB // 8], 1.0, "float32"], 4)]
     names = dict(zip(("document", "parameters"), map(scene.put, (document([], nodes, 4), packed({}))), strict=True))
     job = scene.post(model=names, replication=ALONE, rounds=2)

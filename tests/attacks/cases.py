@@ -25,7 +25,7 @@ from worker import durable, wallet
 
 
 def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
-    """What a validator says of the case, and what is left of the stake and of the requester's bond."""
+    """The validator's ruling, and the rest of the stake and of the requester's bond."""
     judge = scene.rich()
     windows = {"slash_s": 20 * HOUR, "contest_s": 3 * HOUR, "decide_s": 3 * HOUR}
     terms = {"validators": [address_of(judge)], "bond": str(BOND * UNIT), **windows}
@@ -70,7 +70,7 @@ def examined(scene: Scene, job: Posted, judge: PrivateKey, case: str) -> str:
 
 @attack("a lie with a stake behind it", f"guilty, decided; of {STAKE} staked {STAKE - AT_RISK} left", alone=True)
 def a_liar_that_contests(scene: Scene) -> str:
-    """The validator's own machine computes the task twice, and it comes out as the auditor said."""
+    """The validator's own machine computes the task twice, with the auditor's result."""
     return contested(scene, TRIPLED, None)
 
 

@@ -12,7 +12,7 @@ from tests.patience import wait_until
 
 
 def evidence(job: Posted, scripted: ScriptedWorker) -> dict:  # type: ignore[type-arg]
-    """What anybody is told of the task that it holds."""
+    """The public view of the task that it holds."""
     return job.told(f"/tasks/{scripted.newest().lease.task}")
 
 
@@ -27,7 +27,7 @@ def refusal(scripted: ScriptedWorker) -> str:
 
 @attack("copy a commitment", "copier rejected 0; honest payable 10; finished; books balanced")
 def another_s_seal_in_one_s_own_name(scene: Scene) -> str:
-    """Even with salt and root told to it, the copy does not open: a seal is bound to its worker."""
+    """Even with salt and root at hand the copy does not open: a seal is bound to its worker."""
     job = scene.post()
     copier, victim, third = job.team(HONEST, HONEST, HONEST)
     job.gather(copier, victim, third)

@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_S
 
 BUSY = (429, 503)
 MOST = 2_000
-"""Requests of one who floods, should nobody refuse any."""
+"""Requests of a flooder, if none were refused."""
 HALF = "\ud800"
 FLOODERS = 8
 
@@ -99,7 +99,7 @@ def _nonces(scene: Scene) -> int:
 
 @attack("poll flood", f"some served, then refused; {PAID}", alone=True)
 def eight_wallets_that_poll_three_times_each(scene: Scene) -> str:
-    """Wallets are free: all that were never paid share what their address may ask."""
+    """Wallets are free: all unpaid ones share their address's allowance."""
     job, said = scene.post(), {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
     with ExitStack() as stack:
         tokens = [ScriptedWorker(job).http.headers["Authorization"] for _ in range(8)]

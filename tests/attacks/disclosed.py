@@ -1,4 +1,4 @@
-"""What is told too early: an answer that a further attempt at its task could use."""
+"""Facts disclosed too early: an answer that a further attempt at its task could use."""
 
 from tests.attacks.audits import ALWAYS, Auditor, finish, won_by_liars
 from tests.attacks.registry import attack

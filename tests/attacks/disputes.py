@@ -23,7 +23,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
-from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, digest_said
+from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, digest_reply
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
@@ -40,7 +40,7 @@ from tests.attacks.scene import Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST as HONEST_WORKER
 from tests.kit.behaviour import TRIPLED
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, hear, side_of, tell_lie, terms_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, build_lie, hear, side_of, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.patience import PATIENCE_S
 from worker import durable, wallet
@@ -77,7 +77,7 @@ def _build_disputed() -> tuple[SmallTask, Lie]:
     task = small_cnn(asked(kind="local", steps=2, rows=4, optimizer={"name": "adamw", "lr": 0.01}))
     plan = task.operations.plan
     leaves = (leaf for leaf in range(len(plan)) if plan[leaf].kind == "call" and "backward" in plan[leaf].name)
-    return task, next(lie for leaf in leaves if (lie := tell_lie(task, leaf, 0, Random(1))) is not None)
+    return task, next(lie for leaf in leaves if (lie := build_lie(task, leaf, 0, Random(1))) is not None)
 
 
 def count_all(course: PlanCourse) -> int:
@@ -122,7 +122,7 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
 
 @dataclass
 class _Spent:
-    """What the honest worker of a crowd spends: answers and their bytes but for values, and runs of the task."""
+    """Costs of the honest worker in a crowd: answers and their bytes except values, and runs of the task."""
 
     hearings: int = 0
     answers: int = 0
@@ -184,9 +184,9 @@ def a_crowd_that_answers_as_late_and_as_big_as_it_may(_scene: Scene) -> Seen:
 
 
 def _sign_too_long(side: Side, terms: Terms, asked_: DisputeQuestion, question: Question) -> Reply:
-    """Returns a signed answer that is longer than what is held: where the other's is held, it changes nothing."""
+    """Returns a signed answer that is longer than the limit: where the other's is stored, it changes nothing."""
     body, about = bytes(terms.most_values + 1), question.digest(terms.dispute, asked_.number)
-    struct = DisputeAnswer(terms.dispute, side.address, asked_.number, about, digest_said(body))
+    struct = DisputeAnswer(terms.dispute, side.address, asked_.number, about, digest_reply(body))
     return Reply(side.address, asked_.number, body, side.sign(digest_struct(terms.domain, struct)))
 
 
@@ -195,7 +195,7 @@ def _build_crowd() -> dict[PrivateKey, Lie]:
     task, lie = disputed()
     plan = task.operations.plan
     moves = (leaf for leaf in range(lie.leaf + 1, len(plan)) if plan[leaf].kind == "move")
-    others = (told for leaf in moves if (told := tell_lie(task, leaf, 0, Random(leaf))) is not None)
+    others = (told for leaf in moves if (told := build_lie(task, leaf, 0, Random(leaf))) is not None)
     return {PrivateKey(bytes([number]) * 32): each for number, each in enumerate([lie, next(others), next(others)], 2)}
 
 
@@ -210,7 +210,7 @@ def a_side_that_falls_silent_at_any_question(_scene: Scene) -> str:
             yield from speaking(asked_, question) if asked_.number < quiet else ()
 
         verdict, referee = hear(task, lie, liar=ask)
-        silent = "in time" in verdict.why and referee.asked.number == quiet
+        silent = "in time" in verdict.why and referee.open_question.number == quiet
         if verdict.wrong != {address_of(LIAR)} or not (silent or verdict.leaf == lie.leaf):
             return f"silent at question {quiet}: {verdict.why}"
     return SILENT
@@ -324,7 +324,7 @@ def find_class() -> str:
 def hear_both(
     job: Posted, honest: ScriptedWorker, liar: ScriptedWorker, brings: bool = False, most: int | None = None
 ) -> list[int]:
-    """Plays the job to its end, or until both have given so many answers to its referee; returns how many."""
+    """Plays the job to its end, or until both have given `most` answers to its referee; returns their numbers."""
     over = threading.Event()
     with ThreadPoolExecutor(2) as pool:
         attending = [
@@ -351,7 +351,7 @@ def tell_ruling(job: Posted, honest: ScriptedWorker, liar: ScriptedWorker, answe
 def attend(
     job: Posted, key: PrivateKey, lies: bool, over: threading.Event, brings: bool = False, most: int | None = None
 ) -> int:
-    """Answers the job's referee until it is over, so many times at most; returns how often."""
+    """Answers the job's referee until it is over, `most` times at most; returns the number of answers."""
     with signed_in(job.scene, key) as (settings, market):
         questions = next_questions(market, over)
         first = next(questions, None)
@@ -366,7 +366,7 @@ def attend(
                 fields: dict[str, Any] = {
                     "side": side.side.address,
                     "number": reply.number,
-                    "said": digest_said(reply.said),
+                    "said": digest_reply(reply.said),
                 }
                 said = HearingAnswer(**fields, signature=reply.signature, replica=asked_.replica)
                 if brings and not all(_is_refused(market, grief) for grief in _list_griefs(said, put)):

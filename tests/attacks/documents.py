@@ -39,7 +39,7 @@ def document(consts: list[Any], nodes: list[Any], last: int) -> bytes:
 
 
 def recurrent(bias: int, rows: int = ROWS) -> tuple[bytes, bytes]:
-    """An LSTM over one place of each row, with a bias of so many numbers and a cell state of so many rows."""
+    """An LSTM over one place of each row, with a bias and a cell state of these sizes."""
     shapes = {"h": [1, ROWS, 4], "c": [1, rows, 4], "wi": [16, 3], "wh": [16, 4], "bi": [bias]}
     arguments = [value(9), [value(4), value(5)], [value(6), value(7), value(8), value(8)]]
     nodes = [
@@ -52,7 +52,7 @@ def recurrent(bias: int, rows: int = ROWS) -> tuple[bytes, bytes]:
 
 
 def rounded(before: int) -> tuple[bytes, bytes]:
-    """A border that goes round, from so many places before the first."""
+    """A circular border that begins this many places before the first."""
     nodes = [
         node("unsqueeze.default", [value(2), 1], 4),
         node("pad.default", [value(4), [before, 3], "circular", None], 5),
@@ -61,7 +61,7 @@ def rounded(before: int) -> tuple[bytes, bytes]:
 
 
 def divided(by: int) -> tuple[bytes, bytes]:
-    """The least integer divided; by what, only the parameters tell."""
+    """The least integer divided by a number that only the parameters contain."""
     nodes = [
         node("div.Tensor_mode", [value(4), value(5), "trunc"], 6),
         node("to.dtype", [value(6), "float32", False, False, None], 7),
@@ -76,7 +76,7 @@ def packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def posted(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
-    """What becomes of a job with this model."""
+    """Returns the outcome of a job with this model."""
     names = dict(zip(("document", "parameters"), map(scene.put, model), strict=True))
     answer = scene.submit(model=names, **changes)
     if answer.status_code != 201:
@@ -88,7 +88,7 @@ def posted(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
 
 
 def computed(scene: Scene, model: tuple[bytes, bytes]) -> str:
-    """What a child makes of it, and whether it is there afterwards for the next."""
+    """Returns a child's response, and whether it survives for the next document."""
     state = tensors.unpack_tensors(model[1])
     batch = {name: rows[:ROWS] for name, rows in scene.rows.items()}
     with Runner() as runner:
@@ -104,7 +104,7 @@ def computed(scene: Scene, model: tuple[bytes, bytes]) -> str:
 
 
 def taken(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
-    """What a market of the attacker's own gets out of a worker with it."""
+    """Returns the answer that an attacker's market gets from a worker with it."""
     stranger = market(scene, *model, **changes)
     worked(scene, stranger)
     return f"gradients taken {stranger.committed}, earned {stranger.earned}"
@@ -136,7 +136,7 @@ def a_border_that_goes_round_from_before_the_first_place(scene: Scene) -> str:
     "computed: refused, the child stays; gradients taken 0, earned 0; its honest twin: computed, the child stays",
 )
 def the_least_integer_divided_by_minus_one(scene: Scene) -> str:
-    """No shape tells it: the child looks at the numbers before it divides."""
+    """No shape shows it: the child checks the numbers before it divides."""
     model = divided(-1)
     twin = computed(scene, divided(2))
     return f"computed: {computed(scene, model)}; {taken(scene, model)}; its honest twin: {twin}"

@@ -1,4 +1,4 @@
-"""A stranger's announcements, tokens, nodes and words: what reaches a worker, a terminal or others' money by them."""
+"""A stranger's announcements, tokens, nodes and words: their effect on a worker, a terminal or others' money."""
 
 from dataclasses import replace
 from io import StringIO
@@ -40,7 +40,7 @@ PAUSED = "0x60006000fd"
 
 
 def announced(scene: Scene, ledger: Ledger, endpoint: str, units: int, count: int) -> int:
-    """Announces jobs of one requester at so many addresses; returns the block before them."""
+    """Announces jobs of one requester at `count` addresses; returns the block before them."""
     key, before = with_money(ledger, scene.key()), ledger.height()
     for number in range(count):
         expiry = ledger.block().time + HOUR
@@ -138,7 +138,7 @@ def names_with_escapes(scene: Scene) -> str:
     polled = httpx.post(f"{scene.url}/v1/work/poll", json=said, headers=mine)
     out = StringIO()
     ShownConsole(file=out, force_terminal=True).print(EVIL, markup=False, highlight=False)
-    Journal(stream=out).say("refused", EVIL)
+    Journal(stream=out).report("refused", EVIL)
     controls = any(find_text_fault(line) for line in out.getvalue().splitlines())
     return f"job {posted.status_code}; class {polled.status_code}; printed {'a' if controls else 'no'} control"
 

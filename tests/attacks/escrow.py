@@ -1,4 +1,4 @@
-"""A requester against its own escrow, tokens that misbehave, and stakes: what is reserved stays its worker's."""
+"""A requester against its own escrow, tokens that misbehave, and stakes: a reservation stays its worker's."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def another_key_is_added(scene: Scene) -> str:
 
 @attack("requester withdraws early", "withdraw Overdrawn; refund TooEarly; close done; worker 60")
 def money_back_before_the_claims_end(scene: Scene) -> str:
-    """An early close takes what is free and leaves what is reserved."""
+    """An early close takes the free money and leaves the reservations."""
     made = chain_fixture(scene)
     job = made.job
     withdrawn = tried(job, calls.withdraw_free(job.market, job.id, Units(DEPOSIT - RESERVED + 1)))

@@ -32,7 +32,7 @@ class Cut(Exception):
 
 
 def body(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces: int) -> Iterator[bytes]:
-    """The answer and so many pieces from `start` on; then the connection breaks, unless that is all."""
+    """Sends the answer and `pieces` pieces from `start` on; then the connection breaks, unless that is all."""
     said = Answer(commitment=worker.commitment(held), salt=held.salt, root=held.root)
     part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence, start=start)
     yield framing.frame_poll_request(PollRequest(answers=(said,), payloads=(part,), wait_s=0.0))
@@ -63,7 +63,7 @@ def there(worker: ScriptedWorker, held: Held) -> int:
     "offsets 409; another not_found, sees 0; other bytes conflict; left 0; after the time withheld 0",
 )
 def two_halves_that_are_no_whole(scene: Scene) -> str:
-    """Made-up bytes, whose root it commits to: nobody else votes. It ends with nothing, and a strike."""
+    """Made-up bytes, to whose root it commits: no other worker votes. It ends with nothing, and a strike."""
     job = scene.post(**LARGE)
     cheat, other = job.team(HONEST, HONEST)
     lease = cheat.lease()

@@ -13,7 +13,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.auditor import Machine, open_machine
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.features.disputes.transcript import receipt_struct, terms_of
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address
@@ -54,7 +54,7 @@ OUTNUMBERED = "audit failed; who lied lost at its lie, who was silent by silence
 
 @attack("colluding auditors", OUTNUMBERED, alone=True)
 def a_ring_of_auditors_before_the_referee(scene: Scene) -> str:
-    """Two of a panel of three opened what two liars answered; one stands by it, the other says nothing more."""
+    """Two of a panel of three open the answer of two liars; one defends it, the other stays silent."""
     panel = {"probability": 1.0, "auditors": {"count": 3, "agree": 3}}
     job = scene.post(disputes="referee", audit=panel, deadlines=SHORT)
     third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
@@ -116,7 +116,7 @@ def list_questions(seated: Seated) -> tuple[AuditorQuestion, ...]:
 
 
 def answer(seated: Seated, asked: AuditorQuestion, reply: Reply) -> None:
-    fields: dict[str, Any] = {"side": reply.side, "number": reply.number, "said": digest_said(reply.said)}
+    fields: dict[str, Any] = {"side": reply.side, "number": reply.number, "said": digest_reply(reply.said)}
     said = AuditorStatement(**fields, signature=reply.signature, task=asked.task).model_dump(mode="json")
     headers = {f"hearing-{name}": str(value) for name, value in said.items()}
     seated.http.post("/v1/audits/hearings", headers=headers, content=reply.said).raise_for_status()
@@ -124,7 +124,7 @@ def answer(seated: Seated, asked: AuditorQuestion, reply: Reply) -> None:
 
 @attack("a requester that forges a hearing", FOUND, alone=True)
 def a_service_that_shows_another_hearing_than_it_held(scene: Scene) -> str:
-    """It has its own key: what it says and rules otherwise is signed; what the sides said it cannot sign."""
+    """It has its own key: its false statements and rulings are signed; it cannot sign the sides' statements."""
     job, honest, liar = seat_liar(scene, visibility="public")
     if (told := tell_ruling(job, honest, liar, hear_both(job, honest, liar))) != HEARD:
         return told
@@ -217,7 +217,7 @@ def list_forgeries(record: JobRecord, key: PrivateKey, honest: Address) -> list[
 
 @attack("a liar before the job's referee", HEARD)
 def a_service_that_is_killed_while_it_hears(_scene: Scene) -> str:
-    """Both had answered once: what was said is kept, and no side loses by the time in which nobody asked."""
+    """Both had answered once: answers are stored, and no side loses by a time without questions."""
     with funded() as (data, chain, ledger):
         with served(data, chain.url, QUICK) as market:
             job, honest, liar = seat_liar(Scene(market, ledger))

@@ -17,7 +17,7 @@ SYBILS = 66
 
 
 def record(scripted: ScriptedWorker) -> dict[str, Any]:
-    """What anybody is told of a worker."""
+    """The public view of a worker."""
     told: dict[str, Any] = scripted.http.get(f"/v1/workers/{scripted.address}").json()
     return told
 
@@ -113,7 +113,7 @@ def a_ring_pays_itself_dearly(scene: Scene) -> str:
     alone=True,
 )
 def a_liar_is_paid_elsewhere_from_now_on(scene: Scene) -> str:
-    """Under its own name, under another payout, and under one whose key consents and did nothing wrong."""
+    """Under its own name, under another payout, and under one whose consenting key is innocent."""
     job = scene.post(audit=ALWAYS, replication=ALONE)
     liar, honest, friend = job.scripted(TRIPLED), job.scripted(), scene.key()
     auditor, told = lied(job, liar), []
@@ -133,7 +133,7 @@ def a_liar_is_paid_elsewhere_from_now_on(scene: Scene) -> str:
     "honest payable 0; cancelled; books balanced",
 )
 def more_classes_than_anybody_can_count(scene: Scene) -> str:
-    """Each signs in once and says it is of another class; two honest ones of two classes share a job all the same.
+    """Each signs in once under another class; two honest ones of two classes share a job all the same.
 
     Both answers are accepted; their pay waits, since no auditor came to score them yet.
     """

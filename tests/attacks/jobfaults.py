@@ -1,4 +1,4 @@
-"""Data that no worker can compute, and claims that nothing can be computed: whom they stop, and what they cost."""
+"""Data that no worker can compute, and claims that nothing can be computed: their victims, and their cost."""
 
 from typing import Any
 
@@ -48,11 +48,11 @@ CLASSES = encoded(
         "updates": {},
     }
 )
-"""A linear model of four classes. Its labels are computed, so the market cannot say which ones the loss takes."""
+"""A linear model of four classes. Its labels are computed, so the market cannot know which ones the loss takes."""
 
 
 class Claimant(ScriptedWorker):
-    """Whatever it is given cannot be computed, it says."""
+    """A worker that claims a fault in each of its tasks."""
 
     def turn(self, wait_s: float = 1.0) -> None:
         self.poll(wait_s=wait_s)
@@ -61,7 +61,7 @@ class Claimant(ScriptedWorker):
 
 
 def claim(scripted: ScriptedWorker, held: Held) -> None:
-    """Gives its lease back, as one whose step failed."""
+    """Returns its lease, like a worker whose step failed."""
     lease = held.lease
     given = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=True, reason="failed", fault=BAD_ROW)
     scripted.poll(given_up=[given])
@@ -77,7 +77,7 @@ def strikes(scene: Scene, scripted: ScriptedWorker) -> float:
     "paused: 3 separate workers, partition train, row 17; strikes 0 0 0; next job finished; paid 10 10 10",
 )
 def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
-    """What lies elsewhere is seen by workers first: they say so, the job pauses, and they go on in the next one."""
+    """Workers see external rows first: they report the fault, the job pauses, and they go on in the next one."""
     job = scene.post()
     team = job.team(HONEST, HONEST, HONEST)
     job.each(team, lambda scripted: scripted.lease())
@@ -100,7 +100,7 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     "paused: two separate workers, cross_entropy_loss; strikes 0 0; the other job finished; paid 10 10",
 )
 def a_label_that_the_model_does_not_take(scene: Scene) -> str:
-    """Real workers of both jobs: they are the first to see what the loss does not take."""
+    """Real workers of both jobs: they first see the labels that the loss refuses."""
     bad, good = scene.post(replication=PAIR, **_classes(scene, label=7)), scene.post(replication=PAIR)
     with hired((bad, good), {}, {}) as workers:
         wait_until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", "both are over")
@@ -112,7 +112,7 @@ def a_label_that_the_model_does_not_take(scene: Scene) -> str:
 
 
 def _classes(scene: Scene, label: int) -> dict[str, Any]:
-    """What a job's spec says of a model of four classes, and of rows that all have this label but for the first.
+    """The spec of a job with a model of four classes, and rows that all have this label except the first.
 
     The service computes its check before posting on the first rows.
     """
@@ -193,7 +193,7 @@ def claimed(job: Posted, honest: list[ScriptedWorker], count: int) -> str:
     "leases 1 1; strikes 2 2; the operator paid 0; honest payable; finished; books balanced",
 )
 def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
-    """Each has its payout key's consent: what one of them left unanswered keeps the other from the next place too."""
+    """Each has its payout key's consent: an unanswered place of one bars the other from the next place too."""
     late = {"lease_s": 5, "wave_s": 5, "upload_s": 60}
     job = scene.post(tasks_per_round=2, deadlines=late, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     first = job.scripted(IDLE)
@@ -220,7 +220,7 @@ def a_partition_with_a_row_less(scene: Scene) -> str:
 
 
 def _posted_with(scene: Scene, **arrays: Any) -> str:
-    """A job over a partition with these arrays in place of what its manifest declares."""
+    """A job over a partition with these arrays in place of the declared ones."""
     data = tensors.pack_tensors(scene.rows | arrays)
     link = f"/v1/blobs/{scene.put(data)}"
     partition = Partition(name="train", link=link, digest=blob_digest(data), bytes=len(data), rows=ROWS)

@@ -1,4 +1,4 @@
-"""What the protocol names as attacks, line by line. Each has at least one attack here (test_attacks.py holds it)."""
+"""The protocol's list of attacks, line by line. Each has at least one attack here (test_attacks.py checks it)."""
 
 from typing import Final
 

@@ -30,7 +30,7 @@ def inside(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[s
             answer(self)
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -49,7 +49,7 @@ def secret(request: BaseHTTPRequestHandler) -> None:
 
 
 def fetched(scene: Scene, link: str, origin: str = "") -> str:
-    """What a worker of this market gets from a partition's link."""
+    """Returns the bytes that a worker of this market gets from a partition's link."""
     with TemporaryDirectory() as folder:
         fetcher = Fetcher(Cache(Path(folder), 10**6), origin or scene.url, limit=10**6)
         try:

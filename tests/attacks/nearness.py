@@ -1,4 +1,4 @@
-"""Answers that are only near: where several determinism classes vote together, and sketches are what is compared."""
+"""Answers that are only near: several determinism classes vote together by sketches."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ TOLERANCE = {"name": "tolerance"}
 
 
 def rounded(answer: Arrays, _address: Address) -> Arrays:
-    """What other kernels make of the honest answer."""
+    """Returns the honest answer as other kernels compute it."""
     return {name: (tensor * ROUNDING).astype(np.float32) for name, tensor in answer.items()}
 
 
@@ -33,7 +33,7 @@ KIN = Behaviour(rounded)
 
 
 def other(job: Posted, behaviour: Behaviour = KIN) -> ScriptedWorker:
-    """A worker whose machine is of the other class."""
+    """A worker whose machine has the other class."""
     made = job.scripted(behaviour)
     made.determinism_class = OTHER
     return made
@@ -46,7 +46,7 @@ def pair(job: Posted) -> dict[str, float]:
 
 
 def calibrated(scene: Scene) -> Mapping[str, float]:
-    """A first job whose audits say how far the two classes are apart; later jobs of this model share that."""
+    """A first job whose audits measure the distance of the two classes; later jobs of this model share it."""
     job = voting(scene, 2, tasks_per_round=RUNS, audit=ALWAYS, budget=str(4_000 * UNIT))
     if found := pair(job):
         scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()

@@ -122,7 +122,7 @@ def honest_until_it_is_trusted(scene: Scene) -> str:
     alone=True,
 )
 def one_answer_that_all_sybils_give(scene: Scene) -> str:
-    """They agree with each other in everything: what proves a class is to agree with the auditor, each on its task."""
+    """They agree with each other in everything: only agreement with the auditor, each on its task, proves a class."""
     job = scene.post(tasks_per_round=3, replication=ALONE)
     one_answer = Behaviour(lambda answer, _address: {name: np.zeros_like(tensor) for name, tensor in answer.items()})
     sybils = job.team(one_answer, one_answer, one_answer)
@@ -150,7 +150,7 @@ def one_answer_that_all_sybils_give(scene: Scene) -> str:
     alone=True,
 )
 def a_little_the_same_way_every_time(scene: Scene) -> str:
-    """Each answer alone would pass for honest noise; nobody audits it. What finds it is that it always leans."""
+    """Each answer alone would pass for honest noise, and no audit covers it. Its constant lean exposes it."""
     job = scene.post(rounds=120, tasks_per_round=3, replication=ALONE, budget=str(5_000 * UNIT))
     patient, *honest = job.team(HONEST, HONEST, HONEST)
     auditor = proven(job, patient, *honest)
@@ -187,7 +187,7 @@ def what_it_computed_once_for_every_task(scene: Scene) -> str:
     f"audit failed; accusation slashed; of {STAKE} staked {STAKE - AT_RISK} left; to be burnt {AT_RISK}",
 )
 def what_is_at_risk_is_lost(_scene: Scene) -> str:
-    """The service accuses by itself; who does not contest within the window is slashed, and its stake burnt."""
+    """The service accuses automatically; a worker that does not contest in time is slashed, and its stake burnt."""
     with funded() as (data, chain, ledger), served(data, chain.url, QUICK) as market:
         scene = Scene(market, ledger)
         windows = {"slash_s": 20 * HOUR, "contest_s": 3 * HOUR, "decide_s": 3 * HOUR}

@@ -66,7 +66,7 @@ def the_same_payload_three_times(scene: Scene) -> str:
     "same task paid twice", "gradients in the payments 3; vouchers 10 10 10; all payable 10; finished; books balanced"
 )
 def every_door_is_tried_again(scene: Scene) -> str:
-    """The accepted payload, its reveal and its commitment are said again by all three."""
+    """All three repeat the accepted payload, its reveal and its commitment."""
     job = scene.post()
     workers = job.team(HONEST, HONEST, HONEST)
     asked = uploader(job, workers)

@@ -33,7 +33,7 @@ PRIVACY = {"noise_multiplier": 40.0, "epsilon": 8.0, "delta": 1e-5}
 
 
 def job_of(scene: Scene, *behaviours: Behaviour, **changes: Any) -> tuple[Posted, list[ScriptedWorker]]:
-    """A private job, and its holders, which have told that they take part; paid by worth."""
+    """A private job paid by worth, and its holders, which have announced themselves."""
     keys = [scene.key() for _ in behaviours]
     rows = {"inputs": INPUTS, "holders": [address_of(key) for key in keys], "least_rows": 8}
     worth = {"name": "worth", "floor": str(FLOOR * UNIT), "ceiling": str(CEILING * UNIT)}
@@ -61,7 +61,7 @@ def spoils(change: Callable[[np.ndarray], np.ndarray]) -> Behaviour:
 
 
 def paid_beside_two(scene: Scene, lie: Behaviour, rounds: int = 1) -> str:
-    """What a liar is paid beside two honest holders."""
+    """Returns a liar's pay beside two honest holders."""
     job, (liar, *honest) = job_of(scene, lie, HONEST, HONEST, rounds=rounds)
     job.play(liar, *honest)
     wait_until(lambda: job.told("/ledger").get("books", {}).get("balanced"), "the books balance")
@@ -87,7 +87,7 @@ def a_holder_turns_its_answer_round(scene: Scene) -> str:
 
 @attack("a holder that answers without its rows", LIAR)
 def a_holder_sends_the_parameters_as_they_came(scene: Scene) -> str:
-    """A pseudo-gradient of nothing: a free ride on all who compute."""
+    """A pseudo-gradient of zeros: a free ride on the other holders."""
     return paid_beside_two(scene, spoils(np.zeros_like))
 
 
@@ -139,7 +139,7 @@ def a_holding_claimed_under_anothers_address(scene: Scene) -> str:
 
 @attack("who takes part in a private job", "8 rows 8; 800 rows 8; none 8")
 def a_holder_that_tells_of_more_rows_later(scene: Scene) -> str:
-    """What an answer weighs by stands once it is told."""
+    """The weight of an answer stands once it is stated."""
     _, (holder,) = job_of(scene, HONEST)
 
     def stands(rows: int | None) -> int:
@@ -179,7 +179,7 @@ def an_answer_of_an_earlier_round_again(scene: Scene) -> str:
 
 @attack("an answer out of its round", "late answer refused, paid 0; the other holder paid; finished; books balanced")
 def an_answer_that_comes_after_its_lease(scene: Scene) -> str:
-    """The round goes on with another holder, and what comes then is nobody's task."""
+    """The round goes on with another holder, and a late answer belongs to no task."""
     late = {"lease_s": 5, "wave_s": 5, "upload_s": 5}
     job, (slow, other) = job_of(scene, HONEST, HONEST, tasks_per_round=1, deadlines=late)
     held = slow.computed(slow.lease())
@@ -196,7 +196,7 @@ def an_answer_that_comes_after_its_lease(scene: Scene) -> str:
     "refused: input x: the job reads float32[3] a row, the dataset has float32[2] a row",
 )
 def a_dataset_unlike_the_schema(scene: Scene) -> str:
-    """The holder's own worker holds its rows against the job before it says that it takes part."""
+    """The holder's own worker checks its rows against the job before it takes part."""
     job, _ = job_of(scene, HONEST)
     rows = {"x": np.zeros((9, 2), np.float32), "y": np.zeros((9, 1), np.float32)}
     with TemporaryDirectory() as folder, Runner(RunnerSettings()) as runner:
@@ -209,7 +209,7 @@ def a_dataset_unlike_the_schema(scene: Scene) -> str:
 
 
 def offered(scene: Scene, **changed: Any) -> str:
-    """Why a holder's worker takes no offer of a private job whose requester publishes something else than before."""
+    """Returns a holder's reason to decline a private job whose requester changed the publication."""
     job, (holder,) = job_of(scene, HONEST, price=str(FLOOR * UNIT), privacy=PRIVACY)
     lease, said, key = holder.lease(), Publication.model_validate(job.told()["publication"]), scene.key()
     opened, now = ChainView(scene.ledger, holder.address).opened(job.chain_job), time.time()

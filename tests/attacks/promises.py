@@ -1,4 +1,4 @@
-"""Requesters that promise pay under signature, take the payload, and then say anything but "paid": each once."""
+"""Requesters that promise pay under signature, take the payload, and then answer anything but "paid": each once."""
 
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import ReplicaState
@@ -11,7 +11,7 @@ ROBBED = "payloads taken 1 of 3; paid 0; unpaid 1; the worker stopped"
 
 
 def taken(scene: Scene, end: ReplicaState | None, reply: int | None) -> str:
-    """What the requester got and paid, by the chain, and where the worker stands."""
+    """Returns the requester's gain and payments, by the chain, and the worker's state."""
     honest = market(scene)
     breaker = Breaker(honest.job, honest.publication, honest.blobs, end=end, reply=reply)
     desk, journal = worked(scene, breaker)

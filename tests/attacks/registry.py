@@ -1,4 +1,4 @@
-"""An attack is a function over the scene that gives what was observed; it holds where that is what was expected."""
+"""An attack is a function over the scene that returns its observation; it holds where that is the expected one."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Seen:
-    """What was observed, and what was measured: a figure is told, and no part of what is expected."""
+    """The observation, and a measurement: a figure is printed, and is no part of the expectation."""
 
     words: str
     figures: dict[str, float]
@@ -62,7 +62,7 @@ def attack(line: str, expected: str, alone: bool = False, name: str = "") -> Cal
 
 
 def played(made: Attack, scene: Any) -> Result:
-    """What goes wrong while it is played is an observation too."""
+    """An error during the attack is an observation too."""
     began = time.monotonic()
     try:
         found = made.play(scene)

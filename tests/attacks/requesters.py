@@ -41,7 +41,7 @@ def hostile(kind: type[FakeMarket], scene: Scene) -> FakeMarket:
 
 @attack("requester grinding its secret", "gradients taken 1, uploads 0; reveals 0; grievance wrong_secret")
 def another_secret_than_promised(scene: Scene) -> str:
-    """The worker holds the opened link against the offer's anchor before it says anything."""
+    """The worker checks the opened link against the offer's anchor before it reveals anything."""
     stranger = hostile(Grinder, scene)
     desk, _ = worked(scene, stranger)
     reveals = sum(len(said.reveals) for said in stranger.asked)
@@ -69,7 +69,7 @@ def a_voucher_for_less_than_was_accepted(scene: Scene) -> str:
     "Sybils payable 10; honest rejected 0; finished; books balanced; its verdict is signed",
 )
 def two_names_of_the_requester_against_one_worker(scene: Scene) -> str:
-    """A limit, told plainly: voting alone cannot tell. It costs the worker one gradient, and it has it in writing."""
+    """A stated limit: voting alone cannot detect it. It costs the worker one gradient, and leaves signed evidence."""
     job = scene.post()
     sybils, honest = job.team(TRIPLED, TRIPLED), job.scripted()
     job.play(*sybils, honest)

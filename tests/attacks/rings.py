@@ -1,4 +1,4 @@
-"""Identities that cost one sign-in, in a job of `proven`: what they are paid, and what is wrong at the end."""
+"""Identities that cost one sign-in, in a job of `proven`: their pay, and the wrong tasks at the end."""
 
 import sqlite3
 import time
@@ -24,7 +24,7 @@ CERTAIN = 1.0 - 1e-9
 )
 def a_flood_that_answers_at_once_and_lies_always(scene: Scene) -> str:
     """More than the honest ones, each with room for twenty leases. Once the auditor found an honest one right, its own
-    result replaces what they lie."""
+    result replaces their lie."""
     job = scene.post(tasks_per_round=2, replication=PROVEN)
     auditor, liars, honest = Auditor(job), job.team(*[TRIPLED] * 3), job.team(HONEST, HONEST)
     for liar in liars:
@@ -58,7 +58,7 @@ def a_class_of_which_no_auditor_is(scene: Scene) -> str:
     alone=True,
 )
 def a_made_up_class_whose_job_is_cancelled(scene: Scene) -> str:
-    """Its audits would be of a class that nobody has: nothing of what is free waits for them."""
+    """Its audits would need a class without machines: no free worker waits for them."""
     job = scene.post(tasks_per_round=2, replication=PROVEN)
     auditor, made_up = Auditor(job), job.team(*[TRIPLED] * 3)
     for stranger in made_up:
@@ -82,7 +82,7 @@ def a_made_up_class_whose_job_is_cancelled(scene: Scene) -> str:
 def two_proven_ones_lie_where_nobody_audits(scene: Scene) -> str:
     """Two of three equal lies would win a plain vote; a fourth seat, which no offer shows, asks for unanimity.
 
-    They come once the four honest ones have money set aside, which is what makes a fourth seat possible.
+    They come once the four honest ones have reservations, which makes a fourth seat possible.
     """
     rounds, budget = 4, str(100 * PRICE * UNIT)
     right = scene.clean(rounds)
@@ -101,7 +101,7 @@ def two_proven_ones_lie_where_nobody_audits(scene: Scene) -> str:
 
 
 def age_job_and_prove(scene: Scene, job: Posted, team: list[ScriptedWorker]) -> None:
-    """As passed audits of this requester leave their records, and once its tasks waited for who has an auditor."""
+    """As after passed audits of this requester, with tasks that waited for workers of audited classes."""
     with sqlite3.connect(scene.market.data / "gradmarket.sqlite", timeout=PATIENCE_S) as database:
         database.executemany(
             "INSERT INTO reputations (operator, determinism_class, evidence, paid, computed, at, passed, failed)"

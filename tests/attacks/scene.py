@@ -49,7 +49,7 @@ UNIT: Final = 10**9
 PRICE: Final = 10
 """Units that a gradient pays."""
 BUDGET: Final = 400
-"""Units in a job's escrow: enough to reserve for everybody who asks, not only for who is drawn."""
+"""Units in a job's escrow: enough to reserve for every asking worker, not only for the drawn ones."""
 QUICK: Final = {
     "GRADMARKET_SETTLE_EVERY_S": "1",
     "GRADMARKET_LOG": "WARNING",
@@ -127,7 +127,7 @@ class Scene:
         return self.requester.post("/v1/jobs", json=self.spec(**changes))
 
     def clean(self, rounds: int) -> str:
-        """Digest of the model after so many rounds of honest workers."""
+        """Digest of the model after this number of honest rounds."""
         with self._one:
             if rounds not in self._clean:
                 job = self.post(rounds=rounds)
@@ -146,7 +146,7 @@ class Scene:
 
 
 class Posted:
-    """One job of the scene and what it looks like from outside."""
+    """One job of the scene and its public views."""
 
     def __init__(self, scene: Scene, id_: str) -> None:
         self.scene, self.id, self.domain = scene, JobId(id_), _domain(scene)
@@ -176,7 +176,7 @@ class Posted:
             return list(pool.map(self.scripted, behaviours))
 
     def present(self, *behaviours: Behaviour) -> list[ScriptedWorker]:
-        """They have asked for work once, so that the market knows who could decide a split."""
+        """They have asked for work once, so that the market knows the voters for a split."""
         team = self.team(*behaviours)
         self.each(team, lambda scripted: scripted.poll(wait_s=0.1))
         return team
@@ -252,7 +252,7 @@ class Posted:
         return self.scene.ledger.balance(scripted.address) // UNIT
 
     def balanced(self) -> str:
-        """What the service's double entry says against the contract's own figures, once settlement is through."""
+        """Compares the service's double entry with the contract's own figures, once settlement is through."""
         try:
             wait_until(lambda: self.told("/ledger").get("books", {}).get("balanced"), "the books balance")
         except AssertionError:
@@ -260,7 +260,7 @@ class Posted:
         return "books balanced"
 
     def seen(self, **roles: ScriptedWorker | Sequence[ScriptedWorker]) -> str:
-        """Who was told what and has how many units on-chain, what became of the job, and the books."""
+        """Each worker's messages and units on-chain, the outcome of the job, and the books."""
         words = []
         for role, members in roles.items():
             for scripted in [members] if isinstance(members, ScriptedWorker) else members:

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from tests.attacks.scene import Posted
 
 STATUS = {"not_found": 404, "conflict": 409, "too_early": 409, "too_late": 410, "refused": 422}
-"""What refusals of a payload are in numbers, as of a whole request."""
+"""Status codes of refused payloads, by reason."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a payload was answered: 200, or why it was refused."""
+    """Returns the answer to a payload: 200, or the reason of its refusal."""
 
     status_code: int
 
@@ -94,7 +94,7 @@ class ScriptedWorker(Scripted):
         wait_s: float = 0.0,
         vouchers_for: tuple[JobId, ...] = (),
     ) -> PollAnswer:
-        """One request; what it brings is kept. The voucher of a pay by worth comes only to who asks for it."""
+        """Sends one request and stores its news. The voucher of a pay by worth comes only on request."""
         said = poll.PollRequest(
             determinism_class=self.determinism_class,
             capacity=max(0, self.capacity - len(self.open()) + len(reveals)) if wait_s else 0,
@@ -113,7 +113,7 @@ class ScriptedWorker(Scripted):
         return told
 
     def _post_within_rate(self, path: str, body: object) -> httpx.Response:
-        """Asks again while the service says that it is asked too often: on a quiet machine turns are short."""
+        """Asks again while the service answers that it is asked too often: on a quiet machine turns are short."""
         answers: list[httpx.Response] = []
 
         def is_answered() -> bool:
@@ -159,7 +159,7 @@ class ScriptedWorker(Scripted):
         return self.bring(held, held.payload if data is None else data, fence)
 
     def answer(self, held: Held, data: bytes | None = None, **changes: Any) -> Reply:
-        """Commitment, reveal and payload in one request; `changes` are what a cheater commits instead."""
+        """Commitment, reveal and payload in one request; `changes` replace a cheater's commitment."""
         held = self.computed(held)
         said = Answer(commitment=self.commitment(held, **changes), salt=held.salt, root=held.root)
         return self.bring(held, held.payload if data is None else data, answers=(said,))
@@ -167,7 +167,7 @@ class ScriptedWorker(Scripted):
     def bring(
         self, held: Held, data: bytes | Iterator[bytes], fence: int | None = None, answers: tuple[Answer, ...] = ()
     ) -> Reply:
-        """A request with one payload, or with what is sent instead."""
+        """A request with one payload, or with other bytes in its place."""
         part = PayloadPart(replica=held.lease.replica, fence=held.lease.fence if fence is None else fence)
         said = poll.PollRequest(determinism_class=self.determinism_class, answers=answers, payloads=(part,), wait_s=0.0)
         head = framing.frame_poll_request(said)
@@ -185,5 +185,5 @@ class ScriptedWorker(Scripted):
 
     @property
     def states(self) -> str:
-        """What became of its replicas, in words: each once, in order."""
+        """The ends of its replicas, in words: each once, in order."""
         return "+".join(dict.fromkeys(str(held.state) for held in self.held.values())) or "no lease"

@@ -1,4 +1,4 @@
-"""Who gets onto a task, with whom, and what is gained by not answering."""
+"""Drawing of seats: who gets onto a task, with whom, and the gain of not answering."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +14,7 @@ STALLER = Behaviour(reveals=False)
 
 
 def replicas(job: Posted) -> list[list[dict]]:  # type: ignore[type-arg]
-    """Of every task, as its evidence tells once it is over."""
+    """Workers of every task, by its evidence once it is over."""
     return [job.told(f"/tasks/{task['id']}")["replicas"] for task in job.told("/tasks")["items"]]
 
 
@@ -139,7 +139,7 @@ def two_against_two_who_came_first(scene: Scene) -> str:
 
 @attack("false class claim", "stranger no lease 0; honest payable 10; finished; books balanced")
 def a_class_that_nobody_else_is_of(scene: Scene) -> str:
-    """Votes are within one determinism class: who says it is of another gets no seat beside this one's."""
+    """Votes are within one determinism class: a worker that claims another gets no seat beside this one's."""
     job = scene.post()
     stranger, *honest = job.team(TRIPLED, HONEST, HONEST, HONEST)
     stranger.determinism_class = "another machine"

@@ -1,4 +1,4 @@
-"""Requesters that want a worker's stake: terms that the contract does not have, and accusations of what never was."""
+"""Requesters that want a worker's stake: terms that the contract lacks, and accusations of invented faults."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ BOUNDS = Bounds(contest_s=HOUR, lock_s=30 * 24 * HOUR)
 
 
 def slashing(scene: Scene, contest_s: int, slash_s: int) -> FakeMarket:
-    """Publishes a week to contest and an hour to accuse who left; opened on the chain with what is given."""
+    """Publishes a week to contest and an hour to accuse leavers; opened on the chain with the given terms."""
     honest, ledger = market(scene), scene.ledger
     terms = {"validators": [address_of(scene.key())], "bond": str(BOND), "slash_s": HOUR, "contest_s": WEEK}
     spec = honest.publication.spec.model_dump(mode="json") | {"stake": terms, "audit": {"probability": 0.5}}
@@ -42,7 +42,7 @@ def slashing(scene: Scene, contest_s: int, slash_s: int) -> FakeMarket:
 
 
 def staked(scene: Scene, stranger: FakeMarket, wallet: Wallet) -> str:
-    """What came of a stake, and how much the chain then has of the worker's."""
+    """The end of a stake, and the chain's balance of the worker."""
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     with Server(app_of(stranger, rpc)) as server:
         try:

@@ -1,4 +1,4 @@
-"""What every job of the attacks trains: a document of two small tensors on 32 rows."""
+"""The model of every attacked job: a document of two small tensors on 32 rows."""
 
 from typing import Final
 

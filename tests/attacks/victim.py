@@ -1,4 +1,4 @@
-"""A real worker's loop against a market of the attack's own: what a requester gets out of it by cheating."""
+"""A real worker's loop against an attacker's market: the requester's gain by cheating."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +33,7 @@ def market(scene: Scene, document: bytes | None = None, parameters: bytes | None
 
 
 def worked(scene: Scene, stranger: FakeMarket, turns: int = TURNS) -> tuple[WorkerContext, str]:
-    """The worker's desk after so many turns for this market, and its journal."""
+    """The worker's desk after `turns` turns for this market, and its journal."""
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     with TemporaryDirectory() as name, scene.lend_runner() as runner:
         folder = Path(name)

@@ -63,7 +63,7 @@ def in_another_contract(scene: Scene) -> str:
 
 @attack("voucher replay", "same contract and job; restarted chain BadSignature 0; at home done 45")
 def on_a_chain_that_was_restarted(scene: Scene) -> str:
-    """Two histories of one chain where the same keys do the same: only the instance tells them apart."""
+    """Two histories of one chain with the same keys: only the instance distinguishes them."""
     keys, key = [scene.key(), scene.key()], scene.key()
     with history(keys, key) as old, history(keys, key) as new:
         place = (old.job.market, old.job.id, old.job.ledger.deployment.chain_id)

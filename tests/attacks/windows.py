@@ -116,7 +116,7 @@ def posted(scene: Scene) -> Posted:
 
 
 def played(job: Posted, *workers: WindowWorker) -> str:
-    """They live, and the first accepted task is audited: what was found, and by what."""
+    """They live, and the first accepted task is audited: the finding, and its basis."""
     auditor = WindowAuditor(job)
     job.play(*workers, done=auditor.claim)
     work = auditor.claim()
@@ -155,7 +155,7 @@ def named(liars: list[WindowWorker]) -> list[tuple[str, WindowWorker]]:
 
 @attack("states withheld from an audit", "failed whole; nothing brought", alone=True)
 def silent_liars(scene: Scene) -> str:
-    """Who brings no state is audited by the whole task."""
+    """A worker that brings no state is audited by the whole task."""
     job = posted(scene)
     liars, honest = [WindowWorker(job, all_but_the_last, serves=False) for _ in range(2)], WindowWorker(job)
     found, brought = played(job, honest, *liars), sum(liar.brought for liar in liars)

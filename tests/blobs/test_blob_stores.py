@@ -76,14 +76,14 @@ class TestStore:
         with store.receive() as incoming:
             for start in range(0, len(DATA), 999):
                 incoming.write(DATA[start : start + 999])
-            assert store.keep(incoming, blob_digest(DATA)) == blob_digest(DATA)
+            assert store.store_blob(incoming, blob_digest(DATA)) == blob_digest(DATA)
         assert store.read(blob_digest(DATA)) == DATA
 
     def test_other_bytes_than_expected_are_not_kept(self, store: Blobs) -> None:
         with store.receive() as incoming:
             incoming.write(b"other")
             with pytest.raises(Conflict):
-                store.keep(incoming, blob_digest(DATA))
+                store.store_blob(incoming, blob_digest(DATA))
         assert not store.has(blob_digest(DATA))
         assert not store.has(blob_digest(b"other"))
 
@@ -109,7 +109,7 @@ class TestStore:
         with store.receive() as incoming:
             incoming.write(DATA)
             other = stores.open_blob_store(settings.model_copy(update={"blobs": name}))
-            assert store.keep(incoming) == blob_digest(DATA)
+            assert store.store_blob(incoming) == blob_digest(DATA)
         assert other.read(blob_digest(DATA)) == DATA
 
     def test_a_door_is_there_if_the_store_is_reached_past_us(self, store: Blobs) -> None:

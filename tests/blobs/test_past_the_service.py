@@ -56,7 +56,7 @@ def test_what_was_put_at_a_door_is_kept_without_sending_it_again(store: S3Blobs)
         assert incoming.digest == blob_digest(DATA)
         with incoming.mapped() as data:
             assert bytes(data) == DATA
-        assert store.keep(incoming, blob_digest(DATA)) == blob_digest(DATA)
+        assert store.store_blob(incoming, blob_digest(DATA)) == blob_digest(DATA)
     assert store.read(blob_digest(DATA)) == DATA
 
 
@@ -96,7 +96,7 @@ def test_bytes_that_are_changed_after_the_look_are_not_kept(store: S3Blobs) -> N
     with store.left("replica", len(DATA)) as incoming:
         put(store, DATA[::-1])
         with pytest.raises(Conflict, match="changed"):
-            store.keep(incoming, blob_digest(DATA))
+            store.store_blob(incoming, blob_digest(DATA))
     assert not store.has(blob_digest(DATA))
 
 
@@ -106,7 +106,7 @@ def test_bytes_that_vanish_after_the_look_are_not_kept(store: S3Blobs, intruder:
         for found in intruder.list_objects_v2(Bucket=bucket)["Contents"]:
             intruder.delete_object(Bucket=bucket, Key=found["Key"])
         with pytest.raises(NotFound):
-            store.keep(incoming)
+            store.store_blob(incoming)
 
 
 def test_a_blob_that_somebody_overwrote_is_not_believed(store: S3Blobs, intruder: Any, bucket: str) -> None:
@@ -160,7 +160,7 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
         assert put_part(part).is_success
     assert store.missing_parts("replica", len(LONG)) == []
     with store.left("replica", len(LONG)) as incoming:
-        assert store.keep(incoming, blob_digest(LONG)) == blob_digest(LONG)
+        assert store.store_blob(incoming, blob_digest(LONG)) == blob_digest(LONG)
     assert store.read(blob_digest(LONG)) == LONG
     assert store.pieces(blob_digest(LONG)) == framing.join_piece_digests(LONG)
 
@@ -188,7 +188,7 @@ def test_a_part_that_is_changed_after_the_look_changes_nothing(store: S3Blobs) -
         put_part(part)
     with store.left("replica", len(LONG)) as incoming:
         assert not put_part(parts[0], bytes(len(LONG))).is_success, "its address takes nothing any more"
-        assert store.keep(incoming, blob_digest(LONG)) == blob_digest(LONG)
+        assert store.store_blob(incoming, blob_digest(LONG)) == blob_digest(LONG)
     assert store.read(blob_digest(LONG)) == LONG
 
 

@@ -120,6 +120,6 @@ def test_a_blob_that_was_continued_is_the_blob(tmp_path: Path) -> None:
             raise Broken
     with blobs.continued("a", "x", cuts[-2]) as incoming:
         incoming.write(data[cuts[-2] :])
-        digest = blobs.keep(incoming)
+        digest = blobs.store_blob(incoming)
     assert digest == blobs.put(data)
     assert blobs.read(digest) == data

@@ -63,7 +63,7 @@ def test_a_market_of_a_token_that_exists_pays_in_it(deployment: Deployment, ledg
     assert made.contract != deployment.contract
     verify_deployment(ledger.web3, made)
     for stranger in (deployment.contract, Address("0x" + "11" * 20)):
-        with pytest.raises(Refused, match="is no token on this chain"):
+        with pytest.raises(Refused, match="is not a token on this chain"):
             deploy_market(ledger.web3, DEPLOYER, token=stranger)
 
 

@@ -25,7 +25,7 @@ def test_our_own_token_moves_what_it_is_told(ledger: Ledger, new_key: NewKey) ->
     [
         (0, 0, (500, 500), ""),
         (1, 0, (505, 500), "other jobs' money"),
-        (0, 1, (500, 495), "less than they are promised"),
+        (0, 1, (500, 495), "less than promised"),
     ],
 )
 def test_a_fee_is_seen_in_a_market_s_money_before_anybody_is_paid(

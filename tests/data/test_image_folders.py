@@ -80,7 +80,7 @@ def test_pictures_of_unlike_sizes_are_scaled_to_the_one_that_is_named(folder: Pa
 
 def test_a_picture_that_is_none_is_named(folder: Path) -> None:
     (folder / "cats" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n damaged")
-    with pytest.raises(Refused, match=r"bad\.png cannot be read as a picture: .*mend it, or leave it out"):
+    with pytest.raises(Refused, match=r"bad\.png cannot be read as a picture: .*repair it, or leave it out"):
         load_image_rows(Images(folder))
     Image.fromarray(drawn(1)).save(folder / "cats" / "bad.png", format="GIF")
     with pytest.raises(Refused, match=r"bad\.png cannot be read as a picture"):
@@ -90,7 +90,7 @@ def test_a_picture_that_is_none_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "said"),
     [
-        (lambda folder: Images(folder, mode="CMYK"), "there is no mode 'CMYK'; there is RGB, L"),
+        (lambda folder: Images(folder, mode="CMYK"), "there is no mode 'CMYK': choose one of RGB, L"),
         (lambda folder: Images(folder, (0, 3)), r"a size is \(height, width\) in pixels, such as"),
         (lambda folder: Images(folder / "dogs"), "put each class's pictures in a folder"),
         (lambda folder: Images(folder / "none"), "there is no folder"),

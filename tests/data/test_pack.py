@@ -139,13 +139,13 @@ def test_links_lead_to_the_requester_or_to_a_static_server() -> None:
 @pytest.mark.parametrize(
     ("arrays", "options", "why"),
     [
-        ({"x": X, "y": Y[:9]}, {}, "one number of rows"),
-        ({"x": X[:0], "y": Y[:0]}, {}, "and some"),
+        ({"x": X, "y": Y[:9]}, {}, "differ in their number of rows"),
+        ({"x": X[:0], "y": Y[:0]}, {}, "number of rows"),
         ({"x": np.array(["a", "b"])}, {}, "turn it into numbers"),
         ({"x": X.astype(object)}, {}, "turn it into numbers"),
         ({"x": np.array([2**63], np.uint64)}, {}, "do not fit int64"),
-        ({"x": X}, {"target": "label"}, "no column label; there is x"),
-        ({"y": Y}, {"target": "y"}, "no columns"),
+        ({"x": X}, {"target": "label"}, "no column label; the columns are x"),
+        ({"y": Y}, {"target": "y"}, "needs a column"),
     ],
 )
 def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> None:
@@ -236,7 +236,7 @@ def test_archives_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> Non
     np.savez(tmp_path / "empty.npz")
     with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
         archive.writestr("readme.txt", "no array")
-    for name, why in (("cut", "cut short"), ("empty", "no array in it"), ("text", "'readme.txt', which is no array")):
+    for name, why in (("cut", "cut short"), ("empty", "it has no array"), ("text", "'readme.txt', which is no array")):
         with pytest.raises(Refused, match=why):
             select_inputs(sources.load_columns(tmp_path / f"{name}.npz").arrays)
 
@@ -280,7 +280,7 @@ def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         sources.load_columns(tmp_path / "nowhere.npz")
     (tmp_path / "a.pt").write_bytes(b"")
-    with pytest.raises(Refused, match="is none of"):
+    with pytest.raises(Refused, match="is not one of"):
         sources.load_columns(tmp_path / "a.pt")
     np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(Refused, match="cannot be read"):

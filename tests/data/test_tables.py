@@ -74,7 +74,7 @@ def test_later_rows_are_converted_alike_in_any_order_of_columns_and_new_words_ar
     ("later", "why"),
     [
         ({"age": [1.0]}, "there is no column city, member, colour: the model was trained with it"),
-        ({**{k: v[:1] for k, v in FIELDS.items()}, "bought": ["maybe"]}, "'bought' has a class that training had not"),
+        ({**{k: v[:1] for k, v in FIELDS.items()}, "bought": ["maybe"]}, "'bought' has a class that training lacked"),
         ({**{k: v[:1] for k, v in FIELDS.items()}, "city": [None]}, "'city'"),
     ],
 )
@@ -206,5 +206,5 @@ def test_validation_rows_become_numbers_by_the_training_rows_words() -> None:
         load_validation(pa.table(unlabelled), "bought", training)
     with pytest.raises(Refused, match="validation: there is no column city, member, colour: the model was"):
         load_validation(pa.table({"age": [1.0], "bought": ["no"]}), "bought", training)
-    with pytest.raises(Refused, match="validation: column 'bought' has a class that training had not"):
+    with pytest.raises(Refused, match="validation: column 'bought' has a class that training lacked"):
         load_validation(pa.table({**some, "bought": ["no", "perhaps"]}), "bought", training)

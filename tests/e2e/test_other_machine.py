@@ -106,7 +106,7 @@ def test_another_machine_joins_by_one_address_and_is_paid(machines: Machines, tm
         assert posted.returncode == 0, posted.stderr
         watched = run(here, "job", "watch", json.loads(posted.stdout)["id"], "--data", str(data))
         assert watched.returncode == 0, watched.stdout + hired.last_words()
-        hired.ask_to_leave()
+        hired.request_leave()
         hired.left(PATIENCE_S)
         redeemed = run(there, "wallet", "redeem", "--data", str(wallet), "--rpc", f"{url}/chain")
         assert redeemed.returncode == 0, redeemed.stdout + redeemed.stderr

@@ -97,7 +97,7 @@ def penalised(module: nn.Module) -> Loss:
 
 LINEAR = nn.Linear(8, 4)
 LOSSES: dict[str, tuple[Loss, str]] = {
-    "a parameter of its own": (Shifted(), "trainable tensor of shape .4. that is none of the module's parameters"),
+    "a parameter of its own": (Shifted(), "trainable tensor of shape .4. that is not a parameter of the module"),
     "a penalty on the original": (penalised(LINEAR), "make it a parameter of the module"),
     "a buffer that changes": (Running(), "no buffer of the module"),
     "a sum": (nn.CrossEntropyLoss(reduction="sum"), "take reduction='mean'"),

@@ -1,4 +1,4 @@
-"""A secure aggregation played in one process: all holders, the requester, and who drops out before which step."""
+"""A secure aggregation played in one process: all holders, the requester, and drop-outs before each step."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class AggregationPlay:
 
     @cached_property
     def integers(self) -> Integers:
-        """int64[holders, size]: what each holder keeps to itself."""
+        """int64[holders, size]: each holder's secret vector."""
         drawn: NDArray[np.int64] = np.random.default_rng(self.seed).integers(
             -self.most, self.most, (self.count, self.size), endpoint=True
         )
@@ -74,7 +74,7 @@ class AggregationPlay:
 
 @dataclass
 class Played:
-    """A round as it goes: what the holders and the requester have after each step, by holder."""
+    """A running round: the state of holders and requester after each step, by holder."""
 
     play: AggregationPlay
     states: dict[int, HolderState] = field(default_factory=dict)
@@ -111,33 +111,33 @@ class Played:
             self.keys[number] = message
 
     def share(self) -> None:
-        told = collector.neighbour_keys(self.terms, self.keys)
-        for number in self._list_present(told, 2):
-            self.states[number], message = holder.share_secrets(self.states[number], told[number])
+        replies = collector.neighbour_keys(self.terms, self.keys)
+        for number in self._list_present(replies, 2):
+            self.states[number], message = holder.share_secrets(self.states[number], replies[number])
             collector.admit_shares(self.terms, self.keys, message)
             self.shares[number] = message
 
     def mask(self) -> None:
-        self.sharers, told = collector.shares_for_holders(self.terms, self.shares)
+        self.sharers, replies = collector.shares_for_holders(self.terms, self.shares)
         self.total = np.zeros(self.play.size, self.terms.ring.dtype)
-        for number in self._list_present(told, 3):
+        for number in self._list_present(replies, 3):
             state, integers = self.states[number], self.play.integers[number]
-            self.states[number], message, vector = holder.mask_integers(state, told[number], integers)
+            self.states[number], message, vector = holder.mask_integers(state, replies[number], integers)
             self.total += collector.admit_masked(self.terms, DOMAIN, self.key_list, self.sharers, message, vector)
             self.masked[number] = message
 
     def sign(self) -> None:
         self.survivors = collector.pack_survivors(self.terms, self.sharers, self.masked)
-        told = SurvivorsProposed(survivors=self.survivors)
+        proposed = SurvivorsProposed(survivors=self.survivors)
         for number in self._list_present(self.masked, 4):
-            self.states[number], message = holder.sign_survivors(self.states[number], told)
+            self.states[number], message = holder.sign_survivors(self.states[number], proposed)
             collector.admit_signature(self.terms, DOMAIN, self.sharers, self.survivors, message)
             self.signatures[number] = message
 
     def unmask(self) -> None:
-        told = collector.unmask_requests(self.terms, self.survivors, self.signatures, self.masked)
-        for number in self._list_present(told, 5):
-            self.states[number], message = holder.reveal_mask_shares(self.states[number], told[number])
+        replies = collector.unmask_requests(self.terms, self.survivors, self.signatures, self.masked)
+        for number in self._list_present(replies, 5):
+            self.states[number], message = holder.reveal_mask_shares(self.states[number], replies[number])
             collector.admit_answer(self.terms, self.survivors, self.shares, message)
             self.answers[number] = message
 

@@ -23,7 +23,7 @@ SOURCES: Final = {
     "transport": ("_in_time", "read_bounded_body", "open_response", "ServiceTransport"),
     "requester_client": ("RequesterClient",),
 }
-"""Module -> what of it waits; all else of it is imported."""
+"""Module -> its names that wait; all other names are imported."""
 PLAIN: Final = {"__init__", "stream"}
 """Methods that wait for nothing themselves."""
 COROUTINES: Final = {"ask", "send", "aclose", "read_bounded_body", "aread"}
@@ -56,7 +56,7 @@ from gradmarket.network.async_transport import AsyncClockedTransport
 
 
 class Asynchronous(ast.NodeTransformer):
-    """Rewrites the functions of one class, or of none; `coroutines` and `generators` are names of what they call."""
+    """Rewrites the functions of one class, or of none; `coroutines` and `generators` are names of callees."""
 
     def __init__(self, coroutines: set[str], generators: set[str]) -> None:
         self._coroutines, self._generators = coroutines, generators
@@ -126,7 +126,7 @@ class Asynchronous(ast.NodeTransformer):
 
 
 def _called(node: ast.AST) -> str:
-    """Returns the last name of what is called."""
+    """Returns the last name of the callee."""
     return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
 
 
@@ -135,7 +135,7 @@ def _yields(node: ast.FunctionDef) -> bool:
 
 
 def _passes_on(node: ast.FunctionDef) -> bool:
-    """Returns whether it only returns what another yields."""
+    """Returns whether it only returns another generator."""
     return node.returns is not None and "Iterator" in ast.unparse(node.returns) and not _yields(node)
 
 

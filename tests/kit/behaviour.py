@@ -1,4 +1,4 @@
-"""What scripted workers do otherwise than honest ones: with their answer, and with the steps of a task."""
+"""Deviations of scripted workers from honest ones: in their answer, and in the steps of a task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ def _same(answer: Arrays, _address: Address) -> Arrays:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """`spoil` makes of the honest answer and the worker's address what it commits to; `takes` how it computes."""
+    """`spoil` makes the committed answer of the honest one and the address; `takes` is its way to compute."""
 
     spoil: Spoil = _same
     commits: bool = True
     reveals: bool = True
     uploads: bool = True
     sketches: Callable[[bytes], bytes] = bytes
-    """Makes of its payload what its sketch is of."""
+    """Turns its payload into the one that its sketch describes."""
     takes: str = "honest"
     """honest, or one of the short cuts that whoever computes for it knows."""
 
 
 def changed(change: Change, *names: str) -> Behaviour:
-    """Changes these tensors of the answer; none named: all but the loss. Who do the same are colluders."""
+    """Changes these tensors of the answer; none named: all but the loss. Workers with the same change collude."""
 
     def spoil(answer: Arrays, _address: Address) -> Arrays:
         wanted = names or tuple(name for name in answer if name != "loss")

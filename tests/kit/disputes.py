@@ -67,12 +67,12 @@ def can_lie(value: Value) -> bool:
     return bool(np.prod(data.shape))
 
 
-def tell_lie(task: SmallTask, leaf: int, place: int, draw: Random) -> Lie | None:
+def build_lie(task: SmallTask, leaf: int, place: int, draw: Random) -> Lie | None:
     """Returns a lie about one result; None where there is nothing to lie about.
 
     Where the task cannot go on from it, such as from an index that is too large, all but the answer is as it was.
     """
-    told: list[bytes] = []
+    answers: list[bytes] = []
 
     def spoil(number: int, results: list[Value]) -> list[Value]:
         if number != leaf or not can_lie(results[place]):
@@ -80,14 +80,14 @@ def tell_lie(task: SmallTask, leaf: int, place: int, draw: Random) -> Lie | None
         value = results[place]
         assert value is not None
         changed = [*results[:place], flip_element(value, draw), *results[place + 1 :]]
-        told.append(b"".join(map(compute_digest, changed)))
+        answers.append(b"".join(map(compute_digest, changed)))
         return changed
 
     try:
         trace = trace_task(task.operations, (), spoil)
     except Refused:
-        trace = _change_alone(task, leaf, told[0])
-    if not told:
+        trace = _change_alone(task, leaf, answers[0])
+    if not answers:
         return None
     if trace.root == task.trace.root:  # it does not change the answer: the liar gives another one all the same
         root = bytes([trace.root[0] ^ 1]) + trace.root[1:]
@@ -96,10 +96,10 @@ def tell_lie(task: SmallTask, leaf: int, place: int, draw: Random) -> Lie | None
     return Lie(leaf, place, trace)
 
 
-def _change_alone(task: SmallTask, leaf: int, told: bytes) -> TaskTrace:
-    """Returns the honest trace with one leaf changed, and each checkpoint with what it has of that one."""
+def _change_alone(task: SmallTask, leaf: int, answer: bytes) -> TaskTrace:
+    """Returns the honest trace with one leaf changed, and with it each checkpoint."""
     plan, leaves = task.operations.plan, list(task.trace.leaves)
-    leaves[leaf] = told
+    leaves[leaf] = answer
     checkpoints = [
         b"".join(leaves[slot.leaf][32 * slot.place :][:32] for slot in sorted(plan.list_lasting(part)))
         for part in range(plan.count_parts)

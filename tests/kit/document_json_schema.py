@@ -1,6 +1,6 @@
 """The format as a JSON Schema (draft 2020-12), built from the tables that the loader reads.
 
-It states what can be stated of each part alone. The loader checks the rest: canonical bytes, the order of values, the
+It states the rules of each part alone. The loader checks the rest: canonical bytes, the order of values, the
 limits of the whole.
 """
 
@@ -110,7 +110,7 @@ def _build_node_list_schema(items: Json) -> Json:
 
 
 def _build_scan_schema() -> Json:
-    """Returns the schema of a scan; that values exist, and how many there are, it does not say."""
+    """Returns the schema of a scan; it does not require that values exist, nor their number."""
     values = {"type": "array", "maxItems": LIST_LIMIT, "items": _VALUE}
     tensors = {"type": "array", "maxItems": node_schema.CALLS_LIMIT, "items": {"$ref": "#/$defs/tensor"}}
     number = {"type": "integer", "minimum": -node_schema.COUNTER_LIMIT, "maximum": node_schema.COUNTER_LIMIT}

@@ -11,9 +11,9 @@ from siwe import SiweMessage
 from gradmarket.market.wire import sign_in
 
 
-def letter(told: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
+def letter(nonce: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
     """`told`: what /v1/session/nonce answered; `of`: the wallet; `changed` are what a cheater writes instead."""
-    fields = {name: told[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
+    fields = {name: nonce[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
         "address": of,
         "statement": sign_in.STATEMENT.format(payout=payout or of),
         "version": "1",

@@ -27,14 +27,14 @@ class PromptServer(uvicorn.Server):
         wait_for(self._listening)
         assert self.started, "the server did not start"
 
-    def tell_to_stop(self) -> None:
+    def request_stop(self) -> None:
         self.should_exit = True
         with suppress(RuntimeError):  # its loop is closed: it has ended
             self._loop.call_soon_threadsafe(self._told.set)
 
     def stop(self) -> None:
         """Returns once the answers under way are sent and its connections closed."""
-        self.tell_to_stop()
+        self.request_stop()
         wait_for_end(self._thread)
 
     def _run_once(self, sockets: list[socket.socket] | None) -> None:

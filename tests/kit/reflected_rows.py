@@ -6,7 +6,7 @@ from sqlalchemy import Connection, MetaData, Table, insert, select
 
 
 class ReflectedRows:
-    """What a case does not name is empty."""
+    """Columns that a case does not name are empty."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection, self.tables = connection, MetaData()

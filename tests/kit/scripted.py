@@ -1,4 +1,4 @@
-"""A scripted worker: it signs and keeps what a real one does, and every move that it makes is chosen.
+"""A scripted worker: it signs and stores like a real one, and the test chooses its every move.
 
 How it reaches its market is its kind's: requester/market_workers within this process, attacks/scripted_worker by HTTP.
 """
@@ -80,12 +80,12 @@ class Scripted(ABC):
         )
 
     def commitments(self) -> list[CommitmentRequest]:
-        """What a turn says of all that it holds a lease on and has not committed."""
+        """Returns a turn's messages about all leases that are not committed."""
         fresh = [held for held in self.open() if held.wave is None and held.state == ReplicaState.LEASED]
         return [self.commitment(self.computed(held)) for held in fresh] if self.behaviour.commits else []
 
     def commitment(self, held: Held, **changes: Any) -> CommitmentRequest:
-        """Sealed and signed; `changes` are what a cheater says instead."""
+        """Sealed and signed; `changes` replace fields of a cheater's message."""
         offer, lease = self.offer(held), held.lease
         sealed = secrets.seal_commitment(offer, self.address, held.salt, hash_of(held.root))
         fields = {"replica": lease.replica, "fence": lease.fence, "sealed": sealed} | changes
@@ -102,7 +102,7 @@ class Scripted(ABC):
         return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
 
     def sketch(self, held: Held, **changes: Any) -> SketchRequest | None:
-        """Where the job compares sketches; `changes` are what a cheater says instead."""
+        """Used where the job compares sketches; `changes` replace fields of a cheater's message."""
         layout = self.sketched_layout(held)
         if layout is None or held.wave is None:
             return None
@@ -139,10 +139,10 @@ def sketched(
     wave: WaveOpened,
     **changes: Any,
 ) -> SketchRequest:
-    """Of the payload under the wave's seed; `changes` are what somebody else says instead, under his signature."""
+    """Sketch of the payload under the wave's seed; `changes` replace fields of another worker, under its signature."""
     made = sketch_packing.of_payload(layout, payload, load_codec("fp32"), offer.seed, seed_of(wave))
-    said = SketchRequest(**({"numbers": sketch_packing.encode_sketch(made), "signature": bytes(65)} | changes))
+    sketch = SketchRequest(**({"numbers": sketch_packing.encode_sketch(made), "signature": bytes(65)} | changes))
     if "signature" in changes:
-        return said
-    named = said.struct(signing.digest_struct(domain, offer.struct()), signing.address_of(key), seed_of(wave))
-    return said.model_copy(update={"signature": signing.sign_digest(key, signing.digest_struct(domain, named))})
+        return sketch
+    named = sketch.struct(signing.digest_struct(domain, offer.struct()), signing.address_of(key), seed_of(wave))
+    return sketch.model_copy(update={"signature": signing.sign_digest(key, signing.digest_struct(domain, named))})

@@ -9,7 +9,7 @@ from gradmarket.market.gradient import payload_layout
 
 
 def shorten_shards(elements: int) -> Any:
-    """Returns a fixture for a whole module, under which a shard has so many elements."""
+    """Returns a fixture for a whole module, under which a shard has `elements` elements."""
 
     @pytest.fixture(scope="module", autouse=True)
     def short_shards() -> Iterator[None]:

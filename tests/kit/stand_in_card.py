@@ -125,7 +125,7 @@ def make_nodes(root: Path, *more: str) -> Path:
 
 
 def install_driver(folder: Path, root: Path, *defined: str) -> str:
-    """Compiles it with its nodes in `root`; returns what LD_LIBRARY_PATH is to be. Skips without a compiler."""
+    """Compiles it with its nodes in `root`; returns the value for LD_LIBRARY_PATH. Skips without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("this machine has no C compiler")

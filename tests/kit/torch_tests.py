@@ -1,4 +1,4 @@
-"""What files of tests that trace modules say of them all."""
+"""Settings shared by test files that trace modules."""
 
 from typing import Final
 
@@ -8,4 +8,4 @@ TRACING: Final = [
     pytest.mark.usefixtures("seeded"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
-"""Torch draws the same each time, and what it warns of is not what is tested."""
+"""Torch draws the same each time, and its warnings are not under test."""

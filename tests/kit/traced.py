@@ -32,7 +32,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class InMemory:
-    """What is published of a task, from memory."""
+    """The publication of a task, from memory."""
 
     drawn: Sequence[int]
     parameters: Arrays
@@ -72,7 +72,7 @@ class SmallTask:
 
     @cached_property
     def payload(self) -> bytes:
-        """What a worker answers."""
+        """A worker's answer."""
         task = self.operations.plan.task
         batch = self.published.gather(self.published.rows())
         answer = compute_step(task.program, self.model.parameters, batch, SEED, self.step)
@@ -89,7 +89,7 @@ class SmallTask:
         return {Slot(leaf, place) for leaf in range(len(plan)) for place in range(plan[leaf].results)}
 
     def redo(self, leaf: int, trace: TaskTrace) -> bytes:
-        """Returns the leaf of one operation, done again from the bytes of what it reads alone."""
+        """Returns the leaf of one operation, recomputed from the bytes of its reads alone."""
         operation = self.operations.plan[leaf]
         values = [read_value(read, trace) for read in operation.reads]
         results = self.operations.compute(operation, values)

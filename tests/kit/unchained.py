@@ -1,4 +1,4 @@
-"""A ledger of no chain, for what reaches a service's stages alone: a test brings the money by hand."""
+"""A ledger without a chain, for a service's stages alone: a test brings the money by hand."""
 
 from typing import Any, Final, NoReturn
 

@@ -36,20 +36,21 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"replication": {"replicas": True}}, "replication.replicas: true and false are no numbers"),
     (
         {"optimizer": {"name": "adamw", "lr": 0.1, "zzz": 1}},
-        "optimizer.zzz: no such field; there is lr, schedule, clip, ",
+        "optimizer.zzz: no such field; the fields are lr, schedule, clip, ",
     ),
     ({"optimizer": {"name": "adamw", "lr": 0.1, "clipp": 1}}, "optimizer.clipp: no such field; did you mean 'clip'?"),
     (
         {"stop": [{"metric": "accuracy", "above": 2}]},
-        "stop.0.at: Field required; stop.0.above: no such field; there is metric, at, better\n",
+        "stop.0.at: Field required; stop.0.above: no such field; the fields are metric, at, better\n",
     ),
     (
         {"stop": [{"spend": "5"}]},
-        "stop.0.metric: Field required; stop.0.at: Field required; stop.0.spend: no such field; there is metric, at",
+        "stop.0.metric: Field required; stop.0.at: Field required; "
+        "stop.0.spend: no such field; the fields are metric, at",
     ),
     (
         {"data": {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["0x" + 40 * "0"]}},
-        "data.holders.0: the zero address is nobody's: name another, or leave it out\n",
+        "data.holders.0: the zero address has no owner: name another, or leave it out\n",
     ),
     (
         {"data": {"inputs": {"x": {"dtype": "float32", "shape": [4]}}, "holders": ["me"]}},

@@ -20,7 +20,7 @@ from gradmarket.market.terms import Hash
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.runner.features.disputes.traced.run import TaskTrace
 from graphdoc.tracing.values import Traced, compute_digest
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, hear, side_of, tell_lie, terms_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, build_lie, hear, side_of, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 
@@ -34,7 +34,7 @@ def lie_about(kind: str, way: str = "") -> Lie:
     """Returns a lie about the first operation of a kind that has something to lie about."""
     here, plan = task(), task().operations.plan
     leaves = [leaf for leaf in range(len(plan)) if plan[leaf].kind == kind and way in plan[leaf].name]
-    lies = (tell_lie(here, leaf, 0, Random(1)) for leaf in leaves)
+    lies = (build_lie(here, leaf, 0, Random(1)) for leaf in leaves)
     return next(lie for lie in lies if lie is not None)
 
 
@@ -48,7 +48,7 @@ def test_a_lie_is_found_at_its_operation(kind: str, way: str) -> None:
     assert verdict.leaf == lie.leaf
     assert verdict.wrong == {address_of(LIAR)}
     assert task().operations.plan[lie.leaf].name in verdict.why
-    assert referee.asked.number < count_questions(len(task().operations.plan), len(task().operations.plan))
+    assert referee.open_question.number < count_questions(len(task().operations.plan), len(task().operations.plan))
 
 
 def test_the_honest_side_wins_in_either_place_and_the_messages_are_small() -> None:
@@ -85,7 +85,7 @@ def hear_by_clock(lie: Lie, too_late: bool) -> tuple[Referee, int]:
     honest, liar = side_of(HONEST, task(), task().trace), side_of(LIAR, task(), lie.trace)
     referee = Referee(terms, course, now)
     while not referee.is_decided():
-        asked, question, end = referee.asked, referee.question, referee.find_ends()[liar.address]
+        asked, question, end = referee.open_question, referee.question, referee.find_ends()[liar.address]
         if too_late and end < asked.until:
             end += 1
         runs = question.asked in ("root", "part", "values")
@@ -108,7 +108,7 @@ def test_all_answers_of_a_side_have_a_sum_of_time_and_who_runs_as_long_as_it_may
     slow, ended = hear_by_clock(lie, too_late=True)
     assert slow.verdict is not None
     assert (slow.verdict.wrong, slow.verdict.why) == ({address_of(LIAR)}, "it did not answer in time")
-    assert ended < slow.asked.until, "the question itself lasts on"
+    assert ended < slow.open_question.until, "the question itself lasts on"
 
 
 @pytest.mark.parametrize("turn", ["root", "part", "children", "leaf", "values"])
@@ -128,8 +128,8 @@ def test_a_side_whose_answer_does_not_hold_loses_wherever_it_is(turn: str) -> No
                 yield from asking(liar, course, terms)(asked, question)
                 return
             side = replace(liar)
-            said = spoiled(liar.say(course, question), how)
-            object.__setattr__(side, "say", lambda *_: said)
+            said = spoiled(liar.encode_reply(course, question), how)
+            object.__setattr__(side, "encode_reply", lambda *_: said)
             yield side.answer(terms.domain, course, terms.dispute, asked.number, question)
 
         verdict, _ = hear(task(), lie, liar=ask)
@@ -188,12 +188,12 @@ def test_two_liars_both_lose_and_sides_that_agree_have_no_dispute() -> None:
     course, terms = PlanCourse(task().operations.plan), terms_of(task(), one)
     with pytest.raises(Refused, match="different answers"):
         Referee(replace(terms, roots=(terms.roots[0], terms.roots[0])), course, 0)
-    lies = (tell_lie(task(), other.leaf, 0, Random(seed)) for seed in range(2, 9))
+    lies = (build_lie(task(), other.leaf, 0, Random(seed)) for seed in range(2, 9))
     spoiled = next(lie for lie in lies if lie is not None and lie.trace.root != other.trace.root)
     liars = side_of(HONEST, task(), spoiled.trace), side_of(LIAR, task(), other.trace)
     referee = Referee(replace(terms, roots=(Hash(spoiled.trace.root), Hash(other.trace.root))), course, 0)
     while referee.operation is None:
-        question, number = referee.question, referee.asked.number
+        question, number = referee.question, referee.open_question.number
         for liar in liars:
             referee.receive(liar.answer(terms.domain, course, referee.terms.dispute, number, question), 0)
     verdict = referee.decide(redo_operation(task().operations, referee.operation, referee.inputs))
@@ -208,7 +208,7 @@ def test_a_referee_that_cannot_compute_the_operation_rules_nothing() -> None:
         referee.decide(b"")
     sides = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
     while referee.operation is None:
-        question, number = referee.question, referee.asked.number
+        question, number = referee.question, referee.open_question.number
         for side in sides:
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
     verdict = referee.decide(None, "another class")
@@ -224,13 +224,13 @@ def test_values_that_a_referee_does_not_hold_cost_nobody_the_dispute(shown: tupl
     referee = Referee(terms, course, 0)
     sides = {LIAR: side_of(LIAR, task(), lie.trace), HONEST: side_of(HONEST, task(), task().trace)}
     while referee.question.asked != "values":
-        question, number = referee.question, referee.asked.number
+        question, number = referee.question, referee.open_question.number
         for side in sides.values():
             referee.record_oversized(side.address, 0)  # of anything but values the length is known
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
     for key, side in sides.items():
         if key in shown:
-            reply = side.answer(terms.domain, course, terms.dispute, referee.asked.number, referee.question)
+            reply = side.answer(terms.domain, course, terms.dispute, referee.open_question.number, referee.question)
             referee.receive(reply, 0)
         else:
             referee.record_oversized(address_of(key), 0)
@@ -253,11 +253,11 @@ def test_a_side_without_values_says_nothing_more_once_the_operation_is_computed(
     referee = Referee(terms, course, 0)
     liar, honest = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
     while referee.question.asked != "values":
-        question, number = referee.question, referee.asked.number
+        question, number = referee.question, referee.open_question.number
         for side in (liar, honest):
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
     referee.record_oversized(liar.address, 0)
-    question, number = referee.question, referee.asked.number
+    question, number = referee.question, referee.open_question.number
     referee.receive(honest.answer(terms.domain, course, terms.dispute, number, question), 0)
     leaf = referee.operation
     assert leaf is not None
@@ -273,7 +273,7 @@ def test_a_side_that_is_silent_beside_values_too_long_loses() -> None:
     referee = Referee(terms, course, 0)
     sides = side_of(LIAR, task(), lie.trace), side_of(HONEST, task(), task().trace)
     while referee.question.asked != "values":
-        question, number = referee.question, referee.asked.number
+        question, number = referee.question, referee.open_question.number
         for side in sides:
             referee.receive(side.answer(terms.domain, course, terms.dispute, number, question), 0)
     referee.record_oversized(address_of(HONEST), 0)
@@ -284,7 +284,7 @@ def test_a_side_that_is_silent_beside_values_too_long_loses() -> None:
 def test_the_first_answer_shows_the_root_and_the_last_leaf() -> None:
     here = task()
     side = side_of(HONEST, here, here.trace)
-    root, leaf, _path = split_parts(side.say(PlanCourse(here.operations.plan), Question("root")), 3)
+    root, leaf, _path = split_parts(side.encode_reply(PlanCourse(here.operations.plan), Question("root")), 3)
     assert root == MerkleTree(here.trace.checkpoints).root
     assert leaf == here.trace.checkpoints[-1] == here.trace.leaves[-1]
 

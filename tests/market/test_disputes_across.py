@@ -13,7 +13,7 @@ from torch import nn
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute, judge_operation
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.transcript import play_hearing
@@ -128,7 +128,7 @@ def test_a_hearing_that_went_on_is_played_again_from_what_was_said() -> None:
                 fields: dict[str, Any] = {"asked": what.asked, "level": what.level, "place": what.place}
                 asked_.append(AskedInHearing(**fields, until=put.until, signature=bytes(65)))
             for reply in asking(side, course, terms)(put, what):
-                said: dict[str, Any] = {"side": reply.side, "said": digest_said(reply.said), "size": len(reply.said)}
+                said: dict[str, Any] = {"side": reply.side, "said": digest_reply(reply.said), "size": len(reply.said)}
                 shown = SaidInHearing(**said, signature=reply.signature, at=put.number)
                 bodies[put.number, reply.side] = reply.said
                 asked_[-1] = asked_[-1].model_copy(update={"answers": (*asked_[-1].answers, shown)})
@@ -139,13 +139,13 @@ def test_a_hearing_that_went_on_is_played_again_from_what_was_said() -> None:
     referee = Referee(terms, course, 0)
     redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
     asks = {side.address: write_down(side) for side in sides}
-    verdict = hear_dispute(referee, asks, redo, lambda: referee.asked.number, judge)
+    verdict = hear_dispute(referee, asks, redo, lambda: referee.open_question.number, judge)
     played = play_hearing(terms, course, asked_, lambda number, said: bodies[number, said.side])
     assert [each.asked for each in asked_].count("results") > 1
     assert (verdict.wrong, verdict.leaf) == (frozenset({address_of(LIAR)}), later)
     assert (played.whole, played.referee.operation) == (True, later)
     asked_.append(asked_[-1])
-    with pytest.raises(Refused, match="not the one that its rules ask then"):
+    with pytest.raises(Refused, match="not the one that its rules ask next"):
         play_hearing(terms, course, asked_, lambda number, said: bodies[number, said.side])
 
 
@@ -221,7 +221,7 @@ def test_results_that_are_not_a_side_s_own_lose() -> None:
     asks = {side.address: asking(side, course, terms) for side in (honest, liar)}
     verdict = hear_dispute(Referee(terms, course, 0), asks, partial(redo_operation, here.operations), lambda: 0)
     assert verdict.wrong == {address_of(LIAR)}
-    assert "not the one of its digest" in verdict.why
+    assert "does not match its digest" in verdict.why
 
 
 @pytest.mark.parametrize("first", [HONEST, LIAR], ids=["the honest one", "the liar"])
@@ -232,13 +232,13 @@ def test_whoever_is_first_a_side_with_too_many_bytes_does_not_stop_the_hearing(f
     sides = {HONEST: side_of(HONEST, here, here.trace), LIAR: side_of(LIAR, here, other)}
     referee = Referee(terms, course, 0)
     while referee.verdict is None and referee.operation is None:
-        asked, number = referee.question, referee.asked.number
+        asked, number = referee.question, referee.open_question.number
         for key in sorted(sides, key=lambda key: key != first):
             if asked.asked == "values" and key is LIAR:
                 referee.record_oversized(address_of(key), 0)
             else:
                 referee.receive(sides[key].answer(terms.domain, course, terms.dispute, number, asked), 0)
-        assert referee.asked.number > number or referee.operation is not None
+        assert referee.open_question.number > number or referee.operation is not None
     redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
     judge_operation(referee, find_leaf("linear"), redo, judge)
     assert referee.verdict is not None

@@ -9,7 +9,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_said
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import find_ruling_fault, find_transcript_faults, terms_of
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
@@ -68,7 +68,7 @@ def write_down(lie: Lie, silent_at: int | None = None) -> PublishedHearing:
                     asked.append(AskedInHearing(**fields, until=question.until, signature=signature))
                 said = SaidInHearing(
                     side=reply.side,
-                    said=digest_said(reply.said),
+                    said=digest_reply(reply.said),
                     signature=reply.signature,
                     size=len(reply.said),
                     at=0,
@@ -162,9 +162,9 @@ def answer_nonsense(hearing: PublishedHearing) -> PublishedHearing:
     """The liar's first answer, signed by it, does not hold: the hearing ends there."""
     one, dispute, body = hearing.questions[0], terms_of(DOMAIN, OFFER, hearing).dispute, b"nonsense"
     question = Question(one.asked, one.level, one.place).digest(dispute, 0)
-    struct = DisputeAnswer(dispute, BEN, 0, question, digest_said(body))
+    struct = DisputeAnswer(dispute, BEN, 0, question, digest_reply(body))
     signature = sign_digest(LIAR, digest_struct(DOMAIN, struct))
-    said = {"said": digest_said(body), "signature": signature, "size": len(body), "body": "0x" + body.hex()}
+    said = {"said": digest_reply(body), "signature": signature, "size": len(body), "body": "0x" + body.hex()}
     (place,) = (number for number, each in enumerate(one.answers) if each.side == BEN)
     changed = change_answer(hearing, 0, place, **said)
     return changed.model_copy(update={"questions": changed.questions[:1]})

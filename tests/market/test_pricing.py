@@ -59,18 +59,18 @@ def test_a_plain_amount_means_fixed_and_stays_plain() -> None:
 @pytest.mark.parametrize(
     ("spelling", "reason"),
     [
-        ("0", "more than nothing"),
+        ("0", "more than 0"),
         (1.5, "no amount: write it like"),
         (None, "no amount: write it like"),
         ({}, "there is controller, cost, fixed, worth"),
         ({"name": "auction"}, "there is controller, cost, fixed, worth"),
         ({"name": "cost", "per_tflop": "1"}, "ceiling: Field required"),
-        ({**SPELT["cost"], "floor": "1"}, "floor: no such field; there is per_tflop"),
-        ({**SPELT["controller"], "start": "999"}, "start: not from floor to ceiling"),
+        ({**SPELT["cost"], "floor": "1"}, "floor: no such field; the fields are per_tflop"),
+        ({**SPELT["controller"], "start": "999"}, "start: must lie from floor to ceiling"),
         ({**SPELT["controller"], "target_ms": 0}, "target_ms"),
-        ({**SPELT["worth"], "ceiling": "1000"}, "ceiling: not above the floor"),
+        ({**SPELT["worth"], "ceiling": "1000"}, "ceiling: must be above the floor"),
         ({**SPELT["worth"], "draws": 0}, "draws"),
-        ({**SPELT["controller"], "floor": "0"}, "floor: a gradient costs more than nothing"),
+        ({**SPELT["controller"], "floor": "0"}, "floor: a gradient must cost more than 0"),
     ],
 )
 def test_what_is_no_price_is_refused_by_its_field(spelling: object, reason: str) -> None:

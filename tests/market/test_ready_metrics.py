@@ -208,7 +208,7 @@ def test_a_function_that_is_no_document_is_refused(metric: metrics.Metric, said:
 
 
 def test_ready_made_metrics_are_refused_for_other_answers() -> None:
-    with pytest.raises(Refused, match="there is no metric 'acu'; there is accuracy, auc, f1"):
+    with pytest.raises(Refused, match="there is no metric 'acu': choose one of accuracy, auc, f1"):
         metrics.load_metric("acu")
     with pytest.raises(Refused, match="there is no metric 'top0'"):
         metrics.load_metric("top0")
@@ -226,7 +226,7 @@ MISTAKES: list[tuple[Callable[[], Measuring], bool, bool, str]] = [
     (lambda: Measuring(metrics=[3]), False, True, "a int is no metric"),  # type: ignore[list-item]
     (lambda: Measuring(metrics=["auc"]), False, False, r"nothing is held out to measure on: give validation=\(x, y\)"),
     (lambda: Measuring(stop="auc > 0.9"), False, False, "nothing is held out"),
-    (lambda: Measuring(validation=(Rows.x, Rows.y)), True, True, "the dataset of a private job is what is measured on"),
+    (lambda: Measuring(validation=(Rows.x, Rows.y)), True, True, "a private job is measured on its own dataset"),
 ]
 
 

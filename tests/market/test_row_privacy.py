@@ -467,7 +467,7 @@ def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
     asked, rows = spec.step.per_row, spec.row_spending
     assert asked is not None
     assert rows is not None
-    assert not spec.tells_loss
+    assert not spec.publishes_loss
     assert asked.uses == rows.rounds // 4 == 44
     assert rows.spent(4) == rows.spent(1) == compute_epsilon(4.0, 1e-5, 1)
     assert rows.spent(5) == compute_epsilon(4.0, 1e-5, 2)

@@ -188,7 +188,7 @@ def test_an_evaluation_is_the_same_sorted_or_shuffled() -> None:
     expected = float(alone(ignoring, IGNORING, batch)["loss"])
     assert found == pytest.approx([expected, expected], rel=1e-6)
     batch["y"][...] = -100
-    with pytest.raises(Refused, match="no row of what is measured has a target"):
+    with pytest.raises(Refused, match="no measured row has a target"):
         evaluate(program, IGNORING.parameters, batch)
 
 

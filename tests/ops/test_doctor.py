@@ -72,7 +72,7 @@ def test_a_broken_database(data: Path) -> None:
 def test_a_database_server_that_is_not_there(data: Path) -> None:
     found = checkup.check_database(RequesterSettings(database="postgresql://me:word@127.0.0.1:9/nowhere"), data)
     assert "GRADMARKET_DATABASE" in found.fix
-    assert "word" not in found.told
+    assert "word" not in found.detail
 
 
 def test_a_full_disk(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_setting_out_of_its_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("GRADMARKET_SETTLE_GRADIENTS", "0")
     found = checkup.load_settings_or_fault()
     assert isinstance(found, CheckResult)
-    assert "GRADMARKET_SETTLE_GRADIENTS" in found.told
+    assert "GRADMARKET_SETTLE_GRADIENTS" in found.detail
     assert found.fix
 
 
@@ -99,7 +99,7 @@ def test_a_broker_that_answers_and_one_that_does_not(monkeypatch: pytest.MonkeyP
         RequesterSettings.model_construct(stages="celery", broker=SecretStr("redis://:word@127.0.0.1:9"))
     )
     assert "start Redis" in found.fix
-    assert "word" not in found.told
+    assert "word" not in found.detail
     assert list(checkup.check_broker(RequesterSettings())) == []
 
 
@@ -111,7 +111,7 @@ def test_each_part_of_a_service_that_fails_has_its_own_line() -> None:
         found = checkup.check_service_parts(f"http://127.0.0.1:{listener.getsockname()[1]}")
         answering.join()
     assert [finding.name for finding in found] == ["service's blobs", "service's chain"]
-    assert "No space left" in found[0].told
+    assert "No space left" in found[0].detail
     assert all(finding.fix for finding in found)
 
 
@@ -133,12 +133,12 @@ def test_the_services_own_auditor_is_told_by_its_last_word(tmp_path: Path) -> No
     assert list(checkup.check_auditor(own, tmp_path)) == []
     (tmp_path / "auditor.log").write_text("Auditing for http://here in class cpu.\n")
     (sound,) = checkup.check_auditor(own, tmp_path)
-    assert ("in class cpu" in sound.told, sound.fix) == (True, "")
+    assert ("in class cpu" in sound.detail, sound.fix) == (True, "")
     (tmp_path / "auditor.log").write_text("error: no runner\nfix: get one\n")
     (ill,) = checkup.check_auditor(own, tmp_path)
     assert str(tmp_path / "auditor.log") in ill.fix
     (none,) = checkup.check_auditor(RequesterSettings(auditor="none"), tmp_path)
-    assert (none.fix, "none" in none.told) == ("", True)
+    assert (none.fix, "none" in none.detail) == ("", True)
 
 
 def test_a_misspelt_setting_is_named_with_the_one_that_is_meant() -> None:

@@ -1,6 +1,6 @@
 """The report of a public audit reads as sentences do, on a phone too."""
 
-from gradmarket.public_audit.audit_report import AuditReport, count_things
+from gradmarket.public_audit.audit_report import AuditReport, describe_count
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult
 
 
@@ -24,4 +24,4 @@ def test_one_thing_is_counted_as_one_and_an_empty_cell_has_no_label() -> None:
     assert "A mirror failed: http://m/a: <other> bytes" in lines
     assert lines[-1] == "1 fault."
     assert lines[0].endswith("(1 batch)")
-    assert count_things(0, "payments") == "0 payments"
+    assert describe_count(0, "payments") == "0 payments"

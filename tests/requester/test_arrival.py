@@ -63,7 +63,7 @@ def arrived(blobs: DiskBlobs, name: str, data: bytes, cuts: list[int]) -> Usable
         arrival = IncomingUpload(incoming, layout(), load_codec(name), SEED, 100.0)
         for start, stop in pairwise(edges):
             arrival.take(data[start:stop])
-        assert blobs.read(blobs.keep(incoming, blob_digest(data))) == data
+        assert blobs.read(blobs.store_blob(incoming, blob_digest(data))) == data
         found = arrival.found()
     return found.detail if isinstance(found, PayloadRefused) else found
 

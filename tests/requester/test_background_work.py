@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from requester.app import keep_running
+from requester.app import rerun_after_errors
 from requester.features.many_machines.queue import STAGES, BrokerNotifier
 from tests.patience import PATIENCE_S
 
@@ -19,7 +19,7 @@ def test_background_work_that_fails_begins_again_until_it_ends() -> None:
         if len(begun) < 3:
             raise ZeroDivisionError
 
-    asyncio.run(keep_running("test", work, 0.0))
+    asyncio.run(rerun_after_errors("test", work, 0.0))
     assert begun == [0, 1, 2]
 
 

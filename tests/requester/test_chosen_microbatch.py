@@ -37,7 +37,7 @@ def put_workers(market: Any, *memories: int, accepted_at: float | None = None) -
 
 def read_told(market: Any) -> list[int]:
     with market.context.reading() as reader:
-        return sorted(workers.list_told_memory(reader, market.context.clock()))
+        return sorted(workers.list_reported_memory(reader, market.context.clock()))
 
 
 @FULL

@@ -49,7 +49,7 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
         "partition train-0",
         "row 17",
         "Target 7",
-        "mend the data",
+        "correct the data",
     ):
         assert part in reason
     (told,) = market.events("paused")

@@ -79,7 +79,7 @@ def test_every_job_whose_date_has_come_ends_though_more_than_one_sweep_takes(  #
 def test_the_value_that_was_used_longest_ago_is_dropped_alone() -> None:
     cache = Remembered[int](most=2)
     assert [cache.get(name, lambda: 1) for name in ("a", "b", "a")] == [1, 1, 1]
-    cache.keep("c", 3)
+    cache.remember("c", 3)
     assert [cache.peek(name) for name in ("a", "b", "c")] == [1, None, 3]
 
 
@@ -87,5 +87,5 @@ def test_a_value_that_is_cached_anew_counts_as_used() -> None:
     """A ledger that had just been made again was the next to be dropped."""
     cache = Remembered[int](most=2)
     for name in ("a", "b", "a", "c"):
-        cache.keep(name, 1)
+        cache.remember(name, 1)
     assert [cache.peek(name) for name in ("a", "b", "c")] == [1, None, 1]

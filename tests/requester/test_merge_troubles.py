@@ -68,11 +68,11 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
     blobs = market.context.blobs
     with blobs.receive() as incoming:
         incoming.write(b"equal content")
-        digest = blobs.keep(incoming)
+        digest = blobs.store_blob(incoming)
         blob_cleanup.drop_payload_if_unneeded(market.context, digest)
         assert not blobs.has(digest)
         with market.context.begin() as work:
-            blob_cleanup.lock_and_restore_blobs(market.context, work, {digest: partial(blobs.keep, incoming)})
+            blob_cleanup.lock_and_restore_blobs(market.context, work, {digest: partial(blobs.store_blob, incoming)})
     assert blobs.read(digest) == b"equal content"
 
 

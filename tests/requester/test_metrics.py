@@ -101,12 +101,15 @@ def test_a_model_that_diverged_is_told_of_by_no_figure(new_floor: Floor) -> None
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"measured": False}, "evaluation.metrics: nothing measures 'auc': there is loss, accuracy; name the document"),
-        ({"stop": ["f1 > 0.9"]}, "stop.0.metric: nothing measures 'f1': there is loss, accuracy, auc"),
-        ({"stop": ["acu stalls 3"]}, "stop.0.metric: nothing measures 'acu': .*; ready-made are accuracy, auc"),
+        (
+            {"measured": False},
+            "evaluation.metrics: nothing measures 'auc'; measured are loss, accuracy; name the document",
+        ),
+        ({"stop": ["f1 > 0.9"]}, "stop.0.metric: nothing measures 'f1'; measured are loss, accuracy, auc"),
+        ({"stop": ["acu stalls 3"]}, "stop.0.metric: nothing measures 'acu'; measured .*; ready-made are accuracy"),
         (
             {"evaluation": {"partition": "test", "metric": "zzz"}, "measured": False},
-            "evaluation.metric: nothing measures 'zzz': there is loss, accuracy; ready-made are accuracy",
+            "evaluation.metric: nothing measures 'zzz'; measured are loss, accuracy; ready-made are accuracy",
         ),
         ({"labels": 1}, "evaluation.metrics: auc is not defined on the rows of test: do they have every class"),
     ],
@@ -167,7 +170,7 @@ def test_a_ready_architecture_measures_ready_metrics_of_a_job_file(new_floor: Fl
 def test_a_ready_metric_that_there_is_not_is_refused(new_floor: Floor) -> None:
     job = of_a_job_file(new_floor(), "auc", "acu")
     assert job.state == JobState.FAILED
-    assert "evaluation.metrics: there is no metric 'acu'; there is accuracy, auc" in job.reason
+    assert "evaluation.metrics: there is no metric 'acu': choose one of accuracy, auc" in job.reason
 
 
 def test_a_publication_without_metrics_has_the_digest_that_it_had(new_floor: Floor) -> None:

@@ -170,7 +170,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an optimizer's name": ({"optimizer": "sgd"}, "optimizer: .* its own: give {'name': 'sgd', 'lr': 0.001}"),
     "an optimizer that is none": ({"optimizer": 5}, "optimizer: .* its own: give {'name': 'adamw', 'lr': 0.001}"),
-    "one that is not here": ({"optimizer": "lbfgs"}, "optimizer: there is no 'lbfgs'; there is .*adamw"),
+    "one that is not here": ({"optimizer": "lbfgs"}, "optimizer: there is no 'lbfgs': choose one of .*adamw"),
     "a list of holders": ({"private": ["0x"]}, r"private: give a mapping, such as {'holders': \[…\]}"),
     "a word as a fraction": ({"held_out": "a"}, "held_out: give a fraction from 0 to below 1"),
     "no such field": ({"epochs": 3}, "epochs: no such field"),

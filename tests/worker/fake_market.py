@@ -526,7 +526,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        self._server.tell_to_stop()
+        self._server.request_stop()
 
     def __exit__(self, *_: object) -> None:
         self._server.stop()

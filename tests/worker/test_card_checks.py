@@ -25,14 +25,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_machine_without_a_card_says_so_and_nothing_is_wrong(tmp_path: Path) -> None:
     (one,) = check_cards(tmp_path)
     assert (one.name, one.fix) == ("card", "")
-    assert one.told.startswith("none")
+    assert one.detail.startswith("none")
 
 
 def test_a_card_without_its_library_is_wrong(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "libcuda.so.1").write_text("no library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(root))
     (one,) = check_cards(root)
-    assert one.told.startswith("no driver: ")
+    assert one.detail.startswith("no driver: ")
     assert "install NVIDIA's driver" in one.fix
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import digest_said
+from gradmarket.market.features.disputes.questions import digest_reply
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.signing import address_of
@@ -25,7 +25,7 @@ from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import SignedRuling
 from gradmarket.network.thread_server import serve_in_thread
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, side_of, tell_lie, terms_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, build_lie, side_of, terms_of
 from tests.kit.traced import SmallTask, asked, small_cnn
 from tests.market.test_traced import STEPS
 from worker import Untrusted
@@ -54,7 +54,7 @@ def task() -> SmallTask:
 def lie_about(kind: str, way: str) -> Lie:
     plan = task().operations.plan
     leaves = [leaf for leaf in range(len(plan)) if plan[leaf].kind == kind and way in plan[leaf].name]
-    return next(lie for leaf in leaves if (lie := tell_lie(task(), leaf, 0, Random(1))) is not None)
+    return next(lie for leaf in leaves if (lie := build_lie(task(), leaf, 0, Random(1))) is not None)
 
 
 def course() -> PlanCourse:
@@ -86,7 +86,7 @@ def test_a_silent_side_loses_when_its_time_is_over() -> None:
     lie = lie_about("move", "optimizer")
     room, now = room_of(lie)
     room.receive(
-        careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.tell()))
+        careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.read_state()))
     )
     now[0] = ANSWER_S + 1
     ruling = room.hold(redo)
@@ -108,7 +108,7 @@ def test_a_hearing_ends_with_the_liar_named_at_its_operation(
         fetched = [pool.submit(stand, url, side) for side in sides]
         ruling = dispute_commands.hold_hearing(room, redo, None, Journal(as_json=True))
         assert [each.result() for each in fetched] == [ruling, ruling]
-        room.wait_until_told(0.0)
+        room.wait_until_ruling_fetched(0.0)
     told = json.loads(capsys.readouterr().out)
     assert (told["event"], told["wrong"], told["leaf"]) == ("ruled", [address_of(LIAR)], lie.leaf)
     assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), lie.leaf)
@@ -118,18 +118,18 @@ def test_a_hearing_ends_with_the_liar_named_at_its_operation(
 def test_nothing_of_a_stranger_is_read_and_spoilt_bytes_count_as_nothing() -> None:
     lie = lie_about("move", "optimizer")
     room, _ = room_of(lie)
-    good = careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.tell()))
+    good = careful(side_of(HONEST, task(), task().trace), task().trace.root).answer(PutQuestion.read(room.read_state()))
     headers = {
         "dispute-side": good.side,
         "dispute-number": "0",
-        "dispute-said": "0x" + digest_said(good.said).hex(),
+        "dispute-said": "0x" + digest_reply(good.said).hex(),
         "dispute-signature": "0x" + good.signature.hex(),
     }
     refused = [
         ({}, good.said, "headers"),
         (headers | {"dispute-number": "one"}, good.said, "headers"),
-        (headers | {"dispute-number": "1"}, good.said, "nothing that is asked"),
-        (headers | {"dispute-side": address_of(REFEREE)}, good.said, "nothing that is asked"),
+        (headers | {"dispute-number": "1"}, good.said, "no open question"),
+        (headers | {"dispute-side": address_of(REFEREE)}, good.said, "no open question"),
         (headers | {"dispute-signature": "0x" + bytes(65).hex()}, good.said, "v is neither"),
         (headers, good.said + bytes(2**20), "at most"),
         (headers, good.said[:-1] + b"?", "instead of"),

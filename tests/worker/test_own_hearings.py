@@ -104,7 +104,7 @@ class HearingMarket:
         return HearingQuestions(questions=tuple(self._put(name, referee) for name, referee in asked))
 
     def _put(self, name: ReplicaId, referee: Referee) -> HearingQuestion:
-        asked, question = referee.asked, referee.question
+        asked, question = referee.open_question, referee.question
         return HearingQuestion(
             replica=name,
             sides=referee.terms.sides,

@@ -58,7 +58,7 @@ def test_two_reasons_in_turn_are_said_once_each_until_something_happens() -> Non
         journal.once("waiting", "Waiting.")
         journal.once("dataset", "Cannot take part.")
     journal.once("waiting", "Waiting longer.")
-    journal.say("accepted", "Accepted.")
+    journal.report("accepted", "Accepted.")
     journal.once("waiting", "Waiting longer.")
     assert said.getvalue().splitlines() == [
         "Waiting.", "Cannot take part.", "Waiting longer.", "Accepted.", "Waiting longer."

@@ -19,7 +19,7 @@ from tests.lanes import FULL, leave_to_full
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FakeMarket
 from tests.worker.test_worker_verify import settle, write_log
-from worker.features.verify.told_heads import load_told_heads
+from worker.features.verify.told_heads import load_reported_heads
 from worker.markets.worker_context import WorkerContext
 
 
@@ -58,7 +58,7 @@ def test_a_log_that_only_grows_is_proven_over_every_restart_of_the_worker(
 ) -> None:
     assert verified() == verified() == (0, set())
     (path,) = (tmp_path / "heads").iterdir()
-    sizes = [told.head.size for told in load_told_heads(path)]
+    sizes = [told.head.size for told in load_reported_heads(path)]
     assert sizes == [len(logging_market.logged) - 2, len(logging_market.logged)], "each once"
     path.write_bytes(path.read_bytes() + b"{cut sho")
     assert verified() == (0, set())
@@ -136,7 +136,7 @@ def test_another_history_is_found_by_the_head_that_was_told_before_and_is_kept_a
     assert verified()[0] == 1, "it is not forgotten when the market tells the first one again"
     (path,) = (tmp_path / "heads").glob("*.jsonl")
     domain, signer = logging_market.job.ledger.domain(), address_of(logging_market.job.signer)
-    told = [(one.head.struct(), one.head.signature) for one in load_told_heads(path)]
+    told = [(one.head.struct(), one.head.signature) for one in load_reported_heads(path)]
     kept = [LeafHashes.model_validate_json(file.read_bytes()).hashes for file in path.parent.glob("*.json")]
     convicting = [job_log.find_signed_fork(domain, signer, told[0], other, one) for other in told[1:] for one in kept]
     assert any(convicting) or lie in (tell_fewer_leaves, tell_no_log), "any third party sees it by what is kept"

@@ -89,7 +89,7 @@ class Scene:
         voucher, _ = self.job.voucher(self.me, cumulative)
         signature = sign_digest(signing, digest_struct(self.ledger.domain(), voucher))
         store.take(store.account(self.ledger.domain(), self.job.id), voucher, signature, Units(0))
-        store.keep()
+        store.save()
 
     def export(self, *words: str) -> Any:
         line = ["wallet", "export-watch", str(self.exported), "--watcher", self.watcher.address, *words]
@@ -390,7 +390,7 @@ def test_a_damaged_export_is_a_sentence_and_watches_over_nobody(scene: Scene, te
     done = scene.watch()
     assert done.exit_code == 2, done.output
     assert sentence in done.output
-    assert "so there is nobody to watch over" in done.stderr
+    assert "so it has no worker to watch" in done.stderr
 
 
 def test_an_export_for_another_watcher_or_with_another_s_mandate_is_refused(scene: Scene, new_key: NewKey) -> None:

@@ -133,7 +133,7 @@ def test_the_kernels_statistics_are_read_as_proc_5_has_them(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("rules", [WorkRules(max_watts=300), WorkRules(max_celsius=80)])
 def test_a_cap_that_nothing_can_follow_is_refused_at_the_start(rules: WorkRules, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="the processor computes"):
+    with pytest.raises(Refused, match="this worker computes on the CPU"):
         WorkSchedule(rules).check_rules()
     missing = Management(str(tmp_path / "no library"))
     with pytest.raises(Refused, match="libnvidia-ml"):

@@ -108,7 +108,7 @@ def test_on_a_card_only_what_has_one_answer_there_is_computed(
     ):
         card.work(other, offer(other))
     assert asked == [other.document]
-    with pytest.raises(Refused, match="arrays too many or missing"):
+    with pytest.raises(Refused, match="arrays are missing or unexpected"):
         make_bench(LIMITS).work(other, offer(other))  # on a processor it comes to the parameters, which are another's
 
 

@@ -369,7 +369,7 @@ def test_what_is_no_address_is_not_public() -> None:
 def put(cache: Cache, data: bytes) -> Digest:
     with cache.open_part(blob_digest(data), len(data)) as part:
         part.write_bytes(data)
-        cache.keep(blob_digest(data))
+        cache.finish_part(blob_digest(data))
     return blob_digest(data)
 
 

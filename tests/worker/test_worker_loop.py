@@ -545,14 +545,14 @@ def test_a_verdict_that_cannot_be_signed_is_a_breach(
 
 def test_a_strangers_words_cannot_write_to_the_terminal(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     context = make_desk(fake_market)
-    context.journal.say("rejected", "Rejected: \x1b[2J\nAccepted: 100 GRAD")
+    context.journal.report("rejected", "Rejected: \x1b[2J\nAccepted: 100 GRAD")
     assert journal(context) == "Rejected: ?[2J?Accepted: 100 GRAD\n"
 
 
 def test_a_strangers_words_end_no_worker_whose_terminal_has_not_all_letters() -> None:
     written = BytesIO()
     terminal = TextIOWrapper(written, "latin-1")
-    Journal(stream=terminal).say("refused_market", "Not joined: \u00e9\u65e5 says no")
+    Journal(stream=terminal).report("refused_market", "Not joined: \u00e9\u65e5 says no")
     assert written.getvalue() == "Not joined: \u00e9? says no\n".encode("latin-1")
 
 
@@ -568,7 +568,7 @@ def test_a_line_of_the_journal_is_one_write() -> None:
     written: list[str] = []
     stream = StringIO()
     stream.write = lambda text: written.append(text) or len(text)  # type: ignore[method-assign,func-returns-value]
-    Journal(as_json=True, stream=stream).say("waiting", "Waiting.")
+    Journal(as_json=True, stream=stream).report("waiting", "Waiting.")
     assert written == ['{"event": "waiting", "text": "Waiting."}\n']
 
 

@@ -16,7 +16,7 @@ def packs():
     parts = [np.ones(900_000, np.float32) for _ in range(5)]
     return len(parts) and resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-machine.keep_freed()
+machine.retain_freed_memory()
 print([packs() for _ in range(4)][-1])
 """
 

@@ -381,7 +381,7 @@ def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
     node.shutdown()
     node.server_close()
     assert (done.finished, Node.mad, street.ledger.balance(address_of(street.worker))) == (True, True, 15)
-    assert "makes no sense" in said.getvalue()
+    assert "is invalid" in said.getvalue()
 
 
 def test_a_discovered_market_without_paid_work_makes_room_for_another(

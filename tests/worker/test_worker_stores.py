@@ -267,7 +267,7 @@ def test_no_part_goes_into_the_own_network_unless_its_owner_says_so(places: tupl
 
 def brought(sent: Sending, door: str | None) -> str:
     """How the next request brings the payload."""
-    sent.asked(UploadRequest(replica=ReplicaId("r"), seconds=30, door=door))
+    sent.record_request(UploadRequest(replica=ReplicaId("r"), seconds=30, door=door))
     (part,) = sent.parts(sent.chosen())
     return "put" if part.put else "beside"
 

@@ -138,7 +138,7 @@ def test_pay_that_waits_for_a_test_is_not_called_skipped(
     context = worked()
     store = open_account_store(context.settings.data, context.address)
     store.record_offer(store.accounts[0].model_copy(update={"may_wait": 1}))
-    store.keep()
+    store.save()
     settle(fake_market, worker_key, [0, 2])
     assert verified() == found
 

@@ -38,7 +38,7 @@ def account(job: int = 1, signer: Address = SIGNER, price: int = 10, instance: b
 def opened(path: Path) -> AccountStore:
     account_store = AccountStore(path / "book.json")
     account_store.record_offer(account())
-    account_store.keep()
+    account_store.save()
     return account_store
 
 
@@ -46,13 +46,13 @@ def earn(account_store: AccountStore, replica: str, units: int = 10) -> None:
     account_store.record_final_verdict(
         account_store.account(DOMAIN, 1), ReplicaId(replica), Units(units), accepted=True
     )
-    account_store.keep()
+    account_store.save()
 
 
 def take(account_store: AccountStore, cumulative: int, open_units: int = 0) -> None:
     voucher = Voucher(1, ME, Units(cumulative))
     account_store.take(account_store.account(DOMAIN, 1), voucher, SIGNATURE, Units(open_units))
-    account_store.keep()
+    account_store.save()
 
 
 def test_what_is_earned_is_owed_until_a_voucher_covers_it(tmp_path: Path) -> None:

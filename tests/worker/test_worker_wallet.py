@@ -131,7 +131,7 @@ def test_a_passphrase_file_without_one_is_said(tmp_path: Path, text: str | None)
 
 def store(folder: Path, own: Address) -> AccountStore:
     kept = account_store.open_account_store(folder, own)
-    kept.keep()
+    kept.save()
     return kept
 
 

@@ -43,7 +43,7 @@ def new(
     check_a_key_may_be_made(settings.data)
     secret = None if plain else settings.secret or keystore.ask_passphrase("the new wallet", twice=True)
     if secret is None and not plain:
-        raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file, or say --plain-key")
+        raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file, or pass --plain-key")
     _print_wallet(wallet.create_wallet(settings.data, secret), as_json)
 
 

@@ -71,11 +71,13 @@ def check(
     findings = [] if settings.device == "cpu" else list(check_cards())
     for found in findings:
         fix = f" Fix: {found.fix}." if found.fix else ""
-        journal.say("card", f"{found.name}: {found.told}.{fix}", name=found.name, told=found.told, fix=found.fix)
+        journal.report(
+            "card", f"{found.name}: {found.detail}.{fix}", name=found.name, detail=found.detail, fix=found.fix
+        )
     wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
     with open_runners(*wanted) as (mine, *others):
         for one in others:
-            journal.say("machine", f"{one.text} Its class is the same.", device=one.device, threads=one.threads)
+            journal.report("machine", f"{one.text} Its class is the same.", device=one.device, threads=one.threads)
         name, missing = mine.runner.determinism_class(), mine.runner.missing()
         speed = measure_speed(mine.runner)
         without = f" Its child runs without: {', '.join(missing)}." if missing else ""
@@ -83,9 +85,9 @@ def check(
         fast = f" A step of a model of 2 million parameters: {speed / 1e12:.3g} TFLOP/s."
         facts = {"device": mine.device, "threads": mine.threads, "class": name, "missing": list(missing)}
         facts |= {"memory": mine.memory, "flops": speed}
-        journal.say("machine", f"{mine.text} Its class is {name}.{limits}{fast}{without}", **facts)
+        journal.report("machine", f"{mine.text} Its class is {name}.{limits}{fast}{without}", **facts)
         if mine.warning:
-            journal.say("card", mine.warning, why=mine.why)
+            journal.report("card", mine.warning, why=mine.why)
         if market is not None:
             least = min(one.memory for one in (mine, *others))
             there = settings.model_copy(update={"device": mine.device, "max_memory": least})
@@ -140,12 +142,12 @@ def _show_jobs(settings: WorkerSettings, runner: Runner, journal: Journal, cards
             text, low = _describe_job(one, money), one.effort and compute_least_price(limits.minimum, one.effort)
             if low and one.price < low:
                 text += f" It is under the {money.text(low)} a gradient that the minimums ask."
-            told = {"price": str(one.price), "hourly": str(one.hourly), "why_not": one.why_not}
-            told["expected"] = "" if one.expected is None else str(one.expected)
-            journal.say("job", text, job=one.job, **told)
+            fields = {"price": str(one.price), "hourly": str(one.hourly), "why_not": one.why_not}
+            fields["expected"] = "" if one.expected is None else str(one.expected)
+            journal.report("job", text, job=one.job, **fields)
         left = len(jobs) - LOOKED_AT
         if left > 0 or not jobs:
-            journal.say("jobs", f"{left} more jobs run there." if jobs else f"{client.origin} runs no job now.")
+            journal.report("jobs", f"{left} more jobs run there." if jobs else f"{client.origin} runs no job now.")
 
 
 def check_job(client: MarketClient, executor: Executor, job: ListedJob, unit: Amount, cards: int) -> CheckedJob:

@@ -41,7 +41,7 @@ def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
         account_store = open_account_store(settings.data, key.address)
         instances = {account.instance for account in account_store.accounts if _is_owed(account)}
         if not instances:
-            journal.say("redeemed", "There is nothing to redeem.")
+            journal.report("redeemed", "There is nothing to redeem.")
         done = [_redeem_on(settings, instance, key, account_store, journal) for instance in sorted(instances)]
         return all(done)
 
@@ -53,7 +53,7 @@ def _redeem_on(
         facts = known_chains.load_chain_facts(settings.data, instance)
         chain_view = ChainView(ledger_of(settings.node, facts), key.address)
     except (MarketError, ChainError) as error:
-        journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
+        journal.report("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
         return False
     redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
     done = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]

@@ -94,7 +94,7 @@ class WindowStates:
         state = self._context.executor.window_state(publication, offer, request.digest)
         bring_state(self._context.market, request.digest, bytes(state))
         text = f"Brought the state before window {request.number} of {request.replica} to an audit."
-        self._context.journal.say("window_state", text, replica=request.replica, bytes=len(state))
+        self._context.journal.report("window_state", text, replica=request.replica, bytes=len(state))
 
     def _find_offer(self, replica: ReplicaId) -> Offer | None:
         held = self._replica_files.held.get(replica)

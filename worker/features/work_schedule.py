@@ -73,7 +73,9 @@ class WorkSchedule:
             if cap is None:
                 continue
             if not self.cards:
-                raise Refused(f"{name} is for cards, and the processor computes", "leave it out, or name a --device")
+                raise Refused(
+                    f"{name} applies to cards, and this worker computes on the CPU", "leave it out, or name a --device"
+                )
             known = [load.watts if name == "--max-watts" else load.celsius for load in self._list_loads()]
             if None in known or len(known) < len(self.cards):
                 raise Refused(

@@ -57,7 +57,7 @@ class Step(UnderWay[Computed]):
 class WaitingPoll(UnderWay[PollAnswer]):
     of: PollRequest
 
-    def said(self, request: PollRequest) -> bool:
+    def covers(self, request: PollRequest) -> bool:
         """Returns whether this poll has given the market all that the other request contains."""
         return list_request_entries(request) <= list_request_entries(self.of) and self.of.leaving >= request.leaving
 

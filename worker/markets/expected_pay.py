@@ -27,7 +27,7 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
                 continue
             effort = context.effort(job.id, publication)
         except UNFIT as error:
-            context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
+            context.journal.report("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
         else:
             price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)
             prospects.append(Prospect(job.id, job.name, price, effort))
@@ -38,8 +38,8 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
     for one in prospects:
         lowest = context.money.text(compute_least_price(context.limits.minimum, one.effort))
         text = f"{one.name} pays {context.money.text(one.price)} a gradient, under the {lowest} that the minimums ask."
-        context.journal.say("too_cheap", text)
-    context.journal.say("no_estimate", "No job runs that this worker would take; it waits for one.")
+        context.journal.report("too_cheap", text)
+    context.journal.report("no_estimate", "No job runs that this worker would take; it waits for one.")
     return None
 
 
@@ -59,4 +59,4 @@ def _log_estimate(context: WorkerContext, chosen: Prospect) -> None:
         text += f" By the job's newest rounds, one more worker earns {context.money.about(expected)} an hour."
     facts = {"price": str(chosen.price), "flops": chosen.effort.flops, "step_seconds": chosen.effort.seconds}
     facts["expected"] = None if expected is None else str(expected)
-    context.journal.say("estimate", text, job=chosen.job, hourly=str(pay), **facts)
+    context.journal.report("estimate", text, job=chosen.job, hourly=str(pay), **facts)

@@ -86,7 +86,7 @@ class Leasing:
         if self.paused:
             context.journal.once("paused", f"Takes no task now: {self.paused}.", why=self.paused)
         elif before:
-            context.journal.say("resumed", "Takes tasks again.")
+            context.journal.report("resumed", "Takes tasks again.")
         return bool(self.paused)
 
     def may_send(self) -> int:
@@ -134,7 +134,7 @@ class Leasing:
         context.account_store.record_offer(self._build_job_account(lease))
         context.expect(lease)
         text = f"Working on round {offer.round}, task {offer.task} of {context.name(lease.job)}."
-        context.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
+        context.journal.report("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
         return True
 
     def _find_decline_reason(self, lease: Lease) -> str | None:
@@ -158,7 +158,7 @@ class Leasing:
         self._declined += 1
         self._pause_leasing(compute_rest(self._declined))
         text = f"Declined {lease.task}: {reason}{named}."
-        self._context.journal.say("declined", text, replica=lease.replica, why=reason)
+        self._context.journal.report("declined", text, replica=lease.replica, why=reason)
         return reason
 
     def _build_job_account(self, lease: Lease) -> JobAccount:
@@ -236,13 +236,13 @@ class Leasing:
         try:
             payload, seconds = computed()
         except UNFIT as error:
-            context.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
+            context.journal.report("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
             self.give_up(held.lease, str(error), failed=True, fault=context.describe_fault(context, held.lease, error))
             self._replica_files.forget(held.replica)
             self._pause_leasing(FIRST_REST_S)
             return
-        told = 0.0 if on_own_rows(context, held.lease) else seconds
-        prepared = seal_payload(context.domain, held, payload, context.address, context.own_signer, told)
+        reported_s = 0.0 if on_own_rows(context, held.lease) else seconds
+        prepared = seal_payload(context.domain, held, payload, context.address, context.own_signer, reported_s)
         self._replica_files.save_payload(held.replica, payload)
         self._replica_files.save(prepared)
 

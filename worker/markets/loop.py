@@ -84,7 +84,7 @@ class Loop:
 
         `room` limits the further leases that it may request; without it, only this worker's limits apply.
         """
-        self._context.account_store.keep()
+        self._context.account_store.save()
         self._replica_files.clear()
         started = time.monotonic()
         room = 0 if leaving else room
@@ -112,7 +112,7 @@ class Loop:
             if waiting is None:
                 waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
                 self._waiting = waiting
-            elif not waiting.said(request):
+            elif not waiting.covers(request):
                 return self._apply_poll_answer(request, self._context.market.poll(request), leaving)
             with self._context.signals.allow_interruption() if self._is_idle_poll(request, leaving) else nullcontext():
                 first_of(waiting, *self._leasing.steps.values())
@@ -124,7 +124,7 @@ class Loop:
     def _apply_poll_answer(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
         """Applies the received parts of the request, then the market's answer."""
         changed = self._apply_confirmed_request(request, answer)
-        return self._hear(answer, leaving) or changed
+        return self._apply_answer(answer, leaving) or changed
 
     def _pause_without_news(self, changed: bool, seconds: float) -> None:
         """Pauses if the market answers at once without news, so that it does not keep this machine busy."""
@@ -137,7 +137,7 @@ class Loop:
             if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
                 self._remarked.add(held.replica)
                 text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
-                self._context.journal.say("overdue", text, replica=held.replica, state=held.state)
+                self._context.journal.report("overdue", text, replica=held.replica, state=held.state)
         if seconds < self._breath:
             self._context.signals.pause(self._breath)
             self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
@@ -220,8 +220,8 @@ class Loop:
         for refusal in answer.refusals[:AT_ONCE]:
             if refusal.replica in self._replica_files.held:
                 self._refused(refusal.replica, refusal.code, refusal.detail)
-        said = request.commitments or request.reveals or request.answers or request.payloads or request.given_up
-        return bool(said) and not refused
+        has_entries = request.commitments or request.reveals or request.answers or request.payloads or request.given_up
+        return bool(has_entries) and not refused
 
     def _refused(self, replica: ReplicaId, code: str, detail: str) -> None:
         """Forgets a replica whose commitment was refused; after a refused reveal, waits for the verdict.
@@ -231,14 +231,14 @@ class Loop:
         """
         self._context.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
         if code == "conflict":
-            self._say_twin(replica)
+            self._report_twin(replica)
         held = self._replica_files.held[replica]
         if not held.promised and (held.state is ReplicaState.LEASED or code == "not_found"):
             self._replica_files.forget(replica)
         elif not held.promised:
             self._replica_files.put(held, opened=False)
 
-    def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
+    def _apply_answer(self, answer: PollAnswer, leaving: bool) -> bool:
         """Applies a response. Leases come last: verdicts and payments in the same response make room for them."""
         changed = [self._verdict_log.wave(opened) for opened in answer.waves[:AT_ONCE]]
         for message in answer.verdicts[:AT_ONCE]:
@@ -247,7 +247,7 @@ class Loop:
                 self._check_twin(message)
                 self._heard[message.replica] = message.state
         changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
-        changed += [self._sending.asked(request) for request in answer.uploads[:AT_ONCE]]
+        changed += [self._sending.record_request(request) for request in answer.uploads[:AT_ONCE]]
         changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
         self._context.attending.intersection_update(one.replica for one in self._replica_files.open())
         self._context.attending.update(answer.hearings[:AT_ONCE])
@@ -261,9 +261,9 @@ class Loop:
             return
         context = self._context
         if records.find_newest_record(context.settings.data, context.domain, message.replica) is None:
-            self._say_twin(message.replica)
+            self._report_twin(message.replica)
 
-    def _say_twin(self, replica: ReplicaId) -> None:
+    def _report_twin(self, replica: ReplicaId) -> None:
         if not self._twin:
             self._twin = True
             text = (
@@ -271,7 +271,7 @@ class Loop:
                 "the folder at work, or was it restored? Two of one wallet spoil each other's answers. Stop one of "
                 "them, and start it with a folder of its own (--data)."
             )
-            self._context.journal.say("twin", text, replica=replica)
+            self._context.journal.report("twin", text, replica=replica)
 
 
 def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:

@@ -204,7 +204,7 @@ def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Ad
     url = choose_rpc(settings.node, facts, market)
     if settings.node is None:
         text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
-        journal.say("market_rpc", text, rpc=url)
+        journal.report("market_rpc", text, rpc=url)
     ledger = connect_to_deployment(url, facts)
     move = token_move(ledger.web3, facts.token, facts.contract, me)
     if move is not None and move.fault:  # it takes or loses a part of the moved amount, as far as the chain shows
@@ -279,10 +279,10 @@ class MarketSession:
         try:
             self._redeemer.get_gas()
         except ChainError as error:
-            context.journal.say("gas", f"Could not get gas money: {error}")
+            context.journal.report("gas", f"Could not get gas money: {error}")
         with_name = f"Worker {context.address}, paid out to {self._payout}, class {context.determinism_class}"
         facts = {"address": context.address, "payout": self._payout, "market": context.market.origin}
-        context.journal.say("joining", f"{with_name}.", **facts)
+        context.journal.report("joining", f"{with_name}.", **facts)
         for part in self._parts:
             part.start()
         for entry in self._entries:
@@ -312,7 +312,7 @@ class MarketSession:
         except (ServiceUnreachable, Untrusted):
             raise
         except UNFIT as error:
-            self.say_problem(error)
+            self.report_problem(error)
             self.context.signals.pause(PROBLEM_PAUSE_S)
 
     def run_upkeep(self) -> None:
@@ -320,7 +320,7 @@ class MarketSession:
         for entry in self._entries:
             entry.turn()
 
-    def say_problem(self, error: Exception) -> None:
+    def report_problem(self, error: Exception) -> None:
         self.context.journal.once("problem", describe_problem(error))
 
     def finish(self, wait_s: float) -> None:
@@ -331,7 +331,7 @@ class MarketSession:
             self.turn_patiently(leaving=True, wait_s=wait_s)
         except (ServiceUnreachable, Untrusted) as error:
             self._gone = True
-            self.context.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
+            self.context.journal.report("unreachable", f"{error}. What was vouchered is redeemed without it.")
 
     def leave(self) -> None:
         """Delivers the remaining reports, then redeems the vouchers and closes the accounts."""
@@ -341,7 +341,7 @@ class MarketSession:
             self.finish(wait_s=0.0)
             if not self._loop.owes_word:
                 break
-        self.context.account_store.keep()
+        self.context.account_store.save()
         self._upkeep.close_all()
 
     def leave_now(self) -> None:
@@ -350,7 +350,7 @@ class MarketSession:
         try:
             self._loop.leave_now()
         except MarketError as error:
-            self.context.journal.say("unreachable", f"The leases expire by themselves: {error}")
+            self.context.journal.report("unreachable", f"The leases expire by themselves: {error}")
 
 
 URGENT_S: Final = 1.0

@@ -78,7 +78,7 @@ class Scheduler:
         awake = [session for session in self._rank_sessions() if self._may_poll_market(session.context.market.origin)]
         room = self._shared.settings.leases - sum(session.in_flight for session in self.sessions)
         polled = [session for session in awake if room > 0 or session.in_flight]
-        self._ask_all(polled, room)
+        self._poll_all(polled, room)
         if not polled:
             self._shared.signals.pause(IDLE_WAIT_S)
 
@@ -105,7 +105,7 @@ class Scheduler:
         sessions = sorted(self.sessions, key=place)
         return [sessions[index] for index in rank_markets([(session.token, session.worth) for session in sessions])]
 
-    def _ask_all(self, sessions: list[MarketSession], room: int) -> None:
+    def _poll_all(self, sessions: list[MarketSession], room: int) -> None:
         """Asks for work until one market gives some; polls the others only for work in flight, without delay."""
         for session in sessions:
             before = session.in_flight
@@ -129,7 +129,7 @@ class Scheduler:
         except (ServiceUnreachable, Untrusted) as error:
             self._pause_market(session.context.market.origin, error)
         except MarketError as error:
-            session.say_problem(error)
+            session.report_problem(error)
             self._resting[session.context.market.origin] = time.monotonic() + PROBLEM_PAUSE_S
         except UNFIT as error:
             self._pause_market(session.context.market.origin, error)
@@ -172,9 +172,7 @@ class Scheduler:
     ) -> tuple[MarketSession, ExitStack]:
         """Joins a market; returns it with its open resources. Releases everything if that fails."""
         with ExitStack() as stack:
-            market = MarketClient(
-                origin, self._keep_trying, self._shared.signals.pause, self._shared.journal, not named
-            )
+            market = MarketClient(origin, self._retries, self._shared.signals.pause, self._shared.journal, not named)
             stack.callback(market.close)
             session = open_market_session(replace(self._shared, stack=stack), market, facts(market), named)
             session.start()
@@ -183,7 +181,7 @@ class Scheduler:
             self._shared.stack.callback(kept.close)
             return session, kept
 
-    def _keep_trying(self, seconds: float) -> bool:
+    def _retries(self, seconds: float) -> bool:
         if self._shared.signals.at_once:
             return False
         if self._shared.signals.leaving:
@@ -196,7 +194,7 @@ class Scheduler:
         """Pauses requests to the market for a while: an error that it caused concerns no other market."""
         self._resting[origin] = time.monotonic() + REST_S
         text = f"{origin} is not asked for a while: {describe_problem(error)}"
-        self._shared.journal.say("resting", text, market=origin)
+        self._shared.journal.report("resting", text, market=origin)
 
     def _may_poll_market(self, origin: str) -> bool:
         return self._resting.get(origin, 0.0) <= time.monotonic()

@@ -28,7 +28,7 @@ class Sending:
         self._not_there: set[ReplicaId] = set()
         """Uploaded to its address, and not found there: the market gets the bytes."""
 
-    def asked(self, wanted: UploadRequest) -> bool:
+    def record_request(self, wanted: UploadRequest) -> bool:
         """Records that the market requests a payload; returns whether it may be sent."""
         held = self._replica_files.held.get(wanted.replica)
         if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:

@@ -88,7 +88,7 @@ class VerdictLog:
         account = context.account_store.account(context.domain, before.lease.offer.job)
         context.account_store.record_vindication(account, before.lease.offer.price)
         pay = context.money.text(convert_to_amount(before.lease.offer.price, account))
-        context.journal.say("vindicated", f"Paid after all, {pay}: {message.reason}.", replica=message.replica)
+        context.journal.report("vindicated", f"Paid after all, {pay}: {message.reason}.", replica=message.replica)
         return True
 
     def _write_replica_record(self, held: InFlight, message: SignedVerdict) -> None:
@@ -116,15 +116,17 @@ class VerdictLog:
             pay = convert_to_amount(held.lease.offer.price, account)
             waits = " The pay may wait for a test of this worker's answers." if account.may_wait else ""
             text = f"Accepted: {self._context.money.text(pay)}.{waits}"
-            self._context.journal.say("accepted", text, replica=held.replica, price=str(pay))
+            self._context.journal.report("accepted", text, replica=held.replica, price=str(pay))
         elif message.state is ReplicaState.REJECTED:
             self._context.account_store.record_final_verdict(account, held.replica, Units(0), accepted=False)
             evidence = self._context.market.evidence(held.lease.job, held.lease.task)
             text = f"Rejected: {message.reason or 'no reason was given'}. The evidence: {evidence}"
-            self._context.journal.say("rejected", text, replica=held.replica, reason=message.reason, evidence=evidence)
+            self._context.journal.report(
+                "rejected", text, replica=held.replica, reason=message.reason, evidence=evidence
+            )
         else:
             text = f"No pay for {held.replica}: {message.state}. {message.reason}".strip()
-            self._context.journal.say("over", text, replica=held.replica, state=message.state, reason=message.reason)
+            self._context.journal.report("over", text, replica=held.replica, state=message.state, reason=message.reason)
 
     def voucher(self, message: SignedVoucher) -> bool:
         """Keeps a voucher that is signed by the job's signer and worth more than the one before.
@@ -150,14 +152,14 @@ class VerdictLog:
     def _build_offer_scope(self, offer: Offer) -> OfferScope:
         return OfferScope(self._context.domain, self._context.signer, offer)
 
-    def _record_breach(self, breach: Fault, what: ReplicaId) -> bool:
+    def _record_breach(self, breach: Fault, replica: ReplicaId) -> bool:
         """Records a breach permanently, once: each counts as a gradient that this requester took unpaid."""
-        line = f"{breach.name.lower()} ({what})"
+        line = f"{breach.name.lower()} ({replica})"
         signer = self._context.signer
         if line in self._context.account_store.dealings(signer).grievances:
             return False
         self._context.account_store.record_grievance(signer, line)
-        self._context.journal.say(
-            "breach", f"The requester broke a rule: {breach} ({what}).", breach=breach.name.lower()
+        self._context.journal.report(
+            "breach", f"The requester broke a rule: {breach} ({replica}).", breach=breach.name.lower()
         )
         return True

@@ -169,7 +169,7 @@ class AccountStore:
         known = self.dealings(account.signer)
         self._replace_account(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
         if existing is account:
-            self.keep()
+            self.save()
         elif unchanged and renewed == existing:
             self._kept = self._pages
 
@@ -212,19 +212,19 @@ class AccountStore:
         """Records that the chain has paid out, or burnt, up to `cumulative`."""
         sums = {"redeemed": max(account.redeemed, cumulative), "burnt": max(account.burnt, burnt)}
         self._replace_account(account.model_copy(update={**sums, "closed": closed}))
-        self.keep()
+        self.save()
 
-    def record_grievance(self, signer: Address, what: str) -> None:
+    def record_grievance(self, signer: Address, replica: str) -> None:
         """Records that the requester broke a rule at this worker's expense."""
         known = self.dealings(signer)
-        self._replace_account(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
-        self.keep()
+        self._replace_account(None, signer, known.model_copy(update={"grievances": (*known.grievances, replica[:500])}))
+        self.save()
 
     def grievances(self) -> list[tuple[Address, str]]:
         """Returns (signer, breach) pairs over all requesters."""
         return [(signer, line) for signer, known in self._pages.dealings.items() for line in known.grievances]
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Writes the changes to disk, synced."""
         if self._pages is not self._kept:
             durable.write_file_atomically(self._path, self._pages.model_dump_json(indent=1).encode())
@@ -278,8 +278,8 @@ def check_a_key_may_be_made(folder: Path) -> None:
     """Raises NotFound where a key is missing and the folder has the accounts of one: that one must come back."""
     store = AccountStore(folder / BOOK)
     if wallet.find_key_file(folder) is None and (store.wallet is not None or store.accounts):
-        whose = f"of {store.wallet}" if store.wallet else "of the wallet that earned what is listed there"
-        raise NotFound(f"the key {whose} is gone from {folder}", _describe_key_remedy(folder))
+        owner = f"of {store.wallet}" if store.wallet else "of the wallet that earned what is listed there"
+        raise NotFound(f"the key {owner} is gone from {folder}", _describe_key_remedy(folder))
 
 
 def _describe_key_remedy(folder: Path) -> str:

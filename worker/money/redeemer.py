@@ -175,7 +175,7 @@ class Redeemer:
         if paid > 0:
             amount = convert_to_amount(Units(paid), account)
             text = f"Redeemed {self._money.text(amount)} of {account.job}."
-            self._journal.say("redeemed", text, job=account.job, amount=str(amount))
+            self._journal.report("redeemed", text, job=account.job, amount=str(amount))
         self._account_store.paid_out(self._reload_account(account), withdrawn, closed=False, burnt=burnt)
 
     def _release_and_close(self, account: JobAccount) -> None:

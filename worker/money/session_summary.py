@@ -76,7 +76,7 @@ def log_session_summary(journal: Journal, done: Summary, money: TokenUnit) -> No
         text += f", {done.unpaid} not paid yet"
     if done.accused:
         text += f". ACCUSED in {done.accused} cases, which are decided on the chain: gradmarket wallet case list"
-    journal.say("summary", text, **asdict(done))
+    journal.report("summary", text, **asdict(done))
 
 
 class SoFar:
@@ -96,8 +96,8 @@ class SoFar:
         if now - self._at < EVERY_S:
             return
         self._at, new = now, sum_accounts(self._store.accounts)
-        said, self._said = self._said, new
-        if (new.accepted, new.rejected) == (said.accepted, said.rejected):
+        reported, self._said = self._said, new
+        if (new.accepted, new.rejected) == (reported.accepted, reported.rejected):
             return
         accepted, earned = new.accepted - self._before.accepted, new.earned - self._before.earned
         seconds = now - self._began
@@ -107,4 +107,4 @@ class SoFar:
             f"{seconds / 60:.0f} min, waiting included: {money.about(hourly)} an hour."
         )
         facts = {"accepted": accepted, "earned": str(earned), "seconds": round(seconds), "hourly": str(hourly)}
-        self._journal.say("so_far", text, **facts)
+        self._journal.report("so_far", text, **facts)

@@ -142,7 +142,7 @@ class MarketClient:
         self._session: Session | None = None
         self._short_until = -math.inf
         self._longest_wait = MAX_WAIT_S
-        self._patience = Patience(keep_trying, pause, BUSY, self._say_down)
+        self._patience = Patience(keep_trying, pause, BUSY, self._report_down)
         network = PublicOnly() if public_only else None
         self._transport = ServiceTransport(origin, self._patience, network=network, side="this worker")
 
@@ -274,7 +274,7 @@ class MarketClient:
             except ServiceUnreachable as error:
                 if not self._patience.keep_trying(time.monotonic() - began):
                     raise
-                self._say_down(error)
+                self._report_down(error)
             self._patience.pause(random.uniform(0.5, 1.0) * AGAIN_S)
             payloads = [self._fetch_payload_rest(payload) for payload in payloads]
             if (there := _count_received_bytes(payloads)) > most:
@@ -297,8 +297,8 @@ class MarketClient:
         if payload.part is None or not payload.in_pieces:
             return payload
         place = f"{quote(payload.part.replica, safe='')}/{payload.part.fence}"
-        told = self.signed_in(ReceivedBytes, "GET", f"/v1/work/payloads/{place}")
-        return payload.from_byte(told.received)
+        received = self.signed_in(ReceivedBytes, "GET", f"/v1/work/payloads/{place}")
+        return payload.from_byte(received.received)
 
     def hold(self, job: JobId, rows: int | None) -> HoldingReceipt:
         """Takes part in a private job with `rows` rows of this machine's own; None conceals the number."""
@@ -322,14 +322,14 @@ class MarketClient:
 
     def bearer(self) -> dict[str, str]:
         if self._credentials is None:
-            raise Refused("nobody is signed in")
+            raise Refused("the worker is not signed in")
         if self._session is None:
             nonce = self._transport.ask(SignInNonce, "GET", "/v1/session/nonce")
             request = sign_in(self._credentials, nonce, self.origin)
             self._session = self._transport.ask(Session, "POST", "/v1/session", json=request.model_dump(mode="json"))
         return {"authorization": f"Bearer {self._session.token}"}
 
-    def _say_down(self, error: Exception) -> None:
+    def _report_down(self, error: Exception) -> None:
         journal = self._journal
         if journal is not None:
             journal.once("unreachable", f"The market at {self.origin} does not answer ({error}); trying again.")

@@ -30,7 +30,7 @@ from worker.settings import WorkerSettings
 class Guard(StrEnum):
     """Reasons to decline, each with the attack that it stops."""
 
-    NOT_CHOSEN = "the job is none of those that were chosen"
+    NOT_CHOSEN = "the job is not among the chosen ones"
     """Work for someone whom the worker's owner did not agree to work for."""
     SEVERAL_CLAIMS = "it has as many replicas in flight as it risks"
     """Many leases at once that never get a verdict."""

@@ -63,7 +63,7 @@ class Partition(Part):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in formats.list_format_names():
-            raise ValueError(f"no format {name!r}; there is {', '.join(formats.list_format_names())}")
+            raise ValueError(f"no format {name!r}: choose one of {', '.join(formats.list_format_names())}")
         return name
 
 

@@ -57,8 +57,8 @@ def describe_shortage(candidates: Sequence[Candidate], opening: Opening, mixable
             counted.append(candidate.party)
         else:
             reasons[reason] += 1
-    told = [f"{number} of {len(candidates)}: {reason}" for reason, number in reasons.most_common(3)]
-    return "; ".join(told)
+    reason_counts = [f"{number} of {len(candidates)}: {reason}" for reason, number in reasons.most_common(3)]
+    return "; ".join(reason_counts)
 
 
 def _of_one(candidate: Candidate, opening: Opening, counted: Sequence[Party], mixable: Mixable) -> str | None:

@@ -66,16 +66,16 @@ def count_separate_parties(parties: Sequence[Party], separation: Sequence[str]) 
     return len(counted)
 
 
-_DATA: Final = "mend the data, pack it anew and post the job again"
+_DATA: Final = "correct the data, pack it again and post the job again"
 _SMALLER: Final = "post the job again with a smaller step.microbatch"
 _REMEDIES: Final = {
-    FaultKind.STEP_FAILED: "mend the data or the document and post the job again",
+    FaultKind.STEP_FAILED: "correct the data or the document and post the job again",
     FaultKind.DATA_REFUSED: _DATA,
     FaultKind.LINK_FAILED: "make the link serve it, then resume the job",
     FaultKind.OUT_OF_MEMORY: _SMALLER,
     FaultKind.TIMED_OUT: _SMALLER,
     FaultKind.CRASHED: "post the job again without that step",
-    FaultKind.REFUSED: "mend it and post the job again",
+    FaultKind.REFUSED: "correct it and post the job again",
 }
 
 

@@ -150,8 +150,8 @@ COUNT_EARNED: Final = (EntryKind.VOUCHERED, EntryKind.SETTLED, EntryKind.REDEEME
 """Kinds that record earned units: none may sum to more than was earned."""
 
 
-def _describe_book_difference(what: str, books: int, contract: int) -> str:
-    return "" if books == contract else f"{what}: books {books}, contract {contract}"
+def _describe_book_difference(amount: str, books: int, contract: int) -> str:
+    return "" if books == contract else f"{amount}: books {books}, contract {contract}"
 
 
 def _describe_excess(kind: EntryKind, units: int, earned: int, worker: Address) -> str:

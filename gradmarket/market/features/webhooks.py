@@ -49,8 +49,8 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes, now: fl
 
 
 def _compute_signature(key: bytes, message: str, timestamp: str, body: bytes) -> str:
-    said = _encode_any(f"{message}.{timestamp}.") + body
-    return base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
+    signed = _encode_any(f"{message}.{timestamp}.") + body
+    return base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
 def _encode_any(text: str) -> bytes:

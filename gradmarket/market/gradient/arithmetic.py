@@ -73,7 +73,7 @@ def compute_learning_rate(schedule: str, lr: float, round_number: int, rounds: i
     JobRefused on an unknown schedule or a round outside the job.
     """
     if schedule not in SHAPES:
-        raise JobRefused("optimizer.schedule.name", f"no {schedule[:80]!r} here; there is {', '.join(SHAPES)}")
+        raise JobRefused("optimizer.schedule.name", f"no {schedule[:80]!r} here: choose one of {', '.join(SHAPES)}")
     if not 0 <= round_number < rounds:
         raise JobRefused("rounds", f"{round_number} is not one of {rounds} rounds")
     if round_number < warmup:

@@ -41,7 +41,7 @@ class OneStep:
         for key, array in memory.items():
             _, _, name = key.partition("/")
             if name and (name not in parameters or parameters[name].shape != array.shape):
-                raise PayloadRefused(f"the optimizer's memory has {key}, which is of no parameter of its shape")
+                raise PayloadRefused(f"the optimizer's memory has {key}, which matches no parameter's shape")
             self._keys.setdefault(name, []).append(key)
 
     def take(self, parts: Iterable[tuple[LayoutEntry, slice, Vector]]) -> None:

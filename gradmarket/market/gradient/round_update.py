@@ -129,11 +129,11 @@ def advance_model(
         update.take_whole(whole_tensors(layout, in_order(layout, shards)))
         deque(map(publish, range(len(layout.shards))), maxlen=0)
     update.finish()
-    _keep_others(layout, before, after, counters)
+    _write_others(layout, before, after, counters)
     return update.loss
 
 
-def _keep_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
+def _write_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
     """Writes the tensors that no payload has: counters increased by one, and the others unchanged."""
     more = {name: increase_counter(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:

@@ -53,17 +53,17 @@ def describe_cards(
     if not cards:
         return []
     named = ", ".join(f"{count} {name}" for name, count in sorted(cards.items()))
-    told = [f"{sum(cards.values())} of {sum(classes.values())} workers have cards: {named}"]
+    lines = [f"{sum(cards.values())} of {sum(classes.values())} workers have cards: {named}"]
     for name in sorted(cards.keys() & MEASURED.keys()):
         seconds = operations / MEASURED[name][precision]
         speed = f"{tokens / seconds:,.0f} tokens/s" if tokens else f"{seconds:.3g} s a task"
-        told.append(f"{name} in {precision}: about {speed}, at an H100's {MEASURED[name][precision] / 1e12:g} TFLOP/s")
+        lines.append(f"{name} in {precision}: about {speed}, at an H100's {MEASURED[name][precision] / 1e12:g} TFLOP/s")
     if tokens:
-        told.append(f"{token.about(Amount(price * 10**6 // tokens))} a million tokens and replica")
+        lines.append(f"{token.about(Amount(price * 10**6 // tokens))} a million tokens and replica")
     other = propose_precision(classes)
     if other != precision:
-        told.append(f'"precision": "{other}" suits most of these workers')
-    return told
+        lines.append(f'"precision": "{other}" suits most of these workers')
+    return lines
 
 
 GRAIN: Final = 2**28
@@ -75,7 +75,7 @@ def round_memory(size: int) -> int:
     return size // GRAIN * GRAIN
 
 
-def find_common_memory(told: Sequence[int]) -> int | None:
+def find_common_memory(reported: Sequence[int]) -> int | None:
     """Returns the most bytes that at least half of these workers have; None where none states any."""
-    known = sorted((size for size in told if size > 0), reverse=True)
+    known = sorted((size for size in reported if size > 0), reverse=True)
     return known[(len(known) - 1) // 2] if known else None

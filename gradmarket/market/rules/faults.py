@@ -37,7 +37,7 @@ def describe_fault(fault: StepFault) -> str:
     """Returns a text on the failure and its place."""
     row = "" if fault.row is None else f"row {fault.row}"
     partition, input_name = (
-        f"{what} {name}" if name else "" for what, name in (("partition", fault.partition), ("input", fault.input))
+        f"{noun} {name}" if name else "" for noun, name in (("partition", fault.partition), ("input", fault.input))
     )
     where = ", ".join(part for part in (fault.node, partition, input_name, row) if part)
     message = f": {fault.message}" if fault.message else ""

@@ -44,7 +44,7 @@ def describe_guidance(
     paid: Sequence[Amount], taken: Sequence[Amount], price: Amount, operations: int | None, token: TokenUnit
 ) -> str:
     """Returns both in one line; the first alone where the task's operations are not known."""
-    said = [describe_market_prices(paid, token)]
+    lines = [describe_market_prices(paid, token)]
     if operations:
-        said.append(describe_takers(taken, compute_gflop_price(price, operations), token))
-    return "; ".join(filter(None, said))
+        lines.append(describe_takers(taken, compute_gflop_price(price, operations), token))
+    return "; ".join(filter(None, lines))

@@ -45,7 +45,7 @@ def compute_sampled_epsilon(parts: Sequence[SampledSteps], delta: float) -> floa
     taken = [_join_whole(part) for part in parts if part.steps]
     if not taken:
         return 0.0
-    return max(_compute_one_way(taken, delta, way) for way in (1, -1))
+    return max(_compute_direction(taken, delta, way) for way in (1, -1))
 
 
 @lru_cache(maxsize=1024)
@@ -94,7 +94,7 @@ class _Losses(NamedTuple):
         return self.steps * _log_sum(self.logs + power * self.losses)
 
 
-def _compute_one_way(parts: Sequence[SampledSteps], delta: float, way: int) -> float:
+def _compute_direction(parts: Sequence[SampledSteps], delta: float, way: int) -> float:
     """Returns the epsilon; way: 1 where the row is in the first of the two datasets, -1 where in the second."""
     steps = [_find_losses(part, delta, way) for part in parts]
 

@@ -93,7 +93,7 @@ def compute_latest_end(asked_at: float, upload_s: float) -> float:
     return asked_at + LONGEST * upload_s
 
 
-def asked_at(last: float, upload_s: float) -> float:
+def compute_request_time(last: float, upload_s: float) -> float:
     return last - LONGEST * upload_s
 
 

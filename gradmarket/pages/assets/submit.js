@@ -45,7 +45,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const headers = { ...Token.headers(), "Content-Type": "application/json" };
     const answer = await fetch(`${BASE}/page/plan`, { method: "POST", headers, body: file.value });
     if (answer.ok) plan.innerHTML = await answer.text();
-    else if (answer.status === 401) plan.textContent = "The API token is none of this service: enter another.";
+    else if (answer.status === 401) plan.textContent = "The API token is unknown to this service: enter another.";
     else plan.textContent = (await answer.json().catch(() => ({}))).detail || `The service answers ${answer.status}.`;
     mark();
   }

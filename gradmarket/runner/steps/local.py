@@ -81,8 +81,10 @@ def _run_inner_steps(
         inputs |= inner.move(answer, number) | buffers
     updates = numpy_of({name: inputs[name] for name in program.document.updates})
     by_step = {window_state.LOSSES: torch.stack(losses).cpu().numpy(), window_state.WEIGHTS: weights}
-    told = {name: np.array(by_step[name], np.float32) for name in window_state.by_step(build_layout(program.document))}
-    return inner, {**updates, **told}
+    states = {
+        name: np.array(by_step[name], np.float32) for name in window_state.by_step(build_layout(program.document))
+    }
+    return inner, {**updates, **states}
 
 
 class _Inner:

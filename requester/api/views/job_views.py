@@ -63,7 +63,7 @@ class Standing:
 def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
     explained = explanation_of(reader)
     reason = explained.explain_wait(reader, job, now)
-    parts = {name: told for feature in features_of(reader) for name, told in feature.describe_job(reader, job).items()}
+    parts = {name: part for feature in features_of(reader) for name, part in feature.describe_job(reader, job).items()}
     newest = jobs.latest_closed(reader, job.id) if jobs.load_spec(job).privacy else None
     noised = count_noised_rounds(reader, job.id, jobs.load_spec(job), newest.number + 1) if newest else 0.0
     return Standing(

@@ -32,8 +32,8 @@ router = APIRouter(prefix="/v1", tags=["audits"])
     summary="The signed seal of what an auditor of a panel found",
 )
 @retry_on_conflict
-def seal_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelSeal) -> AuditReceipt:
-    panel_exchange.record_seal(context, task_id, identities.operator_of(identity.subject), said)
+def seal_audit(context: Here, identity: Auditor, task_id: TaskPath, seal: PanelSeal) -> AuditReceipt:
+    panel_exchange.record_seal(context, task_id, identities.operator_of(identity.subject), seal)
     return AuditReceipt(again=False)
 
 
@@ -44,8 +44,8 @@ def seal_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelS
     summary="What opens an auditor's seal, once all of its panel have sealed their answers",
 )
 @retry_on_conflict
-def open_audit(context: Here, identity: Auditor, task_id: TaskPath, said: PanelOpening) -> AuditReceipt:
-    panel_exchange.record_opening(context, task_id, identities.operator_of(identity.subject), said)
+def open_audit(context: Here, identity: Auditor, task_id: TaskPath, opening: PanelOpening) -> AuditReceipt:
+    panel_exchange.record_opening(context, task_id, identities.operator_of(identity.subject), opening)
     return AuditReceipt(again=False)
 
 

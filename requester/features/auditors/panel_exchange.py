@@ -123,72 +123,72 @@ def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -
     work.flush()
 
 
-def record_seal(context: Context, task_id: str, operator: str, said: PanelSeal) -> None:
+def record_seal(context: Context, task_id: str, operator: str, seal: PanelSeal) -> None:
     """Stores a sealed answer; once the panel is complete, its members must open theirs.
 
     Repeating it changes nothing. Raises Conflict where the operator has no seat that waits for it, or another operator
     signs with the same key; Refused where the signer did not sign it.
     """
     with context.begin() as work:
-        task, audit, seat = _lock_seat(work, task_id, operator, said)
-        if not auditors.is_seal_signed(context.domain, task.offer_digest, said):
-            raise Refused(f"{said.signer} did not sign this sealed answer")
+        task, audit, seat = _lock_seat(work, task_id, operator, seal)
+        if not auditors.is_seal_signed(context.domain, task.offer_digest, seal):
+            raise Refused(f"{seal.signer} did not sign this sealed answer")
         if seat.state != PanelSeatState.TAKEN:
-            if (seat.signer, seat.sealed) != (said.signer, said.sealed):
+            if (seat.signer, seat.sealed) != (seal.signer, seal.sealed):
                 raise Conflict(f"this operator's answer is {seat.state}: it was sealed otherwise, or too late")
             return
-        if panel_rows.is_signer_taken(work, seat, said.signer):
-            raise Conflict(f"{said.signer} signs for another operator of this job: take a key of your own")
+        if panel_rows.is_signer_taken(work, seat, seal.signer):
+            raise Conflict(f"{seal.signer} signs for another operator of this job: take a key of your own")
         seat.state, seat.signer, seat.sealed, seat.signature = (
             PanelSeatState.SEALED,
-            said.signer,
-            said.sealed,
-            said.signature,
+            seal.signer,
+            seal.sealed,
+            seal.signature,
         )
         seat.claimed_until = None
         work.flush()
         _go_on(work, task, audit, context.clock())
 
 
-def record_opening(context: Context, task_id: str, operator: str, said: PanelOpening) -> None:
+def record_opening(context: Context, task_id: str, operator: str, opening: PanelOpening) -> None:
     """Takes the opening of a sealed answer; the audit is decided once enough auditors have opened the same root.
 
     Repeating it changes nothing. Raises Conflict before all of the panel have sealed theirs; Refused where it does not
     open this operator's seal.
     """
     with context.begin() as work:
-        task, audit, seat = _lock_seat(work, task_id, operator, said)
+        task, audit, seat = _lock_seat(work, task_id, operator, opening)
         if seat.state == PanelSeatState.SEALED and seat.claimed_until is None:
             raise Conflict("not all auditors of the panel have sealed their answers yet: ask again")
-        if not _is_opened(task, seat, said):
+        if not _is_opened(task, seat, opening):
             raise Refused("salt and root do not open this operator's seal")
         if seat.state == PanelSeatState.SEALED:
             seat.state, seat.root, seat.salt, seat.seconds = (
                 PanelSeatState.OPENED,
-                said.root,
-                said.salt,
-                said.seconds,
+                opening.root,
+                opening.salt,
+                opening.seconds,
             )
             seat.claimed_until = None
             work.flush()
             _go_on(work, task, audit, context.clock())
 
 
-def _is_opened(task: Task, seat: PanelSeat, said: PanelOpening) -> bool:
+def _is_opened(task: Task, seat: PanelSeat, opening: PanelOpening) -> bool:
     if seat.signer is None or seat.sealed is None:
         return False
-    return auditors.is_seal_opened(task.offer_digest, seat.signer, seat.sealed, said)
+    return auditors.is_seal_opened(task.offer_digest, seat.signer, seat.sealed, opening)
 
 
 def _lock_seat(
-    work: Work, task_id: str, operator: str, said: PanelSeal | PanelOpening
+    work: Work, task_id: str, operator: str, statement: PanelSeal | PanelOpening
 ) -> tuple[Task, Audit, PanelSeat]:
     if work.get(Audit, task_id) is None:
         raise NotFound(f"no audit of task {task_id[:80]}")
     task, audit = lock_row(work, Task, task_id), lock_row(work, Audit, task_id)
-    seat = work.get(PanelSeat, (task_id, said.run, operator))
-    if seat is None or seat.auditor != said.auditor:
-        raise Conflict(f"run {said.run} of the audit has no seat of this auditor: claim one")
+    seat = work.get(PanelSeat, (task_id, statement.run, operator))
+    if seat is None or seat.auditor != statement.auditor:
+        raise Conflict(f"run {statement.run} of the audit has no seat of this auditor: claim one")
     work.refresh(seat)
     return task, audit, seat
 

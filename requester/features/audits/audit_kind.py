@@ -56,7 +56,7 @@ class AuditKind:
         """Called in the transaction that gives the audit to an auditor; returns fields of its AuditWork."""
         return {}
 
-    def store_answer(self, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> None:
+    def store_answer(self, work: Work, task: Task, audit: Audit, answer: AuditAnswer) -> None:
         """Called in the transaction that takes an auditor's answer, before it counts. Raises Refused."""
 
     def order_another_run(self, context: Context, work: Work, task: Task, audit: Audit) -> None:

@@ -76,8 +76,8 @@ def claim(context: Here, identity: Auditor, asked: AuditRequest) -> AuditAssignm
     summary="The payload root that the auditor found, not knowing which one was accepted",
 )
 @retry_on_conflict
-def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
-    return AuditReceipt(again=auditor_claims.record_audit_answer(context, task_id, said))
+def answer(context: Here, _identity: Auditor, task_id: TaskPath, audit_answer: AuditAnswer) -> AuditReceipt:
+    return AuditReceipt(again=auditor_claims.record_audit_answer(context, task_id, audit_answer))
 
 
 @router.put(

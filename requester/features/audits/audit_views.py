@@ -22,7 +22,7 @@ def view_audit(
 
     `published`: whether the task's answer may be shown (store.disclosure). `more`: the features' fields of the view.
     """
-    told: dict[str, Any] = {"accusations": [], "score": None, **more}
+    fields: dict[str, Any] = {"accusations": [], "score": None, **more}
     return AuditView(
         task=row.task_id,
         round=row.round,
@@ -36,7 +36,7 @@ def view_audit(
         runs=row.runs,
         seconds=row.seconds,
         ended_at=format_time(row.ended_at),
-        **told,
+        **fields,
     )
 
 

@@ -108,7 +108,7 @@ def _wave_seed(reader: RowReader, task: Task) -> Hash | None:
     return Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
 
 
-def record_audit_answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
+def record_audit_answer(context: Context, task_id: str, answer: AuditAnswer) -> bool:
     """Takes the payload root that a run computed; returns whether the auditor is to run the task once more.
 
     Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
@@ -118,27 +118,27 @@ def record_audit_answer(context: Context, task_id: str, said: AuditAnswer) -> bo
         if work.get(Audit, task_id) is None:
             raise NotFound(f"no audit of task {task_id[:80]}")
         task, audit = lock_row(work, Task, task_id), lock_row(work, Audit, task_id)
-        if audit.state != AuditState.DUE or said.run < audit.runs:
-            if audit.root != said.root:
+        if audit.state != AuditState.DUE or answer.run < audit.runs:
+            if audit.root != answer.root:
                 raise Conflict(f"the audit is {audit.state}, and its run {audit.runs - 1} gave another result")
             return audit.state == AuditState.DUE
-        if (said.auditor, said.run) != (audit.auditor, audit.runs):
+        if (answer.auditor, answer.run) != (audit.auditor, audit.runs):
             raise Conflict(f"run {audit.runs} of the audit was claimed by another auditor: claim one")
-        return _store_audit_run(context, work, task, audit, said)
+        return _store_audit_run(context, work, task, audit, answer)
 
 
-def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
+def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, answer: AuditAnswer) -> bool:
     passes: bool | None
     if task.state == TaskState.REFERRED:
-        passes = auditing.judge_referral(audit_rows.list_revealed_roots(work, task.id), said.root, audit.root)
+        passes = auditing.judge_referral(audit_rows.list_revealed_roots(work, task.id), answer.root, audit.root)
     else:
-        passes = audit.scored or auditing.judge_audit(task.root or "", said.root, audit.root)
+        passes = audit.scored or auditing.judge_audit(task.root or "", answer.root, audit.root)
     kinds = audit_kinds_of(work)
     for kind in kinds:
-        kind.store_answer(work, task, audit, said)
-    audit.sketch = _pack_sketch(work, task, said)
+        kind.store_answer(work, task, audit, answer)
+    audit.sketch = _pack_sketch(work, task, answer)
     audit.runs += 1
-    audit.root, audit.seconds = said.root, said.seconds
+    audit.root, audit.seconds = answer.root, answer.seconds
     work.flush()
     if passes is None:
         for kind in kinds:
@@ -150,17 +150,17 @@ def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, sai
     return False
 
 
-def _pack_sketch(reader: RowReader, task: Task, said: AuditAnswer) -> bytes | None:
+def _pack_sketch(reader: RowReader, task: Task, answer: AuditAnswer) -> bytes | None:
     """Returns the answer's sketch as it is stored; None if the task's replicas were not compared by sketches.
 
     Raises Refused if the sketch is missing, was not asked for, or has other tensors.
     """
     names = None if task.allowed is None else ballots.list_tensor_names(reader.get_one(Job, task.job_id))
-    sketched = None if said.sketch is None else said.sketch.keys()
+    sketched = None if answer.sketch is None else answer.sketch.keys()
     if sketched != (None if names is None else set(names)):
         raise Refused("the answer has no sketch of just the tensors that an answer in this job has")
     return (
         None
-        if said.sketch is None or names is None
-        else sketch_packing.pack_sketch(sketch_packing.decode_sketch(said.sketch), names)
+        if answer.sketch is None or names is None
+        else sketch_packing.pack_sketch(sketch_packing.decode_sketch(answer.sketch), names)
     )

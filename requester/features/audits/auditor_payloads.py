@@ -26,7 +26,7 @@ def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:
     with context.reading() as reader:
         task = reader.get(Task, task_id)
         if task is None or not tasks.awaits_review(task):
-            raise NotFound(f"no auditor's payload is asked for task {task_id[:80]}")
+            raise NotFound(f"no auditor's payload is requested for task {task_id[:80]}")
         job = reader.get_one(Job, task.job_id)
         spec, layout = jobs.load_spec(job), layout_of(job)
         return UploadGrant(
@@ -59,7 +59,7 @@ def accept_delivery(context: Context, want: UploadGrant, arrival: IncomingUpload
             job, task = lock_row(work, Job, want.job), lock_row(work, Task, want.task)
             if not tasks.awaits_review(task) or task.root != want.root:
                 return False
-            restore = partial(context.blobs.keep, delivery.incoming)
+            restore = partial(context.blobs.store_blob, delivery.incoming)
             blob_cleanup.lock_and_restore_blobs(context, work, {delivery.digest: restore})
             reason = str(delivery.found) if isinstance(delivery.found, Diverged) else ""
             _accept_payload(context, work, in_hand.of_task(work, task, job), delivery, reason)
@@ -67,7 +67,7 @@ def accept_delivery(context: Context, want: UploadGrant, arrival: IncomingUpload
 
     if not accept_task():
         blob_cleanup.drop_payload_if_unneeded(context, delivery.digest)
-        raise NotFound("the payload is asked for no longer")
+        raise NotFound("the payload is no longer requested")
 
 
 def _accept_payload(context: Context, work: Work, hand: TaskInHand, delivery: Delivery, diverged: str) -> None:

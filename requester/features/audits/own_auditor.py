@@ -47,8 +47,8 @@ class OwnAuditor:
     `command` is called at each start. The output of the process goes to the file `said`, which each start empties.
     """
 
-    def __init__(self, context: Context, command: Sequence[str], said: Path, holder: str | None = None) -> None:
-        self._context, self._command, self._said = context, command, said
+    def __init__(self, context: Context, command: Sequence[str], log_path: Path, holder: str | None = None) -> None:
+        self._context, self._command, self._said = context, command, log_path
         self._holder = holder or own_name()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look_after, name="own-auditor")
@@ -78,7 +78,7 @@ class OwnAuditor:
             if self.process is None:
                 self._start()
             elif (code := self.process.poll()) is not None:
-                log.warning("the auditor ended, and is started again", code=code, said=self._read_last_line())
+                log.warning("the auditor ended, and is started again", code=code, last_line=self._read_last_line())
                 self.end()
                 return AGAIN_S
         except Exception:
@@ -93,12 +93,12 @@ class OwnAuditor:
     def _start(self) -> None:
         self._take_over()
         without_secrets = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        with self._said.open("wb") as said:
+        with self._said.open("wb") as log_file:
             self.process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=log_file,
                 env=without_secrets,
                 start_new_session=True,  # Ctrl-C is for the service, which ends it
             )
@@ -110,7 +110,7 @@ class OwnAuditor:
         secret = keys.load_or_create_secret(None, token_path(context.settings))
         with context.begin() as work:
             audit_rows.release_claims(work, NAME)
-            identities.keep_own(work, secret, context.clock(), Role.AUDIT, identities.AUDITOR)
+            identities.store_own_token(work, secret, context.clock(), Role.AUDIT, identities.AUDITOR)
 
     def end(self) -> None:
         process, self.process = self.process, None
@@ -126,8 +126,8 @@ class OwnAuditor:
             process.stdin.close()
 
     def _read_last_line(self) -> str:
-        said = self._said.read_text(errors="replace").strip().splitlines()
-        lines = [line for line in said if not line.startswith("fix: ")]  # the fault comes before its fix
+        log_lines = self._said.read_text(errors="replace").strip().splitlines()
+        lines = [line for line in log_lines if not line.startswith("fix: ")]  # the fault comes before its fix
         return lines[-1][:500] if lines else ""
 
 

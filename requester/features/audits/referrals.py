@@ -45,9 +45,9 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     reputations.record_failed_audit(work, guilty, audit.determinism_class, now)
     for other in others:
         reopen_audit(work, other, now)
-    told = {"right": [row.worker for row in right], "wrong": [row.worker for row in wrong]}
+    parties = {"right": [row.worker for row in right], "wrong": [row.worker for row in wrong]}
     barred = [row.worker for row in wrong if row.id in convicted]
-    record_event(work, task.job_id, "referral_settled", now, task=task.id, round=task.round, barred=barred, **told)
+    record_event(work, task.job_id, "referral_settled", now, task=task.id, round=task.round, barred=barred, **parties)
     if right:
         judging.accept_answer(context, work, hand, right, wrong, REASON, now)
     elif jobs.is_task_wanted(work, hand.job, task) and audit_rows.has_agreed(work, hand.job, audit.determinism_class):

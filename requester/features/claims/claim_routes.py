@@ -41,24 +41,28 @@ def list_claims(context: Here, job_id: JobPath, number: RoundPath) -> RoundClaim
     summary="An auditor's signed digest of the round, which nobody was told before",
 )
 @retry_on_conflict
-def claim_round(context: Here, _identity: Anyone, job_id: JobPath, number: RoundPath, said: ClaimAnswer) -> RoundClaims:
+def claim_round(
+    context: Here, _identity: Anyone, job_id: JobPath, number: RoundPath, answer: ClaimAnswer
+) -> RoundClaims:
     """A digest that is not the withheld one is refused, and nothing is told of that one."""
     with context.begin() as work:
         job = lock_row(work, Job, job_or_404(work, job_id).id)
         rows = _load_claims(work, job, number)
-        claim = build_claim(job.chain_job or 0, number, said.number, said.digest)
-        auditor = recover_signer(digest_struct(context.domain, claim), said.signature)
+        claim = build_claim(job.chain_job or 0, number, answer.number, answer.digest)
+        auditor = recover_signer(digest_struct(context.domain, claim), answer.signature)
         row = next((row for row in rows if row.auditor is None), None)
-        if row is None or row.number != said.number:
-            mine = [one for one in rows if (one.number, one.auditor, one.digest) == (said.number, auditor, said.digest)]
+        if row is None or row.number != answer.number:
+            mine = [
+                one for one in rows if (one.number, one.auditor, one.digest) == (answer.number, auditor, answer.digest)
+            ]
             if not mine:
-                raise Conflict(f"claim {said.number} of round {number} is not the open one: take the open one's key")
+                raise Conflict(f"claim {answer.number} of round {number} is not open: use the key of the open one")
         elif any(one.auditor == auditor for one in rows):
             raise Conflict(f"{auditor} has claimed round {number} already: the others are for other auditors")
-        elif row.digest != said.digest:
+        elif row.digest != answer.digest:
             raise Conflict("the merged answers have another digest under this key: what was computed differs")
         else:
-            row.auditor, row.signature = auditor, said.signature
+            row.auditor, row.signature = auditor, answer.signature
             work.flush()
         return build_claims_view(job, rows)
 

@@ -35,7 +35,7 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
     summary="A payout key takes its consents for a worker back",
 )
 @retry_on_conflict
-def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
+def withdraw(context: Here, _identity: Anyone, address: WorkerPath, withdrawal: WithdrawalRequest) -> OperatorStatus:
     """A consent may be withdrawn before it is used: that is kept for 30 days, and for ever once the worker signs in.
 
     A worker that used a consent stays known, so its withdrawal has no end. One that signed in without any, and did
@@ -43,19 +43,21 @@ def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: Withdr
 
     It costs a stranger as much as a sign-in does (edge.rate_limit).
     """
-    worker, payout = signing.checksum_address(address), said.payout
+    worker, payout = signing.checksum_address(address), withdrawal.payout
     with context.reading() as reader:
-        _check_consent_usable(reader, worker, payout, said.nonce)
-    signing.check_struct_signature(context.domain, Withdrawal(worker, payout, said.nonce), said.signature, payout)
+        _check_consent_usable(reader, worker, payout, withdrawal.nonce)
+    signing.check_struct_signature(
+        context.domain, Withdrawal(worker, payout, withdrawal.nonce), withdrawal.signature, payout
+    )
     with context.begin() as work:
-        _check_consent_usable(work, worker, payout, said.nonce)
-        after = withdraw_consents(work, worker, payout, said.nonce, context.clock())
+        _check_consent_usable(work, worker, payout, withdrawal.nonce)
+        after = withdraw_consents(work, worker, payout, withdrawal.nonce, context.clock())
         return OperatorStatus(worker=worker, operator=after)
 
 
 def _check_consent_usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> None:
     if not is_withdrawal_usable(reader, worker, payout, nonce):
-        raise NotFound(f"{payout} took back its consents for {worker} up to this nonce already: name a greater one")
+        raise NotFound(f"{payout} withdrew its consents for {worker} up to this nonce already: name a greater one")
 
 
 def is_withdrawal_usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> bool:
@@ -74,7 +76,9 @@ def withdraw_consents(work: Work, address: Address, payout: Address, nonce: int,
     row, known = work.get(ConsentRow, (address, payout)), work.get(Worker, address) is not None
     if row is None:
         if not known and leftover_rows.count_withdrawals(work, now) >= leftover_rows.MOST_WITHDRAWN:
-            raise Conflict(f"{address} never signed in, and no more is written down of such workers now", LATER)
+            raise Conflict(
+                f"{address} never signed in, and the service stores no more withdrawals of such workers now", LATER
+            )
         work.add(ConsentRow(worker=address, payout=payout, withdrawn=nonce, at=now))
     else:
         row.withdrawn, row.at = max(row.withdrawn, nonce), now

@@ -76,10 +76,10 @@ async def _wait_for_question(context: Context, side: str, load: Callable[[], Que
     with context.notifier.listen_async([hearing_topic(side)]) as notified:
         while True:
             notified.clear()
-            told = await run_in_threadpool(load)
+            questions = await run_in_threadpool(load)
             left = end - context.clock()
-            if told.questions or left <= 0 or context.notifier.closing:
-                return told
+            if questions.questions or left <= 0 or context.notifier.closing:
+                return questions
             await rung_within(notified, min(left, LOOK_S))
 
 
@@ -92,8 +92,8 @@ async def _wait_for_question(context: Context, side: str, load: Callable[[], Que
     summary="Answer a referee's question: the bytes, signed in the headers",
 )
 async def answer(context: Here, worker: Worker, request: Request) -> HearingReceipt:
-    said, size = _read_headers(HearingAnswer, request, "-replica")
-    return await _take_answer(context, worker, said, size, request)
+    statement, size = _read_headers(HearingAnswer, request, "-replica")
+    return await _take_answer(context, worker, statement, size, request)
 
 
 @router.post(
@@ -105,8 +105,8 @@ async def answer(context: Here, worker: Worker, request: Request) -> HearingRece
     summary="Answer a referee's question about what a panel's auditor opened: the bytes, signed in the headers",
 )
 async def answer_as_auditor(context: Here, identity: Auditor, request: Request) -> HearingReceipt:
-    said, size = _read_headers(AuditorStatement, request, "-task")
-    return await _take_answer(context, identities.operator_of(identity.subject), said, size, request)
+    statement, size = _read_headers(AuditorStatement, request, "-task")
+    return await _take_answer(context, identities.operator_of(identity.subject), statement, size, request)
 
 
 Said = TypeVar("Said", HearingAnswer, AuditorStatement)
@@ -115,31 +115,31 @@ Said = TypeVar("Said", HearingAnswer, AuditorStatement)
 def _read_headers(kind: type[Said], request: Request, name: str) -> tuple[Said, int]:
     fields: dict[str, Any] = {name: request.headers.get(f"hearing-{name}", "") for name in kind.model_fields}
     try:
-        said, size = kind.model_validate(fields), int(request.headers.get("content-length", "-1"))
+        statement, size = kind.model_validate(fields), int(request.headers.get("content-length", "-1"))
     except (ValidationError, ValueError):
         raise HTTPException(422, HEADERS.format(name)) from None
     if not 0 <= size < 2**63:
         raise HTTPException(422, HEADERS.format(name))
-    return said, size
+    return statement, size
 
 
 async def _take_answer(
-    context: Context, caller: str, said: hearing_exchange.Statement, size: int, request: Request
+    context: Context, caller: str, statement: hearing_exchange.Statement, size: int, request: Request
 ) -> HearingReceipt:
-    door = await run_in_threadpool(hearing_exchange.admit_answer, context, caller, said)
+    door = await run_in_threadpool(hearing_exchange.admit_answer, context, caller, statement)
     if size > door.most_bytes:
         if not door.may_be_longer:
             raise HTTPException(413, f"an answer to this question has at most {door.most_bytes} bytes")
-        return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, None, size)
+        return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, statement, None, size)
     with context.blobs.receive() as incoming:
-        async with request.app.state.readers.reading(f"{said.side} {door.task}"):
+        async with request.app.state.readers.reading(f"{statement.side} {door.task}"):
             try:
                 async with asyncio.timeout(max(0.0, door.until - context.clock())):
                     await consume_stream(request.stream(), size, LONGER, incoming.write)
             except TimeoutError:
                 raise HTTPException(404, hearing_exchange.LATE) from None
         with incoming.mapped() as body:
-            return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, said, body, size)
+            return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, statement, body, size)
 
 
 class HearingsFeature(Feature):

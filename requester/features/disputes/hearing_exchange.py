@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.features.disputes.questions import Question, digest_said, name_dispute
+from gradmarket.market.features.disputes.questions import Question, digest_reply, name_dispute
 from gradmarket.market.features.disputes.referee import SHOWN
 from gradmarket.market.messages import DisputeAnswer, DisputeReceipt
 from gradmarket.market.signing import check_struct_signature
@@ -96,26 +96,28 @@ def _list_asked(reader: RowReader, side: Address, caller: str, of_auditors: bool
     return [row for row in own if find_party(reader, row.run).may_speak(reader, row.task_id, row.run, side, caller)]
 
 
-def admit_answer(context: Context, caller: str, said: Statement) -> HearingDoor:
+def admit_answer(context: Context, caller: str, statement: Statement) -> HearingDoor:
     """Raises Refused or NotFound unless this worker, or an auditor of this operator, signed an answer to the question
     that it is asked now."""
     with context.reading() as reader:
-        row = _find_asked(context, reader, caller, said)
+        row = _find_question(context, reader, caller, statement)
         dispute = _name_dispute(reader, row)
-        return HearingDoor(row.task_id, dispute, row.most_bytes, row.find_ends()[said.side], row.open.asked in SHOWN)
+        return HearingDoor(
+            row.task_id, dispute, row.most_bytes, row.find_ends()[statement.side], row.open.asked in SHOWN
+        )
 
 
-def _find_asked(context: Context, reader: RowReader, caller: str, said: Statement) -> TaskHearing:
-    rows = _list_asked(reader, said.side, caller, isinstance(said, AuditorStatement))
-    row = next((row for row in rows if _is_about(reader, row, said)), None)
-    if row is None or said.number != len(row.questions) - 1:
+def _find_question(context: Context, reader: RowReader, caller: str, statement: Statement) -> TaskHearing:
+    rows = _list_asked(reader, statement.side, caller, isinstance(statement, AuditorStatement))
+    row = next((row for row in rows if _is_about(reader, row, statement)), None)
+    if row is None or statement.number != len(row.questions) - 1:
         raise NotFound(NOT_ASKED)
-    if context.clock() > row.find_ends()[said.side]:
+    if context.clock() > row.find_ends()[statement.side]:
         raise NotFound(LATE)
     asked, dispute = row.open, _name_dispute(reader, row)
-    question = Question(asked.asked, asked.level, asked.place).digest(dispute, said.number)
-    struct = DisputeAnswer(dispute, said.side, said.number, question, said.said)
-    check_struct_signature(context.domain, struct, said.signature, said.side)
+    question = Question(asked.asked, asked.level, asked.place).digest(dispute, statement.number)
+    struct = DisputeAnswer(dispute, statement.side, statement.number, question, statement.said)
+    check_struct_signature(context.domain, struct, statement.signature, statement.side)
     return row
 
 
@@ -124,10 +126,10 @@ def _name_dispute(reader: RowReader, row: TaskHearing) -> Hash:
     return name_dispute(reader.get_one(Task, row.task_id).offer_digest, row.sides, roots)
 
 
-def _is_about(reader: RowReader, row: TaskHearing, said: Statement) -> bool:
-    if isinstance(said, AuditorStatement):
-        return row.task_id == said.task
-    return said.replica in _list_replicas(reader, row, said.side)
+def _is_about(reader: RowReader, row: TaskHearing, statement: Statement) -> bool:
+    if isinstance(statement, AuditorStatement):
+        return row.task_id == statement.task
+    return statement.replica in _list_replicas(reader, row, statement.side)
 
 
 def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequence[str]:
@@ -136,40 +138,40 @@ def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequ
 
 
 def store_answer(
-    context: Context, caller: str, door: HearingDoor, said: Statement, body: Bytes | None, size: int
+    context: Context, caller: str, door: HearingDoor, statement: Statement, body: Bytes | None, size: int
 ) -> HearingReceipt:
     """Stores an answer, and acknowledges it; `body` is None for one that is longer than the referee holds.
 
     This process holds one long answer in memory at a time; the others wait in their files. Raises Refused for other
     bytes than were signed, NotFound where they come too late.
     """
-    if body is not None and digest_said(body) != said.said:
+    if body is not None and digest_reply(body) != statement.said:
         raise Refused("the bytes are not those that were signed")
     if body is not None and len(body) != size:
         raise Refused(f"the answer has another length than the {size} bytes of its content-length")
     with _LONG if size > MOST_SAID else nullcontext(), context.begin() as work:
         task = lock_row(work, Task, door.task)
-        row = _find_asked(context, work, caller, said)
+        row = _find_question(context, work, caller, statement)
         work.refresh(row)
         wanted = find_party(work, row.run).load_answers(work, task, row.run)
-        if not wanted or said.side in row.answered:
+        if not wanted or statement.side in row.answered:
             raise Conflict("it was answered already")
-        _write_answer(work, row, said, body, size, int(context.clock()))
+        _write_answer(work, row, statement, body, size, int(context.clock()))
         if len(row.answered) == 2:
             work.notify(TOPIC)
-    signature = context.sign(DisputeReceipt(door.dispute, said.side, said.number, said.said))
-    return HearingReceipt(number=said.number, signature=signature)
+    signature = context.sign(DisputeReceipt(door.dispute, statement.side, statement.number, statement.said))
+    return HearingReceipt(number=statement.number, signature=signature)
 
 
 _LONG: Final = threading.Lock()
 
 
-def _write_answer(work: Work, row: TaskHearing, said: Statement, body: Bytes | None, size: int, at: int) -> None:
+def _write_answer(work: Work, row: TaskHearing, statement: Statement, body: Bytes | None, size: int, at: int) -> None:
     inline = body is not None and size <= MOST_SAID
     shown = SaidInHearing(
-        side=said.side,
-        said=said.said,
-        signature=said.signature,
+        side=statement.side,
+        said=statement.said,
+        signature=statement.signature,
         size=size,
         at=at,
         body="0x" + bytes(body).hex() if body is not None and inline else None,
@@ -179,5 +181,5 @@ def _write_answer(work: Work, row: TaskHearing, said: Statement, body: Bytes | N
     row.questions = [*row.questions[:-1], answered.model_dump(mode="json")]
     row.due_at = row.find_due()
     if body is not None and not inline:
-        key = {"task_id": row.task_id, "number": row.number, "question": said.number, "side": said.side}
+        key = {"task_id": row.task_id, "number": row.number, "question": statement.number, "side": statement.side}
         work.add(HearingValue(**key, body=bytes(body)))

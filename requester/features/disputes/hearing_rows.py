@@ -81,7 +81,7 @@ class TaskHearing(Base):
 
     @property
     def answered(self) -> set[Address]:
-        return {Address(said.side) for said in self.open.answers}
+        return {Address(reply.side) for reply in self.open.answers}
 
     def find_ends(self) -> dict[Address, int]:
         """Returns the Unix time by which each side that has not answered the last question must."""
@@ -132,11 +132,11 @@ def list_heard(rows: Sequence[TaskHearing], run: int | None) -> list[Heard]:
     return [Heard(sides, SignedRuling.model_validate(ruling).wrong) for sides, ruling in over]
 
 
-def load_value(reader: RowReader, task_id: str, number: int, question: int, said: SaidInHearing) -> bytes | None:
+def load_value(reader: RowReader, task_id: str, number: int, question: int, reply: SaidInHearing) -> bytes | None:
     """Returns the bytes of an answer."""
-    if said.body is not None:
-        return bytes.fromhex(said.body[2:])
-    held = reader.get(HearingValue, (task_id, number, question, said.side))
+    if reply.body is not None:
+        return bytes.fromhex(reply.body[2:])
+    held = reader.get(HearingValue, (task_id, number, question, reply.side))
     return None if held is None else held.body
 
 

@@ -116,9 +116,9 @@ def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | N
     row = next((row for row in rows if row.ruling is None), None)
     number = len(rows) if row is None else row.number
 
-    def load_body(question: int, said: SaidInHearing) -> bytes | None:
+    def load_body(question: int, reply: SaidInHearing) -> bytes | None:
         with context.reading() as later:
-            return hearing_rows.load_value(later, task_id, number, question, said)
+            return hearing_rows.load_value(later, task_id, number, question, reply)
 
     return _Scene(
         task=task_id,
@@ -164,7 +164,7 @@ def _begin(context: Context, scene: _Scene, sides: tuple[Address, Address]) -> f
 
 
 def _put_question(context: Context, referee: Referee) -> AskedInHearing:
-    asked, question = referee.asked, referee.question
+    asked, question = referee.open_question, referee.question
     return AskedInHearing(
         asked=question.asked,
         level=question.level,
@@ -248,7 +248,7 @@ def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float 
             return 0.0
         if ruling is not None:
             _write_ruling(context, work, hand, row, ruling)
-        elif referee.asked.number == len(hearing.questions):
+        elif referee.open_question.number == len(hearing.questions):
             _write_question(work, row, asked, most)
     return None
 
@@ -260,11 +260,11 @@ def _move_referee(referee: Referee, here: RefereeCourse, put: int, now: float) -
     """
     if not referee.is_decided() and referee.operation is not None:
         _compute_operation(here, referee, referee.operation)
-    elif referee.asked.number < put:
+    elif referee.open_question.number < put:
         referee.expire(ceil(now))
-    if referee.asked.number == put:
+    if referee.open_question.number == put:
         referee.extend(int(now) + referee.terms.answer_s)
-    if not referee.is_decided() and referee.asked.until > now + referee.terms.answer_s + hearing_rows.AHEAD_S:
+    if not referee.is_decided() and referee.open_question.until > now + referee.terms.answer_s + hearing_rows.AHEAD_S:
         raise Refused("the service's clock was set back meanwhile")
 
 
@@ -313,8 +313,8 @@ def _write_question(work: Work, row: TaskHearing, asked: AskedInHearing, most: i
 def _write_ruling(context: Context, work: Work, hand: TaskInHand, row: TaskHearing, ruling: SignedRuling) -> None:
     row.ruling, row.due_at = ruling.model_dump(mode="json"), None
     hearing_rows.drop_values(work, row)
-    told = {"task": row.task_id, "round": hand.task.round, "sides": list(row.sides), "wrong": list(ruling.wrong)}
-    record_event(work, row.job_id, "heard", context.clock(), **told, reason=ruling.why)
+    fields = {"task": row.task_id, "round": hand.task.round, "sides": list(row.sides), "wrong": list(ruling.wrong)}
+    record_event(work, row.job_id, "heard", context.clock(), **fields, reason=ruling.why)
     work.notify(TOPIC)
 
 

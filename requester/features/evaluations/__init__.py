@@ -35,7 +35,9 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     known = _list_metrics(context, publication)
     for field, name in _list_named_metrics(spec):
         if name not in known:
-            raise JobRefused(field, f"nothing measures {name!r}: there is {', '.join(known)}; {_remedy(spec, name)}")
+            raise JobRefused(
+                field, f"nothing measures {name!r}; measured are {', '.join(known)}; {_remedy(spec, name)}"
+            )
     if publication.metrics is None:
         return
     partition = manifest.named(spec.evaluation.partition)

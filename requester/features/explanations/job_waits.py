@@ -76,8 +76,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
         waits = "" if has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
-        told = (feature.describe_wait(reader, job) for feature in features_of(reader))
-        return job.reason or next(filter(None, told), waits)
+        feature_waits = (feature.describe_wait(reader, job) for feature in features_of(reader))
+        return job.reason or next(filter(None, feature_waits), waits)
     mixable = ballots.list_mixable_classes(reader, job, now)
     if lack := describe_lack(reader, job, open_task, mixable, now):
         return lack
@@ -144,8 +144,8 @@ def _describe_unchecked(
     wait = task.created_at + audited_classes.compute_wait_for_audited(reader, job, there or frozenset()) - now
     if job.determinism_class is not None or (plain is not None and wait <= 0):
         return ""
-    said = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
-    return said if plain is None else said + VOTED.format(wait, plain.first_wave)
+    unchecked = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
+    return unchecked if plain is None else unchecked + VOTED.format(wait, plain.first_wave)
 
 
 def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
@@ -197,10 +197,12 @@ def _describe_judge(reader: RowReader, job: Job, now: float) -> str:
 
 def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) -> str:
     """Returns who holds the money that a further reservation lacks; empty where it lacks none."""
-    return _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _describe_stalled(reader, job)
+    return _describe_reserved_by_absent(reader, job, {worker.address for worker in alive}) or _describe_stalled(
+        reader, job
+    )
 
 
-def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
+def _describe_reserved_by_absent(reader: RowReader, job: Job, alive: set[str]) -> str:
     """Returns a text where the escrow has no free gradient left and absent workers hold reservations in it."""
     columns = (Account.worker, Account.reserved, Account.earned)
     accounts = reader.session.execute(select(*columns).where(Account.job_id == job.id)).all()

@@ -111,13 +111,13 @@ def _explain_chance(
         return reason, in_words(candidate, chance.opening) or reason
     if reason is not None and (trouble := job_waits.chain_trouble(reader)):
         return Idle.CHAIN, trouble
-    if queued := _tell_newcomer(reader, job, worker, mixable, now):
+    if queued := _describe_newcomer(reader, job, worker, mixable, now):
         return Idle.QUEUED, queued
     if lack := _describe_lack(reader, job, chance.task, mixable, now):
         return Idle.WAITS, lack
     if reason is not None:
         return _explain_no_money(reader, job, reason, now)
-    before = _find_who_goes_before(reader, job, candidate, chance, mixable, now)
+    before = _find_preferred(reader, job, candidate, chance, mixable, now)
     before = before or (Idle.OTHERS_DRAWN if chance.opening.parties else Idle.TOO_FEW)
     return before, before
 
@@ -136,7 +136,7 @@ def _explain_no_money(reader: RowReader, job: Job, reason: Reason, now: float) -
     return reason, reason
 
 
-def _find_who_goes_before(
+def _find_preferred(
     reader: RowReader, job: Job, candidate: Candidate, chance: Chance, mixable: Mixable, now: float
 ) -> Idle | None:
     """Returns why others are drawn where the worker could be."""
@@ -146,7 +146,7 @@ def _find_who_goes_before(
     return pool.explain_no_place(candidate, OpenPlaces(task, chance.replicas, opening, count, task.secret))
 
 
-def _tell_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixable, now: float) -> str:
+def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mixable, now: float) -> str:
     """Returns a newcomer's place in the job's queue and when it has a seat; empty where it is in none."""
     queue = joining.list_queue(reader, job, mixable, now)
     place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
@@ -176,9 +176,9 @@ def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable
     left = seat_rules.find_pausing_place(one.party, seats.list_watched_places(reader, job, now))
     if left is None:
         return ""
-    whose = "it" if left.operator == one.party.operator else "a newcomer of its network"
+    subject = "it" if left.operator == one.party.operator else "a newcomer of its network"
     rest = left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now
-    return f"{whose} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
+    return f"{subject} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
 
 
 def describe_seconds(seconds: float) -> str:

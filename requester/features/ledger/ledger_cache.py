@@ -89,9 +89,9 @@ class Statements:
     async def _compute_statement(self, job_id: str, place: QueuePlace | None, source: str | None) -> Statement:
         began = asyncio.get_running_loop().time()
         computed = await run_in_threadpool(made_of, self._context, job_id, place, began)
-        self._kept.keep(computed.place, computed)
+        self._kept.remember(computed.place, computed)
         if place is None:
-            self._newest.keep(job_id, computed)
+            self._newest.remember(job_id, computed)
         if source is not None:
             now = asyncio.get_running_loop().time()
             self._free_at = now + SHARE * (now - began)

@@ -81,8 +81,8 @@ def _admit_lost_heads(work: Work, job: Job, carried: Mapping[int, LogHead], now:
 def list_restarts(reader: RowReader, job_id: str) -> tuple[PublishedRestart, ...]:
     admitted = select(LogLeaf).where(LogLeaf.job_id == job_id, LogLeaf.kind == LeafKind.RESTART.value)
     rows = reader.session.scalars(admitted.order_by(LogLeaf.number))
-    told = ((row.number, *map(int, row.about.split("/"))) for row in rows)
-    return tuple(PublishedRestart(number=number, batch=batch, at=at) for number, batch, at in told)
+    parsed = ((row.number, *map(int, row.about.split("/"))) for row in rows)
+    return tuple(PublishedRestart(number=number, batch=batch, at=at) for number, batch, at in parsed)
 
 
 def count_leaves(reader: RowReader, job_id: str) -> int:

@@ -54,12 +54,12 @@ class ScoredAudits(AuditKind):
         seed = loss_change.compute_rows_seed(link, task.offer_digest)
         return {"score": ScoreTask(payload=Digest(task.payload or ""), seed=seed)}
 
-    def store_answer(self, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> None:
+    def store_answer(self, work: Work, task: Task, audit: Audit, answer: AuditAnswer) -> None:
         """Stores the score; of an answer that diverged only whether the auditor's own did not, which is no score."""
         if audit.scored and audit.reason == audit_draws.SUSPECT:
-            audit.reason = audit_draws.REFUTED if said.score and said.score.usable else audit.reason
+            audit.reason = audit_draws.REFUTED if answer.score and answer.score.usable else audit.reason
         else:
-            store_score(work, audit, said.score)
+            store_score(work, audit, answer.score)
 
     def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
         return not judge_score(work, audit, now) if audit.scored else None
@@ -77,8 +77,8 @@ class ScoredAudits(AuditKind):
         if not jobs.load_spec(job).verifier.scored:
             return
 
-        def end(operator: str, whose: ColumnElement[bool], paid: bool) -> None:
-            changed = earned_rows.end_waiting(work, job.id, and_(Replica.operator == operator, whose), paid)
+        def end(operator: str, condition: ColumnElement[bool], paid: bool) -> None:
+            changed = earned_rows.end_waiting(work, job.id, and_(Replica.operator == operator, condition), paid)
             for account in changed:
                 if account.promised:
                     account.voucher_signature = sign(job, account)
@@ -115,21 +115,21 @@ class ScoredAudits(AuditKind):
         return Clearance(cleared, count_trials, scores.list_promising_operators(reader, job.id))
 
 
-def store_score(work: Work, audit: Audit, said: ScoreRequest | None) -> None:
+def store_score(work: Work, audit: Audit, score: ScoreRequest | None) -> None:
     """Stores the auditor's score. Raises Refused if it is missing, or was not asked for."""
-    if audit.scored != (said is not None):
-        raise Refused("a score is wanted with the root" if audit.scored else "no score was asked for")
-    if said is None:
+    if audit.scored != (score is not None):
+        raise Refused("send a score with the root" if audit.scored else "this audit takes no score")
+    if score is None:
         return
     work.add(
         Score(
             task_id=audit.task_id,
             job_id=audit.job_id,
             operator=load_accepted_replica(work, work.get_one(Task, audit.task_id)).operator,
-            own=said.accepted.own,
-            others=list(said.accepted.others),
-            trusted_own=said.trusted.own,
-            trusted_others=list(said.trusted.others),
+            own=score.accepted.own,
+            others=list(score.accepted.others),
+            trusted_own=score.trusted.own,
+            trusted_others=list(score.trusted.others),
         )
     )
     work.flush()

@@ -111,7 +111,7 @@ def _build_field(
     nested = tuple(_list_chosen_fields(path, parts, required, depth)) or (
         tuple(_list_fields(shape, parts, f"{path}.", depth - 1)) if "properties" in shape and depth > 1 else ()
     )
-    default, told = described.get("default"), (described.get("examples") or [None])[0]
+    default, example = described.get("default"), (described.get("examples") or [None])[0]
     return FormField(
         name=name,
         path=path,
@@ -119,7 +119,7 @@ def _build_field(
         required=required,
         help="" if path in AMOUNTS else _shorten_help(described, shape),
         default="" if isinstance(default, (dict, list, type(None))) else str(default),
-        example="" if told is None or choices else told if isinstance(told, str) else json.dumps(told),
+        example="" if example is None or choices else example if isinstance(example, str) else json.dumps(example),
         choices=choices,
         fields=nested,
     )
@@ -127,8 +127,8 @@ def _build_field(
 
 def _shorten_help(described: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
     """Returns the first sentence of a field's description, in the form's words: it sends null for an empty one."""
-    said = " ".join(str(described.get("description") or shape.get("description", "")).split())
-    first = said.partition(". ")[0].rstrip(".")
+    description = " ".join(str(described.get("description") or shape.get("description", "")).split())
+    first = description.partition(". ")[0].rstrip(".")
     return "" if first in ("", "Name") else f"{re.sub(_NULL, 'empty', first)}."
 
 
@@ -194,5 +194,5 @@ def _describe_shortage(spec: JobSpec, token: TokenUnit) -> str:
 
 def list_faults(error: ValidationError, given: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns where the given job is wrong, as the form names its fields, and why."""
-    told = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
-    return [(where or "the job", why) for where, why in told]
+    faults = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
+    return [(where or "the job", why) for where, why in faults]

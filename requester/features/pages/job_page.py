@@ -82,7 +82,7 @@ class Money:
 class EventLine:
     id: int
     at: float
-    said: Sentence
+    sentence: Sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +239,9 @@ def _build_grid(replicas: Sequence[Any], shown: range) -> list[GridRow]:
     by_worker: dict[str, dict[int, tuple[str, str, str]]] = {}
     for replica in replicas:
         cell = CELLS.get(replica.state, "unused")
-        said = f"round {replica.round}: {replica.state}" + (f", audit {replica.audit}" if replica.audit else "")
+        line = f"round {replica.round}: {replica.state}" + (f", audit {replica.audit}" if replica.audit else "")
         audited = cell if not replica.audit else f"{cell} audited"
-        by_worker.setdefault(replica.worker, {}).setdefault(replica.round, (audited, said, replica.task))
+        by_worker.setdefault(replica.worker, {}).setdefault(replica.round, (audited, line, replica.task))
     busiest = sorted(by_worker, key=lambda worker: (-len(by_worker[worker]), worker))[:GRID_WORKERS]
     empty = ("", "", "")
     return [GridRow(worker, tuple(by_worker[worker].get(at, empty) for at in shown)) for worker in busiest]

@@ -34,17 +34,17 @@ Make = Callable[[], PagePart]
 
 @dataclass(eq=False)
 class _Watched:
-    """A job's newest part, as it is streamed; a newer part replaces the event `told` and sets the old one."""
+    """A job's newest part, as it is streamed; a newer part replaces the event `changed` and sets the old one."""
 
     viewers: int = 0
     number: int = 0
     text: str = ""
     line: bytes = b""
     over: bool = False
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
-    def tell(self, part: PagePart | None) -> None:
+    def publish(self, part: PagePart | None) -> None:
         """Wakes the followers with a changed part or, with None, because none will come."""
         self.over = part is None or part.over
         if part is not None and part.text != self.text:
@@ -52,8 +52,8 @@ class _Watched:
             self.line = ServerSentEvent(part.text, event=EVENT).encode()
         elif not self.over:
             return
-        told, self.told = self.told, asyncio.Event()
-        told.set()
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
 
 
 class LiveParts:
@@ -72,12 +72,12 @@ class LiveParts:
         try:
             with self._context.meters.streams.track_inprogress():
                 while watched.number > seen or not watched.over:
-                    told = watched.told
+                    changed = watched.changed
                     if watched.number > seen:
                         seen = watched.number
                         yield watched.line
                     else:
-                        await told.wait()
+                        await changed.wait()
         finally:
             watched.viewers -= 1
             if not watched.viewers:
@@ -95,7 +95,7 @@ class LiveParts:
                     await rung_within(notified, LOOK_S if current else PACE_S)
         finally:
             self._forget_part(job_id, watched)
-            watched.tell(None)
+            watched.publish(None)
 
     def _forget_part(self, job_id: str, watched: _Watched) -> None:
         if self._watched.get(job_id) is watched:
@@ -106,6 +106,6 @@ class LiveParts:
         """Returns whether the newest event is shown. Where too much is rendered just now, followers are not woken."""
         with suppress(HTTPException):
             part = await run_in_threadpool(make)
-            watched.tell(part)
+            watched.publish(part)
             return part.current
         return False

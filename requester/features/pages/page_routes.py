@@ -233,8 +233,8 @@ def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
         faults = job_form.list_faults(error, given)
     except JobRefused as error:
         faults = [(error.field, error.detail.removeprefix(f"{error.field}: "))]
-    told = {"faults": faults, "estimate": shown, "guidance": guidance}
-    return build_html_response(render_template(context.public_url, "plan.html", **told))
+    fields = {"faults": faults, "estimate": shown, "guidance": guidance}
+    return build_html_response(render_template(context.public_url, "plan.html", **fields))
 
 
 def _find_guidance(context: Context, spec: JobSpec, token: TokenUnit) -> str:
@@ -242,8 +242,8 @@ def _find_guidance(context: Context, spec: JobSpec, token: TokenUnit) -> str:
     with context.reading() as reader:
         guide = price_guide.load_price_guide(reader, context.clock())
         operations = price_guide.find_known_operations(reader, spec)
-    said = describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
-    return said[0].upper() + said[1:]
+    advice = describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
+    return advice[0].upper() + advice[1:]
 
 
 @router.get("/operator")

@@ -149,14 +149,14 @@ def _show_value(token: TokenUnit, path: str, value: Any) -> str:
 def _label_runs(rows: Sequence[Job], differences: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns a chart's label of each run: its differences, and its id where those do not identify it."""
     named = [(path.rpartition(".")[2], values) for path, values in differences.items() if path != "seed"]
-    told = [
+    fields = [
         ", ".join(f"{name} {values[place]}" for name, values in named if values[place] != ABSENT)
         for place in range(len(rows))
     ]
-    times = Counter(told)
+    times = Counter(fields)
     return [
         text[:40] if text and times[text] == 1 else f"{text[:30]} {job.id[:6]}".strip()
-        for text, job in zip(told, rows, strict=True)
+        for text, job in zip(fields, rows, strict=True)
     ]
 
 

@@ -80,7 +80,7 @@ def steps_of(reader: RowReader, job_id: str, number: int) -> Sequence[MergePart]
     round's."""
     rows = [row for row in of_round(reader, job_id, number) if row.step]
     if not rows:
-        raise Conflict(f"the parts of round {number} are let go: another process has gone on")
+        raise Conflict(f"the parts of round {number} are dropped: another process merged the round")
     return rows
 
 

@@ -239,7 +239,7 @@ def _store_blob(context: Context, chunks: Chunks, of_job: str = "") -> Digest:
         if of_job:
             with context.begin() as work:
                 unneeded.release_blobs(work, of_job, PART, [incoming.digest], context.clock())
-        return context.blobs.keep(incoming)
+        return context.blobs.store_blob(incoming)
 
 
 def join_parameters(context: Context, job_id: str, inputs: MergeInputs) -> tuple[Digest, float]:
@@ -271,7 +271,7 @@ def _join_files(context: Context, like: Digest, parts: list[Digest], counters: t
             for file, part in pieces.get(name, [(model, place)]):
                 with memoryview(more[name] if name in more else memoryview(file)[part]) as view:
                     incoming.write(view)
-        return context.blobs.keep(incoming)
+        return context.blobs.store_blob(incoming)
 
 
 def _find_pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes, slice]]]:

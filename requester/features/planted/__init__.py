@@ -48,8 +48,8 @@ def get_trust(context: Here, request: Request, source: Source, job_id: JobPath) 
     summary="The payload root that an auditor found before anybody answered",
 )
 @retry_on_conflict
-def plant_answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
-    planting.record_planted_answer(context, task_id, said)
+def plant_answer(context: Here, _identity: Auditor, task_id: TaskPath, answer: AuditAnswer) -> AuditReceipt:
+    planting.record_planted_answer(context, task_id, answer)
     return AuditReceipt(again=False)
 
 

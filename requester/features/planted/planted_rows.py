@@ -49,8 +49,8 @@ def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Ite
         PlantedAnswer.task_id == Task.id,
         or_(PlantedAnswer.claimed_until.is_(None), PlantedAnswer.claimed_until >= now),
     )
-    told = exists().where(Replica.task_id == Task.id, Replica.root.is_not(None))
-    open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken, ~told)
+    revealed = exists().where(Replica.task_id == Task.id, Replica.root.is_not(None))
+    open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken, ~revealed)
     for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index).limit(MOST)):
         link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
         if planted.is_planted(link, task.offer_digest, share):
@@ -59,5 +59,5 @@ def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Ite
 
 def is_answered(reader: RowReader, task_id: str) -> bool:
     """Returns whether any replica has committed its root to the service."""
-    told = exists().where(Replica.task_id == task_id, Replica.root.is_not(None))
-    return bool(reader.session.scalar(select(told)))
+    revealed = exists().where(Replica.task_id == task_id, Replica.root.is_not(None))
+    return bool(reader.session.scalar(select(revealed)))

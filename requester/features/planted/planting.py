@@ -47,7 +47,7 @@ class PlantingAudits(AuditKind):
         return None if row.root == hand.task.root else (1.0, DIFFERS)
 
 
-def record_planted_answer(context: Context, task_id: str, said: AuditAnswer) -> None:
+def record_planted_answer(context: Context, task_id: str, answer: AuditAnswer) -> None:
     """Takes an auditor's result; drops it where somebody has answered meanwhile: it was not known beforehand.
 
     Repeating an answer changes nothing. Raises NotFound where nobody claimed the task, and Conflict for another answer,
@@ -59,11 +59,11 @@ def record_planted_answer(context: Context, task_id: str, said: AuditAnswer) -> 
         lock_row(work, Task, task_id)
         row = lock_row(work, PlantedAnswer, task_id)
         if row.root is not None:
-            if row.root != said.root:
+            if row.root != answer.root:
                 raise Conflict("an auditor found another answer to the planted task before")
             return
-        if (said.auditor, said.run) != (row.auditor, row.claims - 1):
+        if (answer.auditor, answer.run) != (row.auditor, row.claims - 1):
             raise Conflict("the planted task was claimed by another auditor: claim one")
         row.claimed_until = None
         if not planted_rows.is_answered(work, task_id):
-            row.root = said.root
+            row.root = answer.root

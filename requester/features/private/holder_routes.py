@@ -17,7 +17,7 @@ from requester.store.work import record_event
 
 router = APIRouter(prefix="/v1/work/holdings", tags=["work"])
 
-NOT_LISTED = "the job names its holders, and this worker is none of them: ask its requester to list your address"
+NOT_LISTED = "the job names its holders, and this worker is not listed: ask its requester to list your address"
 
 
 @router.put(
@@ -27,16 +27,16 @@ NOT_LISTED = "the job names its holders, and this worker is none of them: ask it
     summary="Take part in a private job with rows of your own",
 )
 @retry_on_conflict
-def hold(context: Here, worker: Worker, job_id: JobPath, said: Holding) -> HoldingReceipt:
+def hold(context: Here, worker: Worker, job_id: JobPath, holding: Holding) -> HoldingReceipt:
     """Only who is on the job's list writes a row, and only one. Nothing of the rows but their number is taken."""
     with context.reading() as reader:
         data = _load_private_data(job_or_404(reader, job_id))
     if worker not in data.holders:
         raise HTTPException(403, NOT_LISTED)
-    if said.rows is not None and said.rows < data.least_rows:
-        raise Refused(f"the job takes holders of {data.least_rows} rows or more, not of {said.rows}")
+    if holding.rows is not None and holding.rows < data.least_rows:
+        raise Refused(f"the job takes holders of {data.least_rows} rows or more, not of {holding.rows}")
     with context.begin() as work:
-        rows, new = holder_rows.record_holder(work, job_id, worker, said.rows, context.clock())
+        rows, new = holder_rows.record_holder(work, job_id, worker, holding.rows, context.clock())
         if new:
             record_event(work, job_id, "holder_joined", context.clock(), worker=worker)
             work.notify("assign", "settle")

@@ -86,8 +86,8 @@ def compute_pot_weight(reader: RowReader, job: Job, tasks: Sequence[Task]) -> fl
 
 def _list_weighed_rows(reader: RowReader, job: Job, tasks: Sequence[Task], least: int, cap: int) -> list[int]:
     replicas = [task.uploader or "" for task in tasks]
-    told = dict(reader.session.execute(_TOLD, {"job": job.id, "replicas": replicas}).all())
-    return [rules.count_weighed_rows(told.get(replica), least, cap) for replica in replicas]
+    rows_by_worker = dict(reader.session.execute(_TOLD, {"job": job.id, "replicas": replicas}).all())
+    return [rules.count_weighed_rows(rows_by_worker.get(replica), least, cap) for replica in replicas]
 
 
 _TOLD: Final = (

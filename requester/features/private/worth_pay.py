@@ -91,7 +91,7 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
         paid = by_worth(work, [task.id for task in tasks])
         shares = found.worths.shares
         if found.error or paid or len(shares) != len(tasks):
-            _tell_fault(work, job_id, number, found.error, now)
+            _record_fault(work, job_id, number, found.error, now)
             return
         replicas = [work.get_one(Replica, task.uploader or "") for task in tasks]
         accounts = earned_rows.lock_accounts(work, [(job_id, replica.worker) for replica in replicas])
@@ -110,7 +110,7 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
         work.notify("settle")
 
 
-def _tell_fault(work: Work, job_id: str, number: int, error: str, now: float) -> None:
+def _record_fault(work: Work, job_id: str, number: int, error: str, now: float) -> None:
     if error:
         record_event(work, job_id, "worth_unmeasured", now, round=number, reason=error)
 

@@ -37,8 +37,8 @@ def checkpoints(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Curs
 
         def line(row: Round) -> CheckpointView:
             digest = Digest(row.updated or "")
-            told = {"loss": row.loss, "metrics": row.metrics, "best": row.number == job.best_round}
-            return CheckpointView(round=row.number, parameters=digest, stored=context.blobs.has(digest), **told)
+            fields = {"loss": row.loss, "metrics": row.metrics, "best": row.number == job.best_round}
+            return CheckpointView(round=row.number, parameters=digest, stored=context.blobs.has(digest), **fields)
 
         return load_list_page(reader, record_lists.select_closed_rounds(job_id), [Round.number], line, cursor, limit)
 

@@ -110,26 +110,26 @@ def take_message(context: Context, asked: StepAsked, body: bytes, incoming: Inco
     Raises Refused for a message that breaks a rule, Conflict for a second, other message, TooEarly and TooLate where
     the step is not open.
     """
-    said = parse_step_message(asked.step, body)
+    message = parse_step_message(asked.step, body)
     with context.reading() as reader:
         own = _check_own_replica(in_hand.own_replicas(reader, [asked.replica]).get(asked.replica), asked)
         row = sum_rows.of_round(reader, own.job.id, own.task.round)
         if row is None:
             return _renew_lease(context, own.replica, own.task, StepTold(attempt=0, step=0))
         members = sum_rows.build_current_attempt(own.job, row)
-        if said.holder != number_of(members.holders, asked.worker):
-            raise Refused(f"this worker is holder {number_of(members.holders, asked.worker)}, not {said.holder}")
-        told = _find_answer_for(reader, row, members, asked, said)
-        if told is None and asked.step == MASKED:
-            _check_vector(context, members, row, said, incoming)
-        waits = row.step < SUMMED and sum_rows.find_message(reader, row, row.step, said.holder) is not None
-    if told is not None:
-        return _renew_lease(context, own.replica, own.task, told) if waits else told
-    return _take_message_in_tx(context, asked, said, _store_vector(context, own.job, asked, incoming))
+        if message.holder != number_of(members.holders, asked.worker):
+            raise Refused(f"this worker is holder {number_of(members.holders, asked.worker)}, not {message.holder}")
+        reply = _find_answer_for(reader, row, members, asked, message)
+        if reply is None and asked.step == MASKED:
+            _check_vector(context, members, row, message, incoming)
+        waits = row.step < SUMMED and sum_rows.find_message(reader, row, row.step, message.holder) is not None
+    if reply is not None:
+        return _renew_lease(context, own.replica, own.task, reply) if waits else reply
+    return _take_message_in_tx(context, asked, message, _store_vector(context, own.job, asked, incoming))
 
 
 def _find_answer_for(
-    reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAsked, said: Said
+    reader: RowReader, row: SecureSum, members: Aggregation, asked: StepAsked, message: Said
 ) -> StepTold | None:
     """Returns the reply to the holder; None where its message is still to be taken."""
     here = StepTold(attempt=row.attempt, step=row.step)
@@ -137,9 +137,9 @@ def _find_answer_for(
         return here
     if asked.step > row.step:
         raise TooEarly(f"step {row.step} is open, and not {asked.step} yet")
-    known = sum_rows.find_message(reader, row, asked.step, said.holder)
-    _check_same(known, said)
-    if row.survivors is not None and members.members(row.survivors)[said.holder]:
+    known = sum_rows.find_message(reader, row, asked.step, message.holder)
+    _check_same(known, message)
+    if row.survivors is not None and members.members(row.survivors)[message.holder]:
         if row.step == SUMMED:
             return here.model_copy(update={"summed": True})
         if known is None and asked.step < row.step:
@@ -157,22 +157,22 @@ def _find_answer_for(
     return here.model_copy(update={name: found})
 
 
-def _check_same(known: SecureMessage | None, said: Said) -> None:
-    if known is not None and known.said != said.model_dump_json().encode():
-        raise Conflict(f"holder {said.holder} said something else in this step before")
+def _check_same(known: SecureMessage | None, message: Said) -> None:
+    if known is not None and known.said != message.model_dump_json().encode():
+        raise Conflict(f"holder {message.holder} sent another message in this step before")
 
 
 def _check_vector(
-    context: Context, members: Aggregation, row: SecureSum, said: Said, incoming: Incoming | None
+    context: Context, members: Aggregation, row: SecureSum, message: Said, incoming: Incoming | None
 ) -> None:
     """Raises Refused unless the holder signed the bytes that came."""
-    if incoming is None or not isinstance(said, MaskedMessage):
+    if incoming is None or not isinstance(message, MaskedMessage):
         raise Refused("the masked vector comes after the message of step 3")
     why: Refused | None = None  # a new one: an error's frames would keep the mapping open
     with incoming.mapped() as data:
         try:
             collector.admit_masked(
-                members, context.domain, row.key_list or b"", row.sharers or b"", said, memoryview(data)
+                members, context.domain, row.key_list or b"", row.sharers or b"", message, memoryview(data)
             )
         except Refused as refused:
             why = type(refused)(refused.detail)
@@ -185,10 +185,10 @@ def _store_vector(context: Context, job: Job, asked: StepAsked, incoming: Incomi
     if incoming is None or asked.step != MASKED:
         return None
     incoming.write(domain_hash("masked", job.secret, asked.replica.encode(), asked.attempt.to_bytes(8, "big"))[:TAG])
-    return context.blobs.keep(incoming)
+    return context.blobs.store_blob(incoming)
 
 
-def _take_message_in_tx(context: Context, asked: StepAsked, said: Said, vector: Digest | None) -> StepTold:
+def _take_message_in_tx(context: Context, asked: StepAsked, message: Said, vector: Digest | None) -> StepTold:
     try:
         with context.begin() as work:
             own = in_hand.of_replicas(work, [asked.worker], [asked.replica])[asked.replica]
@@ -196,29 +196,35 @@ def _take_message_in_tx(context: Context, asked: StepAsked, said: Said, vector: 
             row = lock_row(work, SecureSum, sum_rows.name_of(own.hand.job.id, own.hand.task.round))
             taken = (row.attempt, row.step) == (asked.attempt, asked.step)
             if taken:
-                _record_message(context, work, own, row, said, vector)
-            told = StepTold(attempt=row.attempt, step=row.step)
+                _record_message(context, work, own, row, message, vector)
+            reply = StepTold(attempt=row.attempt, step=row.step)
     finally:
         if vector is not None:
             blob_cleanup.drop_blob_if_unneeded(
                 context, vector, lambda reader: sum_rows.is_vector_needed(reader, vector)
             )
-    return told
+    return reply
 
 
 def _record_message(
-    context: Context, work: Work, own: ReplicaInHand, row: SecureSum, said: Said, vector: Digest | None
+    context: Context, work: Work, own: ReplicaInHand, row: SecureSum, message: Said, vector: Digest | None
 ) -> None:
     """Checks the message against those of others, and writes it."""
-    known = sum_rows.find_message(work, row, row.step, said.holder)
-    _check_same(known, said)
+    known = sum_rows.find_message(work, row, row.step, message.holder)
+    _check_same(known, message)
     if known is not None:
         return
-    _check_message(context, work, sum_rows.build_current_attempt(own.hand.job, row), row, said)
-    body, now = said.model_dump_json().encode(), context.clock()
+    _check_message(context, work, sum_rows.build_current_attempt(own.hand.job, row), row, message)
+    body, now = message.model_dump_json().encode(), context.clock()
     work.add(
         SecureMessage(
-            sum_id=row.id, attempt=row.attempt, step=row.step, holder=said.holder, said=body, vector=vector, told=None
+            sum_id=row.id,
+            attempt=row.attempt,
+            step=row.step,
+            holder=message.holder,
+            said=body,
+            vector=vector,
+            told=None,
         )
     )
     work.flush()
@@ -229,23 +235,23 @@ def _record_message(
         work.notify("unmask")
 
 
-def _check_message(context: Context, reader: RowReader, members: Aggregation, row: SecureSum, said: Said) -> None:
+def _check_message(context: Context, reader: RowReader, members: Aggregation, row: SecureSum, message: Said) -> None:
     """Raises Refused where the message breaks a rule of the protocol; a vector was checked before."""
     survivors = row.survivors or b""
-    if isinstance(said, HolderKeysMessage):
+    if isinstance(message, HolderKeysMessage):
         known = sum_rows.parse_messages(reader, row, row.step, HolderKeysMessage)
-        collector.admit_keys(members, context.domain, known, said)
-    elif isinstance(said, SharesMessage):
-        mine = HolderKeysMessage.model_validate_json(_load_earlier_message(reader, row, 1, said.holder).said)
-        told = NeighbourKeys.model_validate_json(_load_earlier_message(reader, row, 1, said.holder).told or b"{}")
-        collector.admit_shares(members, {mine.holder: mine} | {one.holder: one for one in told.keys}, said)
-    elif isinstance(said, SurvivorsSigned):
-        collector.admit_signature(members, context.domain, row.sharers or b"", survivors, said)
-    elif isinstance(said, UnmaskAnswer):
-        _load_earlier_message(reader, row, 4, said.holder)
-        dealt = SharesForHolder.model_validate_json(_load_earlier_message(reader, row, 2, said.holder).told or b"{}")
+        collector.admit_keys(members, context.domain, known, message)
+    elif isinstance(message, SharesMessage):
+        mine = HolderKeysMessage.model_validate_json(_load_earlier_message(reader, row, 1, message.holder).said)
+        keys = NeighbourKeys.model_validate_json(_load_earlier_message(reader, row, 1, message.holder).told or b"{}")
+        collector.admit_shares(members, {mine.holder: mine} | {one.holder: one for one in keys.keys}, message)
+    elif isinstance(message, SurvivorsSigned):
+        collector.admit_signature(members, context.domain, row.sharers or b"", survivors, message)
+    elif isinstance(message, UnmaskAnswer):
+        _load_earlier_message(reader, row, 4, message.holder)
+        dealt = SharesForHolder.model_validate_json(_load_earlier_message(reader, row, 2, message.holder).told or b"{}")
         shares = {one.sender: SharesMessage(holder=one.sender, shares=[one]) for one in dealt.shares}
-        collector.admit_answer(members, survivors, shares, said)
+        collector.admit_answer(members, survivors, shares, message)
 
 
 def _load_earlier_message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage:
@@ -255,7 +261,7 @@ def _load_earlier_message(reader: RowReader, row: SecureSum, step: int, holder: 
     return found
 
 
-def _renew_lease(context: Context, replica: Replica, task: Task, told: StepTold) -> StepTold:
+def _renew_lease(context: Context, replica: Replica, task: Task, reply: StepTold) -> StepTold:
     """Renews the lease of a holder that waits for others, once half of it is over."""
     seconds, now = task.offer.lease_seconds, context.clock()
     if replica.lease_until - now < seconds / 2:
@@ -263,4 +269,4 @@ def _renew_lease(context: Context, replica: Replica, task: Task, told: StepTold)
             own = in_hand.of_replicas(work, [replica.worker], [replica.id]).get(replica.id)
             if own is not None and own.replica.state == ReplicaState.LEASED:
                 own.replica.lease_until = now + seconds
-    return told
+    return reply

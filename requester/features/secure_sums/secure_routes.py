@@ -53,21 +53,21 @@ async def aggregate(
     asked = StepAsked(worker, replica, attempt, step)
     door = await run_in_threadpool(secure_messages.find_step_grant, context, asked)
     with context.notifier.listen_async([sum_topic(door.job)]) as notified, ExitStack() as files:
-        said, incoming = await _receive_message(context, request, door, files)
-        told = await run_in_threadpool(secure_messages.take_message, context, asked, said, incoming)
+        message, incoming = await _receive_message(context, request, door, files)
+        reply = await run_in_threadpool(secure_messages.take_message, context, asked, message, incoming)
         files.close()
         end = context.clock() + wait_s
-        while _has_no_news(told, asked) and (left := end - context.clock()) > 0 and not context.notifier.closing:
+        while _has_no_news(reply, asked) and (left := end - context.clock()) > 0 and not context.notifier.closing:
             await rung_within(notified, min(left, LOOK_S))
             notified.clear()
-            told = await run_in_threadpool(secure_messages.take_message, context, asked, said)
-    return told
+            reply = await run_in_threadpool(secure_messages.take_message, context, asked, message)
+    return reply
 
 
-def _has_no_news(told: StepTold, asked: StepAsked) -> bool:
+def _has_no_news(reply: StepTold, asked: StepAsked) -> bool:
     """Returns whether the reply has nothing on which the holder could act."""
-    tells = told.keys or told.shares or told.survivors or told.unmask or told.summed
-    return not tells and (told.step == 0 or told.attempt == asked.attempt)
+    tells = reply.keys or reply.shares or reply.survivors or reply.unmask or reply.summed
+    return not tells and (reply.step == 0 or reply.attempt == asked.attempt)
 
 
 async def _receive_message(
@@ -79,7 +79,7 @@ async def _receive_message(
             length = int.from_bytes(await parts.read_exactly(HEAD), "big")
             if length > door.most_json:
                 raise HTTPException(413, f"the JSON of this message has at most {door.most_json} bytes")
-            said = bytes(await parts.read_exactly(length))
+            message = bytes(await parts.read_exactly(length))
     except TimeoutError as error:
         late = f"the message did not come within {context.settings.body_s:.0f} s"
         raise HTTPException(408, late, {"Connection": "close"}) from error
@@ -87,7 +87,7 @@ async def _receive_message(
         await _receive_masked_vector(context, request.app.state.readers, parts, door, files) if door.vector else None
     )
     await parts.end()
-    return said, incoming
+    return message, incoming
 
 
 async def _receive_masked_vector(
@@ -102,5 +102,5 @@ async def _receive_masked_vector(
     async with readers.reading(door.asked.replica):
         came = await consume_stream(parts.next(door.vector), door.vector, "", incoming.write)
     if came != door.vector:
-        raise HTTPException(400, f"{came} bytes came of {door.vector}: send them again")
+        raise HTTPException(400, f"{came} of {door.vector} bytes arrived: send them again")
     return incoming

@@ -99,10 +99,10 @@ def _end_keys_step(context: Context, work: Work, job: Job, row: SecureSum) -> fl
         return now + spec.deadlines.wave_s
     if len(keys) < row.expected and sum_rows.missing_leases(work, row, members.holders, now):
         return now + context.settings.sweep_s
-    told = collector.neighbour_keys(members, keys)
+    replies = collector.neighbour_keys(members, keys)
     row.key_list = key_list(members, keys)
     sum_rows.store_replies(
-        work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in told.items()}
+        work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in replies.items()}
     )
     _open_next_step(context, job, row, len(keys))
     return None
@@ -111,8 +111,8 @@ def _end_keys_step(context: Context, work: Work, job: Job, row: SecureSum) -> fl
 def _end_shares_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
     members = sum_rows.build_current_attempt(job, row)
     shares = sum_rows.parse_messages(work, row, row.step, SharesMessage)
-    row.sharers, told = collector.shares_for_holders(members, shares)
-    sum_rows.store_replies(work, row, told)
+    row.sharers, replies = collector.shares_for_holders(members, shares)
+    sum_rows.store_replies(work, row, replies)
     _open_next_step(context, job, row, len(shares))
     return None
 
@@ -120,8 +120,8 @@ def _end_shares_step(context: Context, work: Work, job: Job, row: SecureSum) -> 
 def _end_masks_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
     members, found = sum_rows.build_current_attempt(job, row), sum_rows.list_messages(work, row, row.step)
     row.survivors = collector.pack_survivors(members, row.sharers or b"", [one.holder for one in found])
-    told = SurvivorsProposed(survivors=row.survivors)
-    sum_rows.store_replies(work, row, {one.holder: told for one in found})
+    proposed = SurvivorsProposed(survivors=row.survivors)
+    sum_rows.store_replies(work, row, {one.holder: proposed for one in found})
     _open_next_step(context, job, row, len(found))
     return None
 
@@ -144,7 +144,7 @@ _ENDS: Final[Mapping[int, Callable[[Context, Work, Job, SecureSum], float | None
 def _restart_attempt(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
     """Begins the next attempt, in which all may take part; now and then the requester is asked first."""
     now, reason = context.clock(), ANEW.format(row.round, why)
-    _let_go(work, row, now)
+    _release_messages(work, row, now)
     row.attempt += 1
     row.step, row.due_at, row.key_list, row.sharers, row.survivors = 1, None, None, None, None
     row.expected = len(sum_rows.build_current_attempt(job, row).holders)
@@ -159,7 +159,7 @@ def _pause_job(work: Work, job: Job, reason: str, now: float) -> None:
         record_event(work, job.id, "paused", now, reason=reason)
 
 
-def _let_go(work: Work, row: SecureSum, now: float) -> None:
+def _release_messages(work: Work, row: SecureSum, now: float) -> None:
     unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, sum_rows.delete_messages(work, row.id), now)
 
 
@@ -168,7 +168,7 @@ def forget_closed_sums(context: Context, job_id: str) -> None:
     with context.begin() as work:
         for sum_id in sum_rows.list_closed_sums(work, job_id):
             row = lock_row(work, SecureSum, sum_id)
-            _let_go(work, row, context.clock())
+            _release_messages(work, row, context.clock())
             unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, [row.total], context.clock())
     blob_cleanup.drop_unneeded(context, job_id)
 

@@ -64,8 +64,8 @@ def _may_end(reader: RowReader, row: SecureSum, now: float) -> bool:
 
 def count_messages(reader: RowReader, row: SecureSum) -> int:
     """Returns the number of messages that have come in the open step."""
-    said: int | None = reader.session.scalar(_COUNT, {"sum": row.id, "attempt": row.attempt, "step": row.step})
-    return said or 0
+    count: int | None = reader.session.scalar(_COUNT, {"sum": row.id, "attempt": row.attempt, "step": row.step})
+    return count or 0
 
 
 _OF_STEP: Final = (
@@ -202,11 +202,11 @@ def is_vector_needed(reader: RowReader, digest: str) -> bool:
     return bool(reader.session.scalar(select(exists().where(SecureMessage.vector == digest))))
 
 
-def store_replies(reader: RowReader, row: SecureSum, told: Mapping[int, Wire]) -> None:
+def store_replies(reader: RowReader, row: SecureSum, replies: Mapping[int, Wire]) -> None:
     """Stores the holders' replies after the step that ends."""
     for one in list_messages(reader, row, row.step):
-        if one.holder in told:
-            one.told = told[one.holder].model_dump_json().encode()
+        if one.holder in replies:
+            one.told = replies[one.holder].model_dump_json().encode()
 
 
 def build_first_attempt(reader: RowReader, job: Job, row: Round, beacon: Hash) -> SecureSum:

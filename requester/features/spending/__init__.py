@@ -51,7 +51,7 @@ def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -
 )
 def shown(context: Here, who: Submitter, name: NamePath) -> SpendingView:
     if who.role != Role.ADMIN and who.subject != name:
-        raise HTTPException(403, "this is another token's: ask for your own, or with an admin's")
+        raise HTTPException(403, "this belongs to another token: ask for your own, or use an admin's")
     with context.reading() as reader:
         _check_token(reader, name)
         return _build_view(context, reader, name)

@@ -129,9 +129,9 @@ def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) ->
             unit = TokenUnit.of(context.chain_facts)
             raise JobRefused("budget", _describe_refusal(unit, row, room, amount, now))
         if is_alarm_due(room.spent, Amount(room.spent + amount), Amount(int(row.a_day))):
-            told = {"token": token, "spent": str(room.spent + amount), "a_day": row.a_day}
+            fields = {"token": token, "spent": str(room.spent + amount), "a_day": row.a_day}
             for feature in features_of(work):
-                feature.token_told(work, job, token, "spending.alarm", told, now)
+                feature.queue_token_event(work, job, token, "spending.alarm", fields, now)
     over = select(Job.id).where(~_await_deposit())
     old = delete(Spending).where(Spending.token == token, Spending.at <= now - DAY_S, Spending.job_id.in_(over))
     work.session.execute(old.execution_options(synchronize_session=False))

@@ -18,7 +18,7 @@ from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.terms import AccusationState, Amount
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import funding, mirror, sender
-from requester.chain.chain_context import ChainContext, TransactionKind, tell_once
+from requester.chain.chain_context import ChainContext, TransactionKind, record_once
 from requester.features.stakes import accusations
 from requester.features.stakes.accusations import Accusation
 from requester.store.tables import Job
@@ -65,7 +65,7 @@ def post_with_bond(chain: ChainContext, job: Job, accusation: Call) -> bool:
     """Posts the accusation once its bond is available; returns whether anything was posted."""
     bond = Amount(chain.ledger.job(job.chain_job or 0).bond * int(job.unit))
     if not funding.has_money(chain, bond):
-        tell_once(chain, job.id, "accusation_waits", reason=f"waits for the bond of {bond} at {chain.sender}")
+        record_once(chain, job.id, "accusation_waits", reason=f"waits for the bond of {bond} at {chain.sender}")
         return False
     if chain.ledger.allowance(chain.sender) < bond:
         return funding.post_approval(chain)
@@ -113,6 +113,6 @@ def post_transaction(chain: ChainContext, job: Job | None, kind: TransactionKind
         quoted = sender.quote_call(chain, call)
     except ContractRefused as error:
         if name is not None:
-            tell_once(chain, name, f"{kind}_refused", reason=str(error))
+            record_once(chain, name, f"{kind}_refused", reason=str(error))
         return False
     return sender.post_once(chain, quoted, kind, name)

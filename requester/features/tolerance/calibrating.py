@@ -53,7 +53,7 @@ def claim_trusted_run(work: Work, auditor: str, determinism_class: str, now: flo
     return run
 
 
-def record_trusted_answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
+def record_trusted_answer(context: Context, task_id: str, answer: SketchAnswer) -> bool:
     """Takes the answer of a run; returns whether the task is to be run once more.
 
     Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
@@ -62,58 +62,58 @@ def record_trusted_answer(context: Context, task_id: str, said: SketchAnswer) ->
     """
     now = context.clock()
     with context.begin() as work:
-        run = work.get(TrustedRun, (task_id, said.determinism_class))
+        run = work.get(TrustedRun, (task_id, answer.determinism_class))
         if run is None:
             raise NotFound(f"no run of task {task_id[:80]} was claimed in this class")
         task = lock_row(work, Task, task_id)
         work.refresh(run)
         job = work.get_one(Job, task.job_id)
         names = set(ballots.list_tensor_names(job))
-        if said.sketch.keys() != names:
-            differing = sorted(said.sketch.keys() ^ names)[:5]
+        if answer.sketch.keys() != names:
+            differing = sorted(answer.sketch.keys() ^ names)[:5]
             raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
-        if run.ended_at is not None or said.run < run.runs:
-            if run.root != said.root or run.sketch not in (None, _pack_answer_sketch(job, said)):
+        if run.ended_at is not None or answer.run < run.runs:
+            if run.root != answer.root or run.sketch not in (None, _pack_answer_sketch(job, answer)):
                 raise Conflict(f"run {run.runs - 1} of the task in this class gave another result")
             return run.ended_at is None
-        if (said.auditor, said.run) != (run.auditor, run.runs):
+        if (answer.auditor, answer.run) != (run.auditor, run.runs):
             raise Conflict(f"run {run.runs} of the task in this class was claimed by another auditor: claim one")
-        return _store_trusted_run(work, job, task, run, said, now)
+        return _store_trusted_run(work, job, task, run, answer, now)
 
 
-def _pack_answer_sketch(job: Job, said: SketchAnswer) -> bytes:
-    return sketch_packing.pack_sketch(sketch_packing.decode_sketch(said.sketch), ballots.list_tensor_names(job))
+def _pack_answer_sketch(job: Job, answer: SketchAnswer) -> bytes:
+    return sketch_packing.pack_sketch(sketch_packing.decode_sketch(answer.sketch), ballots.list_tensor_names(job))
 
 
-def _store_trusted_run(work: Work, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
+def _store_trusted_run(work: Work, job: Job, task: Task, run: TrustedRun, answer: SketchAnswer, now: float) -> bool:
     """Stores the run and updates its pairs of classes; returns whether the task is to be run once more.
 
     A pair is refused only if two runs give the same answer, so that one error of an auditor spoils no pair.
     """
     before = run.root
     run.runs += 1
-    run.root, run.seconds = said.root, said.seconds
-    compared = list(_compare_with_others(work, job, run, said, now))
-    if before != said.root and any(after.excess for _, after in compared):
+    run.root, run.seconds = answer.root, answer.seconds
+    compared = list(_compare_with_others(work, job, run, answer, now))
+    if before != answer.root and any(after.excess for _, after in compared):
         run.claimed_until = now + task.offer.lease_seconds
         record_event(work, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
         return True
     run.claimed_until, run.ended_at = None, now
     if compared:
-        run.sketch = _pack_answer_sketch(job, said)
+        run.sketch = _pack_answer_sketch(job, answer)
     for row, after in compared:
         _update_calibration(work, job, row, after, now)
     return False
 
 
 def _compare_with_others(
-    work: Work, job: Job, run: TrustedRun, said: SketchAnswer, now: float
+    work: Work, job: Job, run: TrustedRun, answer: SketchAnswer, now: float
 ) -> Iterator[tuple[Calibration, Evidence]]:
     """Yields each pair of classes that this run is evidence for, with the evidence including it.
 
     The pairs come in one fixed order, since their rows are locked.
     """
-    names, own = ballots.list_tensor_names(job), sketch_packing.decode_sketch(said.sketch)
+    names, own = ballots.list_tensor_names(job), sketch_packing.decode_sketch(answer.sketch)
     for other in trusted_runs.list_comparable_runs(work, run):
         row = calibrations.lock_calibration(
             work, run.family, sort_classes(run.determinism_class, other.determinism_class), now

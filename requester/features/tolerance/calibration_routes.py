@@ -68,5 +68,5 @@ def build_pair_view(row: Calibration, compared: Iterable[tuple[str, str, str]]) 
     summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
 )
 @retry_on_conflict
-def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAnswer) -> AuditReceipt:
-    return AuditReceipt(again=calibrating.record_trusted_answer(context, task_id, said))
+def sketch(context: Here, _identity: Auditor, task_id: TaskPath, answer: SketchAnswer) -> AuditReceipt:
+    return AuditReceipt(again=calibrating.record_trusted_answer(context, task_id, answer))

@@ -64,12 +64,12 @@ def create(context: Here, who: Submitter, asked: NewWebhook) -> CreatedWebhook:
 
 @retry_on_conflict
 def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> CreatedWebhook:
-    told = list(dict.fromkeys(asked.happenings))
+    happenings = list(dict.fromkeys(asked.happenings))
     with context.begin() as work:
         token = work.get(ApiToken, who.token)
         if token is None:
             raise token_needed(sent=True)
-        row = webhook_rows.create_webhook(work, token, asked.url, told, context.clock())
+        row = webhook_rows.create_webhook(work, token, asked.url, happenings, context.clock())
         return CreatedWebhook(**_build_webhook_view(work, row).model_dump(), secret=write_secret(row.secret))
 
 
@@ -89,14 +89,14 @@ def _check_receiver(context: Context, url: str) -> None:
         raise JobRefused("url", f"its host is not a public address; {HOOK_SERVERS}") from error
     parts = urlsplit(url)
     if parts.scheme != "https" and f"{parts.scheme}://{parts.netloc}" not in allowed:
-        raise JobRefused("url", f"webhooks go by https alone; {HOOK_SERVERS}")
+        raise JobRefused("url", f"webhooks need https; {HOOK_SERVERS}")
 
 
 @router.get("", operation_id="list_webhooks", responses=ROLE, summary="Your webhooks; an admin's: everybody's")
 def listed(context: Here, who: Submitter, cursor: Cursor = None, limit: Limit = 100) -> Page[WebhookView]:
-    whose = webhook_rows.select_webhooks(None if who.role == Role.ADMIN else who.token)
+    listed = webhook_rows.select_webhooks(None if who.role == Role.ADMIN else who.token)
     with context.reading() as reader:
-        return load_list_page(reader, whose, [Webhook.id], lambda row: _build_webhook_view(reader, row), cursor, limit)
+        return load_list_page(reader, listed, [Webhook.id], lambda row: _build_webhook_view(reader, row), cursor, limit)
 
 
 @router.post(
@@ -149,5 +149,7 @@ class WebhooksFeature(Feature):
     def bound_times(self, work: Work, now: float) -> int:
         return webhook_rows.bound_times(work, now, now + sending.TRY_S + sending.LONGEST_WAIT_S)
 
-    def token_told(self, work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
-        webhook_rows.queue_for_token(work, job, token, kind, told, at)
+    def queue_token_event(
+        self, work: Work, job: Job, token: str, kind: str, fields: Mapping[str, object], at: float
+    ) -> None:
+        webhook_rows.queue_for_token(work, job, token, kind, fields, at)

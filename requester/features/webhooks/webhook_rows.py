@@ -120,34 +120,34 @@ def queue_events(work: Work, events: Sequence[JobEvent]) -> None:
     """Queues the events for those webhooks of the job's token, and of admins, that named their kind."""
     for event in events:
         kind = KINDS.get(event.kind)
-        whose = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
-        listeners = [] if kind is None else work.session.scalars(_select_listeners(whose, event.at)).all()
-        told = [webhook for webhook in listeners if kind in webhook.happenings["told"]]
-        if kind is not None and told:
+        token = select(Job.token).where(Job.id == event.job_id).scalar_subquery()
+        listeners = [] if kind is None else work.session.scalars(_select_listeners(token, event.at)).all()
+        subscribed = [webhook for webhook in listeners if kind in webhook.happenings["told"]]
+        if kind is not None and subscribed:
             job = work.get_one(Job, event.job_id)
             about = {"job": job.id, "name": job.spec["name"], "state": str(job.state), "token": job.token}
             about |= {"remedy": choose_remedy(work, job)} if job.state == JobState.PAUSED else {}
-            for webhook in told:
+            for webhook in subscribed:
                 queue_delivery(work, webhook, kind, about | event.body, event.at)
 
 
-def queue_for_token(work: Work, job: Job, token: str, kind: str, told: Mapping[str, object], at: float) -> None:
+def queue_for_token(work: Work, job: Job, token: str, kind: str, fields: Mapping[str, object], at: float) -> None:
     """Queues an event of this token's part in the job, for its webhooks and those of admins alone."""
     about = {"job": job.id, "name": job.spec["name"], "state": str(job.state)}
     for webhook in work.session.scalars(_select_listeners(token, at)).all():
         if kind in webhook.happenings["told"]:
-            queue_delivery(work, webhook, kind, {**about, **told}, at)
+            queue_delivery(work, webhook, kind, {**about, **fields}, at)
 
 
 def _select_listeners(token: str | ScalarSelect[str], at: float) -> Select[Webhook]:
     """Selects the webhooks of the token and of admins, without those whose token has expired."""
-    whose = or_(Webhook.token == token, Webhook.role == Role.ADMIN)
+    condition = or_(Webhook.token == token, Webhook.role == Role.ADMIN)
     lasts = or_(ApiToken.until.is_(None), ApiToken.until > at)
-    return select(Webhook).join(ApiToken, ApiToken.hash == Webhook.token_hash).where(whose, lasts)
+    return select(Webhook).join(ApiToken, ApiToken.hash == Webhook.token_hash).where(condition, lasts)
 
 
-def queue_delivery(work: Work, webhook: Webhook, kind: str, told: dict[str, Any], at: float) -> None:
-    body = json.dumps({"type": kind, "timestamp": format_time(at), "data": told})
+def queue_delivery(work: Work, webhook: Webhook, kind: str, fields: dict[str, Any], at: float) -> None:
+    body = json.dumps({"type": kind, "timestamp": format_time(at), "data": fields})
     message = f"msg_{token_hex(12)}"
     held = select(WebhookDelivery.number).where(WebhookDelivery.webhook_id == webhook.id)
     over = work.session.scalars(held.order_by(WebhookDelivery.number.desc()).offset(MOST_WAITING - 1)).all()

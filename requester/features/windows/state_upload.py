@@ -73,9 +73,9 @@ def store_state(context: Context, want: WantedState, incoming: Incoming) -> None
         raise Refused(f"the bytes are {incoming.digest}, not {want.digest}")
     with incoming.mapped() as data:
         window_state.check_packed_state(data, want.layout, want.step, want.done)
-    context.blobs.keep(incoming)
+    context.blobs.store_blob(incoming)
     with context.begin() as work:
-        blob_cleanup.lock_and_restore_blobs(context, work, {want.digest: partial(context.blobs.keep, incoming)})
+        blob_cleanup.lock_and_restore_blobs(context, work, {want.digest: partial(context.blobs.store_blob, incoming)})
         in_time = window_states.mark_brought(work, want.worker, want.digest, context.clock())
     if not in_time:
         blob_cleanup.drop_blob_if_unneeded(context, want.digest, partial(needs_state, digest=want.digest))

@@ -39,8 +39,8 @@ def build_window_task(audit: Audit) -> WindowTask | None:
         return None
     cut = range(0, len(audit.leaves), LEAF_BYTES)
     leaves = [digest_of(Hash(audit.leaves[start : start + LEAF_BYTES])) for start in cut]
-    told = (None if number == audit.window else leaf for number, leaf in enumerate(leaves))
-    return WindowTask(window=audit.window, leaves=tuple(told))
+    published = (None if number == audit.window else leaf for number, leaf in enumerate(leaves))
+    return WindowTask(window=audit.window, leaves=tuple(published))
 
 
 def release_states(work: Work, task: Task, audit: Audit, now: float) -> bool:

@@ -78,15 +78,15 @@ class Job(Base):
     """The blobs that spec, publication and facts name, for queries; set with these three."""
 
     @validates("spec", "publication", "facts")
-    def _names(self, field: str, said: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _names(self, field: str, fields: dict[str, Any] | None) -> dict[str, Any] | None:
         for part in NAMED_IN[field]:
-            holder = (said or {}).get("model", {}) if field == "spec" else said or {}
+            holder = (fields or {}).get("model", {}) if field == "spec" else fields or {}
             self._name(f"{field}.{part}", holder.get(part))
-        if field == "spec" and said is not None:
-            dated = said.get("stop") or said.get("deadlines", {}).get("end")
-            self.continues = (said.get("continue_from") or {}).get("job")
-            self.swept = bool(dated or said.get("overlap") or said.get("data", {}).get("secure_aggregation"))
-        return said
+        if field == "spec" and fields is not None:
+            dated = fields.get("stop") or fields.get("deadlines", {}).get("end")
+            self.continues = (fields.get("continue_from") or {}).get("job")
+            self.swept = bool(dated or fields.get("overlap") or fields.get("data", {}).get("secure_aggregation"))
+        return fields
 
     def _name(self, part: str, digest: str | None) -> None:
         self.blobs = [row for row in self.blobs if row.part != part]

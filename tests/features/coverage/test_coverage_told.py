@@ -35,7 +35,7 @@ def know(market: MarketFixture) -> None:
         job = work.get_one(Job, market.job)
         job.visibility, publication = "public", jobs.find_publication(job)
     assert publication is not None
-    coverage._PARTITIONS.keep(publication.manifest, PARTITIONS)
+    coverage._PARTITIONS.remember(publication.manifest, PARTITIONS)
 
 
 def asked(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
+from gradmarket.market.features.disputes.questions import Question, digest_reply, join_parts, name_dispute
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.job import JobSpec
@@ -59,9 +59,9 @@ def say(market: MarketFixture, auditor: SimAuditor, operator: str | None = None,
     body = join_parts([tree.root, leaves[-1], b"".join(tree.path(2))])
     dispute = name_dispute(market.task().offer_digest, asked.sides, asked.roots)
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
-    struct = DisputeAnswer(dispute, signer, asked.number, question, digest_said(body))
+    struct = DisputeAnswer(dispute, signer, asked.number, question, digest_reply(body))
     signature = sign_digest(key or auditor.sealing.key, digest_struct(market.context.domain, struct))
-    fields: dict[str, Any] = {"side": signer, "number": asked.number, "said": digest_said(body)}
+    fields: dict[str, Any] = {"side": signer, "number": asked.number, "said": digest_reply(body)}
     said = AuditorStatement(**fields, signature=signature, task=asked.task)
     door = hearing_exchange.admit_answer(market.context, caller, said)
     hearing_exchange.store_answer(market.context, caller, door, said, body, len(body))

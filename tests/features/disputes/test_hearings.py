@@ -14,7 +14,7 @@ from sqlalchemy import event
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
-from gradmarket.market.features.disputes.questions import Question, digest_said, join_parts, name_dispute
+from gradmarket.market.features.disputes.questions import Question, digest_reply, join_parts, name_dispute
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
@@ -197,12 +197,12 @@ def sign_answer(market: MarketFixture, worker: SimWorker, body: bytes, **changes
     asked, offer = asked_of(market, worker), market.task().offer_digest
     dispute = name_dispute(offer, asked.sides, asked.roots)
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
-    struct = DisputeAnswer(dispute, worker.address, asked.number, question, digest_said(body))
+    struct = DisputeAnswer(dispute, worker.address, asked.number, question, digest_reply(body))
     signature = sign_digest(worker.key, digest_struct(market.context.domain, struct))
     fields: dict[str, Any] = {
         "side": worker.address,
         "number": asked.number,
-        "said": digest_said(body),
+        "said": digest_reply(body),
         "signature": signature,
     }
     return HearingAnswer(**(fields | {"replica": asked.replica} | changes))

@@ -37,11 +37,11 @@ def test_a_later_operation_s_questions_have_their_whole_time_from_when_they_are_
     ]
     referee, now, here = Referee(terms, course, 0), 0, RefereeCourse(cast(Any, _Here()), has_rows=True)
     while not referee.is_decided():
-        asked, question = referee.asked, referee.question
+        asked, question = referee.open_question, referee.question
         for reply in (each for ask in asks for each in ask(asked, question)):
             referee.receive(reply, now + LATE_S)
         now += LATE_S + AWAY_S
         _move_referee(referee, here, asked.number + 1, now)
-        assert referee.is_decided() or referee.asked.until == now + ANSWER_S
+        assert referee.is_decided() or referee.open_question.until == now + ANSWER_S
     assert referee.verdict is not None
     assert (referee.verdict.wrong, referee.verdict.leaf) == (frozenset({address_of(LIAR)}), later)

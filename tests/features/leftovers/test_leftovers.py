@@ -164,7 +164,7 @@ def test_a_used_consent_that_was_withdrawn_stays_so_after_every_sweep(sessions: 
     withdraws(sessions, 1, withdrawn_at)
     for days in (1, 2, 31, 62):
         swept(sessions, withdrawn_at + days * DAY)
-    with pytest.raises(SignatureRefused, match="took this consent back"):
+    with pytest.raises(SignatureRefused, match="withdrew this consent"):
         consents(sessions, 1, withdrawn_at + 63 * DAY)
 
 
@@ -173,7 +173,7 @@ def test_a_withdrawal_before_the_first_use_stays_once_the_worker_signed_in(sessi
     signs_in(sessions, 1, NOW + DAY)
     for days in (3, 31, 62, 93):
         swept(sessions, NOW + days * DAY)
-    with pytest.raises(SignatureRefused, match="took this consent back"):
+    with pytest.raises(SignatureRefused, match="withdrew this consent"):
         consents(sessions, 1, NOW + 94 * DAY)
 
 

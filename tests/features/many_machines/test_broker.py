@@ -113,7 +113,7 @@ def test_a_broker_that_is_away_is_one_line_and_one_when_it_is_back(
     monkeypatch.setattr(part_troubles, "TROUBLES", troubles)
     settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
     app = celery_of(settings)
-    with capture_logs(processors=[part_troubles.told_once]) as lines:
+    with capture_logs(processors=[part_troubles.drop_repeated_trouble]) as lines:
         redis.kill()
         for topic in sorted(STAGES)[:2]:
             send_message(app, SWEEP, topic)

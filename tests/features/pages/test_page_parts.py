@@ -96,7 +96,7 @@ def test_the_form_has_every_field_of_a_job() -> None:
     assert not any("null" in text for text in helps), "nobody writes null into a form"
     fields = {one.path: one for field in job_form.list_form_fields() for one in (field, *field.fields)}
     assert (fields["rounds"].kind, fields["rounds"].required) == ("integer", True)
-    assert fields["rounds"].help == "How many rounds the job has."
+    assert fields["rounds"].help == "Number of the job's rounds."
     assert fields["model.architecture"].choices == ("cnn", "gpt", "mlp")
     assert "adamw" in fields["optimizer.name"].choices
     assert (fields["step.rows"].required, fields["step.rows"].example) == (True, "32")

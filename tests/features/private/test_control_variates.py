@@ -152,7 +152,7 @@ def test_a_holder_that_lost_what_it_kept_takes_no_part(scene: Scene, data: bytes
     """With zeros instead, all later rounds would be off by what is missing."""
     store = RoundsInMemory()
     if data is not None:
-        store.keep("job", 0, data)
+        store.store_round("job", 0, data)
     with pytest.raises(Refused, match="control variates of round 0 of job job are not here"):
         ControlRound(store, "job", 1, STEP, OUTER).correction(scene.first, scene.names)
 
@@ -160,8 +160,8 @@ def test_a_holder_that_lost_what_it_kept_takes_no_part(scene: Scene, data: bytes
 def test_a_workers_files_are_of_the_two_newest_rounds_of_each_job(tmp_path: Path) -> None:
     files = RoundFiles(tmp_path)
     for number in range(4):
-        files.keep("one", number, bytes([number]))
-    files.keep("../other", 7, b"other")
+        files.store_round("one", number, bytes([number]))
+    files.store_round("../other", 7, b"other")
     assert [files.load("one", number) for number in range(4)] == [None, None, b"\2", b"\3"]
     assert RoundFiles(tmp_path).load("../other", 7) == b"other"
     assert len(list(tmp_path.iterdir())) == 3

@@ -107,7 +107,7 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, runner: Runner) -> N
     own = packed(tmp_path)
     (file,) = tmp_path.glob("train*")
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
-    with pytest.raises(Refused, match="not what its manifest says"):
+    with pytest.raises(Refused, match="differs from its manifest"):
         own.check(spec(), runner)
 
 

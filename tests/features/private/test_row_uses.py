@@ -170,7 +170,7 @@ def test_the_count_is_kept_before_the_rows_are_used(tmp_path: Path, counted: Pub
     assert not (tmp_path / "uses").exists()
 
     class Full(RowUsesFolder):
-        def keep(self, job: str, uses: object) -> None:
+        def store_uses(self, job: str, uses: object) -> None:
             raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):

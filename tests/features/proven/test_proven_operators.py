@@ -114,7 +114,7 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
         assert not consents.is_withdrawal_usable(work, worker.address, X, 5)
     assert operator_of(market, worker) == worker.address
     for old in (1, 5):
-        with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):
+        with pytest.raises(SignatureRefused, match="withdrew this consent: sign in without one"):
             signs_in(market, worker, X, old)
     signs_in(market, worker, X, 6)
     assert operator_of(market, worker) == X

@@ -120,7 +120,7 @@ def test_holders_that_are_named_twice_or_out_of_order_are_refused() -> None:
     for wrong in ((names[0], *names), tuple(reversed(names))):
         play = AggregationPlay(COUNT)
         play.aggregation = replace(PLAY.aggregation, holders=wrong)
-        with pytest.raises(Refused, match="named once, in rising order"):
+        with pytest.raises(Refused, match="named once each, in ascending order"):
             play.seat(0)
 
 

@@ -81,7 +81,7 @@ class AnnouncedMarkets(MarketSource):
         self._found.remove(place)
         self._discovery.put_back(place.announcement)
         text = f"{place.announcement.endpoint} paid nothing for a while and makes room for another market."
-        self._shared.journal.say("made_room", text, endpoint=place.announcement.endpoint)
+        self._shared.journal.report("made_room", text, endpoint=place.announcement.endpoint)
         return 1
 
     def _join_announced(self, scheduler: Scheduler, announcement: Announcement) -> None:
@@ -95,7 +95,7 @@ class AnnouncedMarkets(MarketSource):
                 origin, lambda market: fetch_checked_facts(market, event), named=self._discovery.local
             )
             self._found.append(Place(announcement, session, stack, session.earned, time.monotonic()))
-            self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
+            self._shared.journal.report("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
         except UNFIT as error:
             self._shared.journal.once("refused_market", f"Not joined: {error}", **facts)
             self._discovery.put_back(announcement)

@@ -96,7 +96,7 @@ class AttendedAnswer:
 
     def _begin(self, name: Hash, side: CarefulSide, put: PutQuestion) -> None:
         if self._begun == MOST_HEARINGS:
-            raise Refused(f"the market has had {MOST_HEARINGS} hearings about one answer")
+            raise Refused(f"the market held {MOST_HEARINGS} hearings about one answer")
         number, part = self._read_parts().get(name.hex(), (put.number, 0))
         if put.number > number:
             side.resume(part)

@@ -126,19 +126,19 @@ def judge_command(
             text = (
                 f"Hearing {sides[0]} and {sides[1]} at {url}: `gradmarket wallet dispute answer {job} {task} --referee`"
             )
-            journal.say("hearing", text, url=url, sides=list(sides), referee=opened.key.address)
+            journal.report("hearing", text, url=url, sides=list(sides), referee=opened.key.address)
             ruling = hold_hearing(room, course.redo, course.judge, journal)
             if to is not None:
-                heard = room.tell().model_dump(mode="json")
+                heard = room.read_state().model_dump(mode="json")
                 to.write_text(json.dumps({"job": job, "task": task, **heard}, indent=2) + "\n")
-            room.wait_until_told(TOLD_S)
+            room.wait_until_ruling_fetched(TOLD_S)
     raise typer.Exit(0 if ruling.wrong else 1)
 
 
 def hold_hearing(room: HearingRoom, redo: Redo, judge: Judge | None, journal: Journal) -> SignedRuling:
     """Hears both sides to the end, and shows the ruling to the referee's owner."""
     ruling = room.hold(redo, judge)
-    _say_ruling(journal, ruling)
+    _report_ruling(journal, ruling)
     return ruling
 
 
@@ -169,15 +169,15 @@ def answer_command(
         trace, root = course.runner.trace(course.inputs), hash_of(disputed.root_of(me))
         if trace.root != root:
             here = f"here the task comes out as {digest_of(Hash(trace.root))}, and {disputed.root_of(me)} was answered"
-            raise Refused(f"{here}: there is nothing to stand by", "answer on the machine that gave the answer")
+            raise Refused(f"{here}: there is nothing to defend", "answer on the machine that gave the answer")
         transport = connect_to_referee(referee, keep_trying_for(ANSWER_S))
         try:
             own = Side(me, signer_of(opened.key.key), trace.checkpoints, course.detail, course.show, course.results)
             side = CarefulSide(disputed.domain, disputed.name, root, own, course, named)
-            ruling = answer_until_ruled(transport, side, lambda text: journal.say("asked", text))
+            ruling = answer_until_ruled(transport, side, lambda text: journal.report("asked", text))
         finally:
             transport.close()
-        _say_ruling(journal, ruling)
+        _report_ruling(journal, ruling)
     raise typer.Exit(1 if me in ruling.wrong else 0)
 
 
@@ -197,8 +197,8 @@ def _find_referee(url: str, key: str | None) -> Address:
     return heard
 
 
-def _say_ruling(journal: Journal, ruling: SignedRuling) -> None:
+def _report_ruling(journal: Journal, ruling: SignedRuling) -> None:
     wrong = " and ".join(ruling.wrong)
     text = f"{wrong} is wrong: {ruling.why}." if wrong else f"Nobody is found wrong: {ruling.why}."
     where = "" if ruling.leaf is None else f" They part at operation {ruling.leaf}."
-    journal.say("ruled", text + where, wrong=list(ruling.wrong), leaf=ruling.leaf, why=ruling.why)
+    journal.report("ruled", text + where, wrong=list(ruling.wrong), leaf=ruling.leaf, why=ruling.why)

@@ -58,8 +58,8 @@ class DisputedTask:
         if named and len(sides) != 2:
             raise Refused(f"a dispute has two sides, and {len(sides)} are named", "give --side twice, one each")
         if len(sides) != 2:
-            what = f"the task has {len(first)} different answer{'s' * (len(first) != 1)}"
-            raise Refused(f"a dispute has two sides, and {what}", "name two sides with --side")
+            found = f"the task has {len(first)} different answer{'s' * (len(first) != 1)}"
+            raise Refused(f"a dispute has two sides, and {found}", "name two sides with --side")
         if self.root_of(sides[0]) == self.root_of(sides[1]):
             raise Refused("both sides gave the same answer: there is no dispute", PUBLISHED)
         return sides[0], sides[1]
@@ -103,7 +103,7 @@ def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: 
     offer = evidence.offer.struct()
     scope = OfferScope(ledger.domain(), ChainView(ledger, me).opened(chain_job).signer, offer)
     if publication.job != job or offer.job != chain_job:
-        raise Untrusted(f"the market shows a task of another job than {job}")
+        raise Untrusted(f"the market returned a task of another job than {job}")
     for fault in proof.of_offer(scope, evidence.offer_signature, hash_of(publication.digest)):
         raise Untrusted(f"the task is not what the job's requester signed: {fault}")
     answers, classes = _collect_answers(scope, evidence)

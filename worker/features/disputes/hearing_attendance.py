@@ -64,7 +64,7 @@ class HearingAttendance(ABC, Generic[Name]):
         self._thread = threading.Thread(target=self._run_until_stopped, name="hearings", daemon=True)
 
     @abstractmethod
-    def list_asked(self, wait_s: float) -> Iterable[tuple[Name, PutQuestion]]:
+    def list_questions(self, wait_s: float) -> Iterable[tuple[Name, PutQuestion]]:
         """Returns the open questions; waits `wait_s` for one. Raises MarketError."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class HearingAttendance(ABC, Generic[Name]):
     def turn(self, wait_s: float = WAIT_S) -> int:
         """Answers the open questions; returns their number. Raises MarketError."""
         answered = 0
-        for name, put in self.list_asked(wait_s):
+        for name, put in self.list_questions(wait_s):
             if self.over.is_set():
                 break
             if name not in self._lost:
@@ -159,7 +159,7 @@ class HearingAttendance(ABC, Generic[Name]):
         trace = course.runner.trace(course.inputs)
         if trace.root != own.root:
             self._lost.add(name)
-            raise Refused("the task comes out otherwise than it was answered: there is nothing to stand by")
+            raise Refused("the task computes to another answer than was given: there is nothing to defend")
         lent = LentCourse(lambda: self._lend(name))
 
         def build_side() -> CarefulSide:

@@ -10,7 +10,7 @@ from typing import Final
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.fields import AddressField, HashField
 from gradmarket.market.signing import check_struct_signature
 from gradmarket.market.wire.hearing_messages import HearingReceipt, PutInHearing, SaidHeaders, SignedRuling
@@ -42,17 +42,17 @@ def answer_until_ruled(referee: ServiceTransport, side: CarefulSide, say: Callab
     answer is not taken, and ServiceUnreachable.
     """
     while True:
-        told = ask_referee(referee, side.last, side.side.address)
-        if told.ruling is not None:
-            struct = told.ruling.struct(side.name_dispute(told.sides, told.roots), told.sides)
+        heard = ask_referee(referee, side.last, side.side.address)
+        if heard.ruling is not None:
+            struct = heard.ruling.struct(side.name_dispute(heard.sides, heard.roots), heard.sides)
             try:
-                check_struct_signature(side.domain, struct, told.ruling.signature, side.referee)
+                check_struct_signature(side.domain, struct, heard.ruling.signature, side.referee)
             except MarketError as error:
                 raise Untrusted(f"the ruling is not the referee's: {error}") from error
-            return told.ruling
-        if told.number > side.last:
-            say(f"question {told.number}: {told.asked} {told.level} {told.place}")
-            _bring(referee, side.answer(PutQuestion.read(told)))
+            return heard.ruling
+        if heard.number > side.last:
+            say(f"question {heard.number}: {heard.asked} {heard.level} {heard.place}")
+            _bring(referee, side.answer(PutQuestion.read(heard)))
 
 
 def ask_referee(referee: ServiceTransport, after: int = -1, side: str = "", wait_s: float = WAIT_S) -> HeardDispute:
@@ -61,9 +61,9 @@ def ask_referee(referee: ServiceTransport, after: int = -1, side: str = "", wait
 
 
 def _bring(referee: ServiceTransport, reply: Reply) -> None:
-    said = SaidHeaders(
-        side=reply.side, number=reply.number, said=digest_said(reply.said), signature=reply.signature
+    reply_headers = SaidHeaders(
+        side=reply.side, number=reply.number, said=digest_reply(reply.said), signature=reply.signature
     ).model_dump(mode="json")
-    headers = {f"dispute-{name}": str(value) for name, value in said.items()}
+    headers = {f"dispute-{name}": str(value) for name, value in reply_headers.items()}
     headers["content-length"] = str(len(reply.said))
     referee.ask(HearingReceipt, "POST", ANSWERS, headers=headers, content=lambda: nullcontext(reply.said))

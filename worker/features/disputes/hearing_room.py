@@ -39,14 +39,14 @@ class HearingRoom:
         self._told = set[Address]()
         self._bringing = set[Address]()
 
-    def tell(self, side: str = "") -> HeardDispute:
+    def read_state(self, side: str = "") -> HeardDispute:
         """Returns the open question, or the ruling, which `side` has then received."""
         referee = self._referee
         with self._changed:
             if referee.verdict is not None and side in referee.terms.sides:
                 self._told.add(Address(side))
                 self._changed.notify_all()
-            asked = referee.asked
+            asked = referee.open_question
             return HeardDispute(
                 referee=address_of(self._key),
                 offer=referee.terms.offer,
@@ -67,22 +67,22 @@ class HearingRoom:
         signature = sign_digest(self._key, digest_struct(terms.domain, struct))
         return SignedRuling(wrong=tuple(sorted(verdict.wrong)), leaf=verdict.leaf, why=why, signature=signature)
 
-    def admit(self, said: SaidHeaders, length: int) -> None:
+    def admit(self, headers: SaidHeaders, length: int) -> None:
         """Raises Refused unless a side signed an answer of the open question, of a length that can hold."""
         with self._changed:
-            self._referee.check_signed(said.side, said.number, said.said, said.signature)
+            self._referee.check_signed(headers.side, headers.number, headers.said, headers.signature)
             if length > self._referee.most_bytes:
-                self._referee.record_oversized(said.side, self._clock())
+                self._referee.record_oversized(headers.side, self._clock())
                 self._announce()
                 raise Refused(f"an answer to this question has at most {self._referee.most_bytes} bytes")
-            if said.side in self._bringing:
+            if headers.side in self._bringing:
                 raise Refused("this side is bringing an answer already")
-            self._bringing.add(said.side)
+            self._bringing.add(headers.side)
 
-    def leave(self, said: SaidHeaders) -> None:
+    def leave(self, headers: SaidHeaders) -> None:
         """Ends the reading that `admit` began."""
         with self._changed:
-            self._bringing.discard(said.side)
+            self._bringing.discard(headers.side)
 
     def receive(self, reply: Reply) -> None:
         """Receives a whole answer. Raises Refused as Referee.receive does."""
@@ -121,7 +121,7 @@ class HearingRoom:
         for wake in tuple(self._waiting):
             wake()
 
-    def wait_until_told(self, wait_s: float) -> None:
+    def wait_until_ruling_fetched(self, wait_s: float) -> None:
         """Waits, at most `wait_s`, until every side that answered has fetched the ruling."""
         with self._changed:
             self._changed.wait_for(lambda: self._told == set(self._referee.terms.sides), wait_s)
@@ -139,7 +139,7 @@ class HearingRoom:
         except ValueError:
             return _refuse("`after` and `wait_s` are numbers")
         await self._wait_for_later(after, wait_s)
-        heard = await run_in_threadpool(self.tell, request.query_params.get("side", ""))
+        heard = await run_in_threadpool(self.read_state, request.query_params.get("side", ""))
         return JSONResponse(heard.model_dump(mode="json"))
 
     async def _wait_for_later(self, after: int, wait_s: float) -> None:
@@ -150,7 +150,7 @@ class HearingRoom:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
-                    while referee.verdict is None and referee.asked.number <= after:
+                    while referee.verdict is None and referee.open_question.number <= after:
                         await news.wait()
                         news.clear()
         finally:
@@ -159,31 +159,31 @@ class HearingRoom:
     async def _take_answer(self, request: Request) -> Response:
         try:
             fields = {name: request.headers.get(f"dispute-{name}", "") for name in SaidHeaders.model_fields}
-            said = SaidHeaders.model_validate(fields)
+            headers = SaidHeaders.model_validate(fields)
             length = int(request.headers.get("content-length", "-1"))
         except (ValidationError, ValueError):
             return _refuse("an answer has the headers dispute-side, -number, -said, -signature and content-length")
         try:
-            await run_in_threadpool(self.admit, said, length if length >= 0 else 2**63)
+            await run_in_threadpool(self.admit, headers, length if length >= 0 else 2**63)
         except Refused as error:
             return _refuse(error.detail)
         try:
             body = bytearray()
-            async with asyncio.timeout(self._left_s(said.side)):
+            async with asyncio.timeout(self._left_s(headers.side)):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > length:
                         return _refuse("the answer is longer than its content-length")
-            await run_in_threadpool(self.receive, Reply(said.side, said.number, bytes(body), said.signature))
+            await run_in_threadpool(self.receive, Reply(headers.side, headers.number, bytes(body), headers.signature))
         except TimeoutError:
             return _refuse("the answer is late")
         except Refused as error:
             return _refuse(error.detail)
         finally:
-            self.leave(said)
-        struct = DisputeReceipt(self._referee.terms.dispute, said.side, said.number, said.said)
+            self.leave(headers)
+        struct = DisputeReceipt(self._referee.terms.dispute, headers.side, headers.number, headers.said)
         signature = sign_digest(self._key, digest_struct(self._referee.terms.domain, struct))
-        return JSONResponse(HearingReceipt(number=said.number, signature=signature).model_dump(mode="json"))
+        return JSONResponse(HearingReceipt(number=headers.number, signature=signature).model_dump(mode="json"))
 
     def _left_s(self, side: Address) -> float:
         with self._changed:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
-from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.features.disputes.transcript import receipt_struct
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
@@ -33,7 +33,7 @@ def keep_receipt(
         roots=(put.roots[0], put.roots[1]),
         side=reply.side,
         number=put.number,
-        said=digest_said(reply.said),
+        said=digest_reply(reply.said),
         signature=receipt.signature,
     )
     if not is_signed_by(domain, receipt_struct(kept), kept.signature, referee):

@@ -11,7 +11,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.careful_side import PutQuestion
-from gradmarket.market.features.disputes.questions import Reply, digest_said
+from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import digest_struct
@@ -38,7 +38,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
         super().__init__()
         self._context, self._replica_files = context, replica_files
 
-    def list_asked(self, wait_s: float) -> Iterator[tuple[ReplicaId, PutQuestion]]:
+    def list_questions(self, wait_s: float) -> Iterator[tuple[ReplicaId, PutQuestion]]:
         asked = ask_hearings(self._context.market, wait_s).questions
         return ((each.replica, PutQuestion.read(each)) for each in asked)
 
@@ -55,7 +55,7 @@ class OwnHearings(HearingAttendance[ReplicaId]):
     def _find_held(self, name: ReplicaId) -> tuple[InFlight, str]:
         held = self._replica_files.held.get(name)
         if held is None or held.prepared is None:
-            raise NotFound("this worker has no answer of it")
+            raise NotFound("this worker stored no answer to it")
         return held, held.prepared.root
 
     def open_task(self, name: ReplicaId) -> AbstractContextManager[TracedCourse]:
@@ -66,21 +66,21 @@ class OwnHearings(HearingAttendance[ReplicaId]):
         return open_course(context.settings, context.market, publication, held.offer, [context.determinism_class])
 
     def bring(self, name: ReplicaId, reply: Reply) -> HearingReceipt:
-        said = HearingAnswer(
+        answer = HearingAnswer(
             side=reply.side,
             number=reply.number,
-            said=digest_said(reply.said),
+            said=digest_reply(reply.said),
             signature=reply.signature,
             replica=name,
         )
-        return answer_hearing(self._context.market, said, reply.said)
+        return answer_hearing(self._context.market, answer, reply.said)
 
     def report_progress(self, text: str, name: ReplicaId | None, reply: Reply | None = None) -> None:
         about = {} if name is None else {"replica": name}
         if reply is None:
             self._context.journal.once("hearing", text, **about)
         else:
-            self._context.journal.say("hearing", text, **about, bytes=len(reply.said))
+            self._context.journal.report("hearing", text, **about, bytes=len(reply.said))
 
 
 def ask_hearings(market: MarketClient, wait_s: float) -> HearingQuestions:
@@ -88,9 +88,9 @@ def ask_hearings(market: MarketClient, wait_s: float) -> HearingQuestions:
     return market.signed_in(HearingQuestions, "GET", "/v1/work/hearings", params={"wait_s": wait_s}, waits=wait_s)
 
 
-def answer_hearing(market: MarketClient, said: HearingAnswer, body: bytes) -> HearingReceipt:
+def answer_hearing(market: MarketClient, answer: HearingAnswer, body: bytes) -> HearingReceipt:
     """Brings an answer; returns the referee's receipt, unchecked."""
-    headers = {f"hearing-{name}": str(value) for name, value in said.model_dump(mode="json").items()}
+    headers = {f"hearing-{name}": str(value) for name, value in answer.model_dump(mode="json").items()}
     headers["content-length"] = str(len(body))
     return market.signed_in(
         HearingReceipt, "POST", "/v1/work/hearings", headers=headers, content=lambda: nullcontext(body)

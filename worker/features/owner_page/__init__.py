@@ -78,5 +78,5 @@ class OwnerPageFeature(WorkerFeature):
             yield
             return
         with serve_own_page(Outlook(settings, OwnFolder(settings.data)), settings.page) as url:
-            shared.journal.say("page", f"What this worker earns and does: {url}", url=url)
+            shared.journal.report("page", f"What this worker earns and does: {url}", url=url)
             yield

@@ -39,9 +39,9 @@ class TakingPart:
             own.check(listed.publication.spec, self._runner)
         rows = own.count if context.settings.tell_rows else None
         stands = context.market.hold(job, rows).rows
-        told = in_words(rows, stands)
-        text = f"Takes part in {context.name(job)} with {told} of {own.folder}. They stay on this machine."
-        context.journal.say("takes_part", text, job=job, rows=rows, weighs_as=stands)
+        described = in_words(rows, stands)
+        text = f"Takes part in {context.name(job)} with {described} of {own.folder}. They stay on this machine."
+        context.journal.report("takes_part", text, job=job, rows=rows, weighs_as=stands)
         return True
 
 

@@ -23,7 +23,7 @@ class RoundStore(Protocol):
     def load(self, job: str, number: int) -> Bytes | None:
         """Returns the bytes kept of a round; None where none were."""
 
-    def keep(self, job: str, number: int, data: bytes) -> None:
+    def store_round(self, job: str, number: int, data: bytes) -> None:
         """Stores the bytes, and forgets all but the round before."""
 
 
@@ -36,7 +36,7 @@ class RoundsInMemory:
     def load(self, job: str, number: int) -> Bytes | None:
         return self._kept.get((job, number))
 
-    def keep(self, job: str, number: int, data: bytes) -> None:
+    def store_round(self, job: str, number: int, data: bytes) -> None:
         old = {key: kept for key, kept in self._kept.items() if key[0] != job or key[1] == number - 1}
         self._kept = old | {(job, number): data}
 
@@ -66,7 +66,7 @@ class ControlRound:
         """Stores the values for the next round's correction: `change` is the gradient part of the answer as sent."""
         kept = LastRound({name: np.asarray(state[name]) for name in change}, dict(correction), dict(change))
         arrays = {f"{part}/{name}": array for part in PARTS for name, array in getattr(kept, part).items()}
-        self.store.keep(self.job, self.number, tensors.pack_tensors(arrays))
+        self.store.store_round(self.job, self.number, tensors.pack_tensors(arrays))
 
     def _load_last_round(self, start: Arrays) -> LastRound:
         data = self.store.load(self.job, self.number - 1)

@@ -33,7 +33,7 @@ class RoundFiles:
         except FileNotFoundError:
             return None
 
-    def keep(self, job: str, number: int, data: bytes) -> None:
+    def store_round(self, job: str, number: int, data: bytes) -> None:
         """Stores the bytes, and forgets all but the round before."""
         durable.write_file_atomically(self._build_file_path(job, number), data)
         before = {self._build_file_path(job, number), self._build_file_path(job, number - 1)}
@@ -60,18 +60,18 @@ class RowUsesFolder:
         """Returns the uses of every job. Raises Refused where a file cannot be read."""
         return [_read_uses(path, "rows") for path in sorted(self.folder.glob("*.json"))]
 
-    def keep(self, job: str, uses: RowUses) -> None:
+    def store_round(self, job: str, uses: RowUses) -> None:
         durable.write_file_atomically(self._build_file_path(job), _USES.dump_json(uses))
 
     def _build_file_path(self, job: str) -> Path:
         return self.folder / f"{_hash_job_name(job)}.json"
 
 
-def _read_uses(path: Path, what: str) -> RowUses:
+def _read_uses(path: Path, subject: str) -> RowUses:
     try:
         return _USES.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        why = f"{path} cannot be read, and it says how often {what} were used"
+        why = f"{path} cannot be read, and it says how often {subject} were used"
         raise Refused(why, "bring it back from a copy: without it the job takes none of these rows") from error
 
 

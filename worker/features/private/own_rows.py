@@ -75,7 +75,7 @@ class OwnRows:
             ranges = {name: (Range(0, one.classes, None),) for name, one in spec.private.inputs.items() if one.classes}
             bad = runner.check_partition(self.manifest, partition, self._load_partition_bytes(partition), ranges)
             if bad is not None:
-                raise Refused(f"{partition.file}: {bad.said()}")
+                raise Refused(f"{partition.file}: {bad.describe()}")
 
     def _check_kind(self, spec: JobSpec, asked: PrivateData) -> None:
         own, inputs = self.manifest.batch(1), Manifest(inputs=asked.inputs, partitions=()).batch(1)
@@ -131,7 +131,7 @@ class OwnRows:
         except OSError as error:
             raise Refused(f"{path} cannot be read: {error}") from error
         if blob_digest(data) != partition.digest:
-            raise Refused(f"{path} is not what its manifest says: pack the dataset again")
+            raise Refused(f"{path} differs from its manifest: pack the dataset again")
         return data
 
 

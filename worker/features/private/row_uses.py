@@ -55,7 +55,7 @@ class RowUsesStore(Protocol):
     def load(self, job: str) -> RowUses | None:
         """Returns the stored uses. Raises Refused where they cannot be read: the budget may be spent."""
 
-    def keep(self, job: str, uses: RowUses) -> None:
+    def store_uses(self, job: str, uses: RowUses) -> None:
         """Stores the uses before it returns."""
 
     def load_all(self) -> Sequence[RowUses]:
@@ -97,7 +97,7 @@ class UsesInMemory:
     def load(self, job: str) -> RowUses | None:
         return self._kept.get(job)
 
-    def keep(self, job: str, uses: RowUses) -> None:
+    def store_uses(self, job: str, uses: RowUses) -> None:
         self._kept[job] = uses
 
     def load_all(self) -> Sequence[RowUses]:
@@ -152,7 +152,7 @@ class CountedRows:
     def take(self, publication: Publication) -> Sequence[StepRows]:
         """Returns the next task's rows, step by step, and counts them before. Raises Refused like `afford`."""
         used = self.afford(publication)
-        self.store.keep(publication.job, replace(used, steps=used.steps + publication.spec.step.moves))
+        self.store.store_uses(publication.job, replace(used, steps=used.steps + publication.spec.step.moves))
         return self._list_next_rows(publication, used)
 
     def _load_job_uses(self, publication: Publication) -> RowUses:
@@ -208,5 +208,5 @@ class CountedRows:
 
 def _require_row_privacy(publication: Publication) -> RowPrivacy:
     if (asked := publication.spec.step.per_row) is None:
-        raise Refused("the job does not count what it tells of a row")
+        raise Refused("the job does not bound what it reveals of a row")
     return asked

@@ -125,13 +125,13 @@ class SecureRound:
         record = self.folder.load(self.lease.job, self.lease.offer.round) or self._begin_attempt(0)
         self.folder.forget(self.lease.job, self.lease.offer.round - 1)
         while True:
-            told = self._send_step(record)
-            if told.summed and record.receipt:
+            reply = self._send_step(record)
+            if reply.summed and record.receipt:
                 return bytes.fromhex(record.receipt)
-            if told.step and told.attempt != record.attempt:
-                record = self._restart_attempt(record, told.attempt)
+            if reply.step and reply.attempt != record.attempt:
+                record = self._restart_attempt(record, reply.attempt)
             else:
-                record = self._take_next_step(record, told) or record
+                record = self._take_next_step(record, reply) or record
 
     def _restart_attempt(self, before: SecureRecord, attempt: int) -> SecureRecord:
         """Begins another attempt, unless it signed survivors in this round: two sums reveal their difference."""
@@ -161,31 +161,31 @@ class SecureRound:
         return self._store_record(drawn, holder.advertise_keys(self._build_seat(drawn)))
 
     def _store_record(
-        self, before: SecureRecord, said: Said, vector: bytes | None = None, paid: bytes = b""
+        self, before: SecureRecord, message: Said, vector: bytes | None = None, paid: bytes = b""
     ) -> SecureRecord:
-        record = record_of(before, *said, paid)
+        record = record_of(before, *message, paid)
         self.folder.save(record, vector)
         return record
 
-    def _take_next_step(self, record: SecureRecord, told: StepTold) -> SecureRecord | None:
+    def _take_next_step(self, record: SecureRecord, reply: StepTold) -> SecureRecord | None:
         """Takes the next step, if its inputs have come; stores it before it can be sent."""
         state = record.state(self._build_seat(record))
-        if record.step == HolderStep.KEYS and told.keys is not None:
-            return self._store_record(record, holder.share_secrets(state, told.keys))
-        if record.step == HolderStep.SHARES and told.shares is not None:
+        if record.step == HolderStep.KEYS and reply.keys is not None:
+            return self._store_record(record, holder.share_secrets(state, reply.keys))
+        if record.step == HolderStep.SHARES and reply.shares is not None:
             if self.numbers is None:
                 raise Refused("there is no answer to mask")
-            after, message, vector = holder.mask_integers(state, told.shares, self.numbers)
+            after, message, vector = holder.mask_integers(state, reply.shares, self.numbers)
             return self._store_record(record, (after, message), vector, build_receipt(message))
-        if record.step == HolderStep.MASKED and told.survivors is not None:
-            return self._store_record(record, holder.sign_survivors(state, told.survivors))
-        if record.step == HolderStep.SIGNED and told.unmask is not None:
-            return self._store_record(record, holder.reveal_mask_shares(state, told.unmask))
+        if record.step == HolderStep.MASKED and reply.survivors is not None:
+            return self._store_record(record, holder.sign_survivors(state, reply.survivors))
+        if record.step == HolderStep.SIGNED and reply.unmask is not None:
+            return self._store_record(record, holder.reveal_mask_shares(state, reply.unmask))
         return None
 
-    def _send_said(self, attempt: int, step: int, said: bytes, vector: bytes) -> StepTold:
+    def _send_message(self, attempt: int, step: int, message: bytes, vector: bytes) -> StepTold:
         """Sends a step's message of the aggregation, as JSON, and waits for the response."""
-        body = len(said).to_bytes(HEAD, "big") + said + vector
+        body = len(message).to_bytes(HEAD, "big") + message + vector
         path = f"/v1/work/aggregations/{quote(self.lease.replica, safe='')}/{attempt}/{step}"
         headers = {"content-type": "application/octet-stream", "content-length": str(len(body))}
         options = {"headers": headers, "content": lambda: nullcontext(body), "params": {"wait_s": WAIT_S}}
@@ -197,18 +197,18 @@ class SecureRound:
         vector = self.folder.vector(record) if record.step == HolderStep.MASKED and self.sent != here else b""
         began = time.monotonic()
         try:
-            told = self._send_said(record.attempt, record.step, record.said.encode(), vector)
+            reply = self._send_message(record.attempt, record.step, record.said.encode(), vector)
         except ServiceUnreachable:
             if self.context.signals.leaving or began - self.heard_at > self.lease.offer.lease_seconds:
                 raise
             self.context.signals.pause(BREATH_S)
             return StepTold(attempt=record.attempt, step=0)
         self.heard_at = time.monotonic()
-        if told.step and told.attempt == record.attempt:
+        if reply.step and reply.attempt == record.attempt:
             self.sent = here
-        if self.heard_at - began < BREATH_S and told == StepTold(attempt=told.attempt, step=told.step):
+        if self.heard_at - began < BREATH_S and reply == StepTold(attempt=reply.attempt, step=reply.step):
             self.context.signals.pause(BREATH_S)
-        return told
+        return reply
 
     def _build_seat(self, record: SecureRecord) -> Seat:
         context, members = self.context, self._build_aggregation(record.attempt)

@@ -58,13 +58,13 @@ class SecureRecord(BaseModel):
         return HolderState(seat, HolderStep(self.step), keys, dict(self.channels), dict(self.shares), shown, *sets)
 
 
-def record_of(before: SecureRecord, state: HolderState, said: BaseModel, receipt: bytes = b"") -> SecureRecord:
+def record_of(before: SecureRecord, state: HolderState, message: BaseModel, receipt: bytes = b"") -> SecureRecord:
     """Returns the record of the next state, with its message."""
     return SecureRecord.model_validate(
         before.model_dump()
         | {
             "step": int(state.step),
-            "said": said.model_dump_json(),
+            "said": message.model_dump_json(),
             "receipt": receipt.hex() or before.receipt,
             "keys": tuple(state.keys.values()),
             "channels": dict(state.channels),

@@ -48,7 +48,7 @@ def stake(
     money = TokenUnit.of(listed.facts)
     put, ledger = money.parse(amount), ledger_of(settings.node, listed.facts, str(settings.market))
     if put <= 0:
-        raise Refused("a stake of nothing buys nothing", "name what you put at risk, such as 5 GRAD")
+        raise Refused("a stake must be above 0", "name what you put at risk, such as 5 GRAD")
     known_chains.store_chain_facts(settings.data, listed.facts)
     accusation_watch.skip_earlier_blocks(settings.data, listed.facts, ledger, key.address)
     bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
@@ -56,7 +56,7 @@ def stake(
     sum_ = money.text(put)
     deciding = f"{listed.terms.threshold} of {', '.join(listed.terms.validators)}"
     text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."
-    Journal(as_json).say("staked", text, job=job, chain_job=listed.chain_job, amount=str(put))
+    Journal(as_json).report("staked", text, job=job, chain_job=listed.chain_job, amount=str(put))
 
 
 def unstake(
@@ -71,10 +71,10 @@ def unstake(
     key = wallet.load_wallet(settings.data, settings.secret)
     for facts in known_chains.list_known_chains(settings.data):
         pledge = Pledge(ledger_of(settings.node, facts), key.key)
-        out = pledge.take_out(lambda text: journal.say("left", text))
-        journal.say("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
+        out = pledge.take_out(lambda text: journal.report("left", text))
+        journal.report("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
     for risk in list_staked_risks(settings, key.address, partial(echo_text, err=True)):
-        journal.say("locked", risk.text(), **asdict(risk))
+        journal.report("locked", risk.text(), **asdict(risk))
 
 
 class StakingFeature(WorkerFeature):

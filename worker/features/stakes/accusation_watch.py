@@ -173,20 +173,22 @@ class AccusationWatch:
             self._contest(ledger, case.case)
         except MarketError as error:
             text = f"NOT contested yet: {case.case}: {error}. It is tried again; see to gas money and the node."
-            self._journal.say("contest_failed", text, case=case.case)
+            self._journal.report("contest_failed", text, case=case.case)
             return case.stage
         text = f"Contested {case.case}: now the validators of job {case.chain_job} decide, not its requester alone."
-        self._journal.say("contested", text, case=case.case)
+        self._journal.report("contested", text, case=case.case)
         return CONTESTED
 
     def _log_accusation(self, facts: ChainFacts, case: WalletCase, before: str) -> None:
         sum_ = TokenUnit.of(facts).text(int(case.amount))
         pledged = "locked pay" if VESTED in (case.stage, before) else "stake"
-        what = (
+        outcome = (
             f"{sum_} of its {pledged} in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
         )
         word = "An accusation is over" if case.stage == CLOSED else "ACCUSED"
-        self._journal.say("accused", f"{word}: {what}. {self._describe_own_evidence(facts, case)}", **asdict(case))
+        self._journal.report(
+            "accused", f"{word}: {outcome}. {self._describe_own_evidence(facts, case)}", **asdict(case)
+        )
 
     def _describe_own_evidence(self, facts: ChainFacts, case: WalletCase) -> str:
         """Returns a text on this worker's own records of its answers in that job, for the judges of the case."""

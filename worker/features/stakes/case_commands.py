@@ -46,7 +46,7 @@ def list_command(
         for case in cases.list_cases_against(ledger_of(settings.node, facts), me):
             until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
             text = f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
-            Journal(as_json).say("case", text, **asdict(case))
+            Journal(as_json).report("case", text, **asdict(case))
 
 
 @app.command()
@@ -62,7 +62,7 @@ def contest(
     key = wallet.load_wallet(settings.data, settings.secret)
     for facts in known_chains.list_known_chains(settings.data):
         for name in cases.contest_cases(ledger_of(settings.node, facts), key.key, case):
-            Journal(as_json).say("contested", f"{name} is contested; the validators will rule on it.", case=name)
+            Journal(as_json).report("contested", f"{name} is contested; the validators will rule on it.", case=name)
 
 
 @app.command("examine")
@@ -91,7 +91,7 @@ def examine_command(
     check_job_on_chain(ledger, key.address, listed)
     result = examine_case(settings, key, ledger, JobId(job), listed, case)
     word = "GUILTY" if result.guilty else "Not guilty"
-    Journal(as_json).say("examined", f"{word}: {result.why}.", case=case, **asdict(result))
+    Journal(as_json).report("examined", f"{word}: {result.why}.", case=case, **asdict(result))
     if rule:
         _sign_and_send_ruling(ledger, key, listed, case, result.guilty, ruling or [], as_json)
 
@@ -124,4 +124,4 @@ def _sign_and_send_ruling(
 ) -> None:
     done = cases.sign_and_send_ruling(ledger, key.key, job, case, guilty, others)
     text = f"Decided: {case} is {'guilty' if guilty else 'not guilty'}." if done.decided else done.ruling
-    Journal(as_json).say("decided" if done.decided else "ruled", text, case=case, ruling=done.ruling)
+    Journal(as_json).report("decided" if done.decided else "ruled", text, case=case, ruling=done.ruling)

@@ -147,7 +147,9 @@ def compare_recomputed_roots(shown: ExaminedCase, recompute: Recompute) -> Exami
         return Examined(False, "the task comes out here as the accused worker answered", *roots)
     if set(runs) == {shown.found}:
         return Examined(True, "the task comes out here, twice, as the auditor found and not as was answered", *roots)
-    raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot settle the case")
+    raise Refused(
+        f"here {shown.task} comes out as {runs[-1]}, which neither side gave: this machine cannot settle the case"
+    )
 
 
 def _build_recompute(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:

@@ -90,12 +90,14 @@ def export_command(
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the signed heads of jobs' logs that this wallet was told, for another observer to compare."""
+    """Write the signed heads of jobs' logs that this wallet received, for another observer to compare."""
     settings = add_wallet_passphrase(settings_of(data=data, passphrase_file=passphrase_file))
-    told = ObservedHeads(jobs=tuple(job for _, job in _list_observed(settings)))
-    write_all({check_writable(file): told.model_dump_json(indent=1) + "\n"})
-    count = sum(len(job.heads) for job in told.jobs)
-    Journal(as_json).say("heads", f"{count} heads of {len(told.jobs)} jobs are in {file}.", heads=count, file=str(file))
+    observed = ObservedHeads(jobs=tuple(job for _, job in _list_observed(settings)))
+    write_all({check_writable(file): observed.model_dump_json(indent=1) + "\n"})
+    count = sum(len(job.heads) for job in observed.jobs)
+    Journal(as_json).report(
+        "heads", f"{count} heads of {len(observed.jobs)} jobs are in {file}.", heads=count, file=str(file)
+    )
 
 
 @app.command("compare")
@@ -127,12 +129,12 @@ def compare_command(
             forks += 1
             both = [one.model_dump(mode="json") for one in (fork.one, fork.other)]
             text = f"{account.job}: {fork.why}. Both are signed: keep this file and {file}."
-            journal.say("fork", text, job=account.job, heads=both)
+            journal.report("fork", text, job=account.job, heads=both)
     seen = f"{forks} forks" if forks else f"no fork, {partly} of them only by heads of one size"
-    said = f"{shared} jobs in common: {seen if forks or partly else 'one history each'}."
-    journal.say(
+    summary = f"{shared} jobs in common: {seen if forks or partly else 'one history each'}."
+    journal.report(
         "compared",
-        said if shared else "No job in common: nothing is compared.",
+        summary if shared else "No job in common: nothing is compared.",
         jobs=shared,
         forks=forks,
         partly=partly,
@@ -159,9 +161,9 @@ def _list_observed(settings: WorkerSettings) -> Iterator[tuple[JobAccount, Obser
     me = wallet.load_wallet(settings.data, settings.secret).address
     for account in open_account_store(settings.data, me).accounts:
         instance = Hash(account.instance)
-        told = told_heads.load_told_heads(told_heads.file_of(settings.data, instance, account.chain_job))
-        if told:
-            heads = tuple(told)
+        reported_heads = told_heads.load_reported_heads(told_heads.file_of(settings.data, instance, account.chain_job))
+        if reported_heads:
+            heads = tuple(reported_heads)
             yield account, ObservedJob(instance=instance, chain_job=account.chain_job, job=account.job, heads=heads)
 
 
@@ -189,17 +191,17 @@ def _compare_job(
 
     forks = list[HeadFork]()
     try:
-        told = market.log(JobId(account.job))
-        shown = 0 if told is None else told.size
+        head = market.log(JobId(account.job))
+        shown = 0 if head is None else head.size
         for fork in find_forks(heads, account.domain, signer, prove):
             if restores := check.find_restores([fork.one, fork.other]):
                 text = f"{account.job}: its service was restored, as leaf {restores[0].number} of its log admits."
-                journal.say("restored", text, job=account.job)
+                journal.report("restored", text, job=account.job)
             else:
                 forks.append(fork)
     except MarketError as error:
         text = f"{account.job}: its market does not answer, so only heads of one size are compared: {error}"
-        journal.say("market_silent", text, job=account.job)
+        journal.report("market_silent", text, job=account.job)
         alike = [one for one in find_forks(heads, account.domain, signer, lambda _small, _large: ()) if _is_alike(one)]
         return [*forks, *(one for one in alike if one not in forks)], False
     finally:

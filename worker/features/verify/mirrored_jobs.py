@@ -27,9 +27,9 @@ from worker.protocol.records import ReplicaRecord
 
 @dataclass(frozen=True)
 class MirroredJob:
-    """`told`: the proven and the unproven facts of the mirrors, in words; `findings`: the requester's faults."""
+    """`facts`: the proven and the unproven facts of the mirrors, in words; `findings`: the requester's faults."""
 
-    told: Sequence[str]
+    facts: Sequence[str]
     findings: Sequence[Finding]
 
 
@@ -60,13 +60,13 @@ def check_by_mirrors(
         logged, findings = _look_up_verdicts(records, account, me, seen, heads, kept)
         rejected = [record for record in kept if record.rejected]
         unproven = [text for record in rejected if (text := _describe_unproven(records, account, me, seen, record))]
-        told = [
+        facts = [
             *whys,
             f"{mirror.place} has the log that {len(heads)} batches carry, with {logged} of its verdicts, and proves "
             f"{len(rejected) - len(unproven)} rejections",
             *unproven,
         ]
-        return MirroredJob(told, findings)
+        return MirroredJob(facts, findings)
     raise Refused("; ".join(whys), "name another mirror (--mirror)")
 
 

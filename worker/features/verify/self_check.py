@@ -81,13 +81,13 @@ class SelfCheck:
         account_store = open_account_store(self.settings.data, me)
         done = [self._verify_job(account_store, account, me) for account in account_store.accounts]
         for signer, known in account_store.grievances():
-            self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
+            self.journal.report("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
         sound = all(done) and not account_store.grievances()
         other = sum(account.protocol != PROTOCOL for account in account_store.accounts)
         proven = f"all is proven but what {other} of other releases hold" if other else "all is proven"
         result = proven if sound else "NOT all is well"
         count = "1 job" if len(done) == 1 else f"{len(done)} jobs"
-        self.journal.say("verified", f"{count}: {result}.", sound=sound)
+        self.journal.report("verified", f"{count}: {result}.", sound=sound)
         return sound
 
     def _verify_job(self, account_store: AccountStore, account: JobAccount, me: Address) -> bool:
@@ -96,7 +96,7 @@ class SelfCheck:
             ledger = ledger_of(self.settings.node, facts)
             seen = fetch_chain_history(ledger, account, me)
         except MarketError as error:
-            self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
+            self.journal.report("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
             return False
         if account.protocol != PROTOCOL:
             return self._verify_voucher_alone(account, me, seen)
@@ -108,7 +108,7 @@ class SelfCheck:
         ]
         for finding in findings:
             self._log_finding(account.job, finding)
-        self._keep_evidence(account_store, seen, findings)
+        self._record_evidence(account_store, seen, findings)
         money = TokenUnit.of(facts)
         self._log_job_summary(account, seen, kept, findings, money)
         return not findings
@@ -120,7 +120,7 @@ class SelfCheck:
             self._log_finding(account.job, finding)
         text = f"{account.job}: worked for under protocol {account.protocol}, and this release has {PROTOCOL}: "
         text += "only its voucher was checked; `gradmarket wallet verify` of that release checks the rest."
-        self.journal.say("other_release", text, job=account.job, protocol=account.protocol)
+        self.journal.report("other_release", text, job=account.job, protocol=account.protocol)
         return not findings
 
     def _find_record_faults(
@@ -143,7 +143,7 @@ class SelfCheck:
             if held.due_at + OVERDUE_S < self.clock():
                 yield Finding(Fault.BROKEN_PROMISE, held.replica, shown)
             else:
-                self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
+                self.journal.report("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
 
     def _find_published_faults(
         self, account: JobAccount, me: Address, ledger: Ledger, seen: ChainHistory, kept: Sequence[ReplicaRecord]
@@ -159,7 +159,7 @@ class SelfCheck:
             yield from self._find_forks(market, account, ledger, seen)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
-            self.journal.say("market_silent", text, job=account.job)
+            self.journal.report("market_silent", text, job=account.job)
             yield from self._find_mirrored_faults(account, me, seen, kept)
         finally:
             market.close()
@@ -180,7 +180,7 @@ class SelfCheck:
             text = f"{account.job}: {money.text(amount)} of its locked pay was burnt by a ruling, {word}: "
             text += f"`gradmarket wallet case examine {account.job} {case}` computes the task anew."
             facts = {"case": case, "amount": str(amount), "proven": audits is not None and not fault}
-            self.journal.say("burnt", text, job=account.job, **facts)
+            self.journal.report("burnt", text, job=account.job, **facts)
             if fault:
                 yield Finding(Fault.UNPROVEN_BURN, detail=f"{burn.units} units, case {case}: {fault}")
 
@@ -206,7 +206,7 @@ class SelfCheck:
         check = HeadCheck(market, account.job, account.domain, seen.signer, path, all_heads, times, self.clock)
         yield from check.run([head for _, head in list_batch_heads(account, seen)])
         for text in dict.fromkeys(check.restored):
-            self.journal.say("restored", f"{account.job}: {text}.", job=account.job)
+            self.journal.report("restored", f"{account.job}: {text}.", job=account.job)
 
     def _find_hidden_answers(
         self, market: MarketClient, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord]
@@ -234,15 +234,15 @@ class SelfCheck:
             try:
                 found = check_by_mirrors(mirrors, account, me, seen, dict(list_batch_heads(account, seen)), kept)
             except MarketError as error:
-                self.journal.say(
+                self.journal.report(
                     "mirrors", f"{account.job}: no mirror serves it: {describe_trouble(error)}", job=account.job
                 )
                 return
-        for text in found.told:
-            self.journal.say("mirror", f"{account.job}: {text}.", job=account.job)
+        for text in found.facts:
+            self.journal.report("mirror", f"{account.job}: {text}.", job=account.job)
         yield from found.findings
 
-    def _keep_evidence(self, account_store: AccountStore, seen: ChainHistory, findings: Sequence[Finding]) -> None:
+    def _record_evidence(self, account_store: AccountStore, seen: ChainHistory, findings: Sequence[Finding]) -> None:
         """Records the faults that only the market's present answer shows; the head that proves it stays on-chain."""
         known = {line for signer, line in account_store.grievances() if signer == seen.signer}
         for finding in findings:
@@ -252,7 +252,7 @@ class SelfCheck:
 
     def _log_finding(self, job: JobId, finding: Finding) -> None:
         facts = {"fault": finding.fault.name.lower(), "job": job, "replica": finding.about or None}
-        self.journal.say("fault", f"{job}, {finding}." if finding.about else f"{job}: {finding}.", **facts)
+        self.journal.report("fault", f"{job}, {finding}." if finding.about else f"{job}: {finding}.", **facts)
 
     def _log_job_summary(
         self,
@@ -271,7 +271,7 @@ class SelfCheck:
             text += f"burnt {money.text(convert_to_amount(seen.burnt, account))}; "
         text += f"{len(faults)} faults." if faults else "every signature, secret, commitment and batch proven."
         facts = {name: str(convert_to_amount(units, account)) for name, units in sums.items()}
-        self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(faults), **facts)
+        self.journal.report("job", text, job=account.job, accepted=len(paid), faults=len(faults), **facts)
 
 
 def fetch_chain_history(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:

@@ -44,19 +44,19 @@ def file_of(folder: Path, instance: Hash, chain_job: int) -> Path:
     return folder / "heads" / f"{instance.hex()}-{chain_job}.jsonl"
 
 
-def load_told_heads(path: Path) -> list[ToldHead]:
+def load_reported_heads(path: Path) -> list[ToldHead]:
     """Returns the heads in the order of their receipt; lines that a crash cut short are left out."""
-    told = list[ToldHead]()
+    heads = list[ToldHead]()
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
-            told.append(ToldHead.model_validate_json(line))
+            heads.append(ToldHead.model_validate_json(line))
         except ValidationError:
             continue
-    return told
+    return heads
 
 
-def store_told_head(path: Path, told: ToldHead) -> None:
-    durable.append_line(path, told.model_dump_json().encode() + b"\n")
+def store_reported_head(path: Path, head: ToldHead) -> None:
+    durable.append_line(path, head.model_dump_json().encode() + b"\n")
 
 
 def store_leaves(path: Path, head: PublishedHead, leaves: Sequence[Hash]) -> None:
@@ -87,24 +87,24 @@ class HeadCheck:
 
     def run(self, carried: Sequence[LogHead]) -> Iterator[Finding]:
         """Yields the findings, and stores the head. Raises MarketError where the market does not answer."""
-        told = load_told_heads(self.path)
+        heads = load_reported_heads(self.path)
         shown = self.market.log(self.job)
         if shown is None:
-            if told:
-                yield Finding(Fault.FORKED_LOG, detail=f"it told {told[-1].head.size} leaves, and shows no log now")
+            if heads:
+                yield Finding(Fault.FORKED_LOG, detail=f"it told {heads[-1].head.size} leaves, and shows no log now")
             return
         if not is_signed_by(self.domain, shown.struct(), shown.signature, self.signer):
             yield Finding(Fault.UNSIGNED_HEAD, detail=f"root 0x{shown.root.hex()} over {shown.size} leaves")
             return
-        before = {(one.head.size, one.head.root): (one.head.struct(), one.at) for one in told[-COMPARED:]}
+        before = {(one.head.size, one.head.root): (one.head.struct(), one.at) for one in heads[-COMPARED:]}
         drawn = random.SystemRandom().sample(carried, min(COMPARED, len(carried)))
         before |= {(head.size, head.root): (head, CARRIED) for head in drawn}
         forks = [(why, *one) for one in before.values() if (why := self._find_fork(one[0], shown))]
         leaves = list(self.market.leaves(self.job, shown.size)) if forks else []
         for why, old, at in forks:
             yield from self._judge_fork(why, old, at, shown, leaves)
-        if not told or told[-1].head != shown:
-            store_told_head(self.path, ToldHead(at=self.clock(), market=self.market.origin, head=shown))
+        if not heads or heads[-1].head != shown:
+            store_reported_head(self.path, ToldHead(at=self.clock(), market=self.market.origin, head=shown))
 
     def find_restores(self, heads: Iterable[ToldHead]) -> list[PublishedRestart]:
         """Returns the restores by which the log that is shown now admits the loss of each of these heads that it does
@@ -151,7 +151,7 @@ class HeadCheck:
     def _find_batch_time(self, head: LogHead) -> float:
         """Returns when the first batch with this head was settled; without one, a time later than any restore."""
         times = self.fetch_times()
-        told = [
+        heads = [
             times[number] for number, carried in self.fetch_carried().items() if carried == head and number in times
         ]
-        return float(min(told, default=2**62))
+        return float(min(heads, default=2**62))

@@ -48,7 +48,7 @@ def export_watch(
         raise Refused(f"{folder} has the worker's key", "name another folder: what it has is copied elsewhere")
     export_to(settings, key, store_target(settings.data, folder, named))
     text = f"{folder} has what {named} needs to watch over {key.address}. Copy it there; a running worker renews it."
-    Journal(as_json).say("watch_exported", text, folder=str(folder), watcher=named, worker=key.address)
+    Journal(as_json).report("watch_exported", text, folder=str(folder), watcher=named, worker=key.address)
 
 
 def watch(
@@ -72,11 +72,11 @@ def watch(
         if not tower.workers:
             named = " and ".join(map(str, folders))
             raise Refused(
-                f"{named} has no export for {key.address}, so there is nobody to watch over",
+                f"{named} has no export for {key.address}, so it has no worker to watch",
                 f"on the worker's machine: `gradmarket wallet export-watch FOLDER --watcher {key.address}`",
             )
         text = f"{key.address} watches over {', '.join(tower.workers)}."
-        journal.say("watching", text, watcher=key.address, workers=tower.workers)
+        journal.report("watching", text, watcher=key.address, workers=tower.workers)
         if once:
             while not read:
                 read = tower.look()

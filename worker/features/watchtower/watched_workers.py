@@ -50,7 +50,7 @@ class Watchtower:
         self._workers: dict[Address, WatchedWorker] = {}
         self._unread = False
         for path in sorted((settings.data / WATCHED).glob(f"*/{INDEX}")):
-            self._keep(read_export(path.parent, wallet.address), path.parent)
+            self._store_export(read_export(path.parent, wallet.address), path.parent)
 
     @property
     def workers(self) -> list[Address]:
@@ -66,7 +66,7 @@ class Watchtower:
         self._unread = False
         for place in self._places:
             try:
-                self._keep(read_export(place, self._wallet.address), place)
+                self._store_export(read_export(place, self._wallet.address), place)
             except (MarketError, OSError) as error:
                 self._unread = True
                 why = error.detail if isinstance(error, (NotFound, Refused)) else error
@@ -80,7 +80,7 @@ class Watchtower:
         while not over.wait(0.0 if behind else self._settings.watch_s):
             behind = not self.look()
 
-    def _keep(self, export: WatchExport, place: Path) -> None:
+    def _store_export(self, export: WatchExport, place: Path) -> None:
         folder = self._settings.data / WATCHED / export.worker
         worker = self._workers.get(export.worker)
         if worker is None:
@@ -168,7 +168,7 @@ class WatchedWorker:
             nothing = {"vouchered": Units(0), "redeemed": Units(0), "signature": None, "closed": False}
             store.record_offer(account.model_copy(update={"signer": signer, **nothing}))
         store.take(store.account(account.domain, account.chain_job), voucher, account.signature, Units(0))
-        store.keep()
+        store.save()
 
     def _leave_voucher_out(self, account: JobAccount, why: str) -> None:
         self.troubled = True

@@ -19,5 +19,5 @@ def train(message: Message, context: Context) -> Message:
     else:
         drawn = np.random.default_rng(rank).standard_normal(parameters[0].size, np.float32)
         answer, rows = [parameters[0] - drawn * np.float32(1e-3)], 1
-    told = {"arrays": ArrayRecord(answer), "metrics": MetricRecord({"num-examples": rows})}
-    return Message(content=RecordDict(told), reply_to=message)
+    content = {"arrays": ArrayRecord(answer), "metrics": MetricRecord({"num-examples": rows})}
+    return Message(content=RecordDict(content), reply_to=message)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gradmarket.commands.edge import DataOption, JsonOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, print_json
 from gradmarket.endpoint import data_folder
 from gradmarket.terminal import echo_text
 from requester.features.backup.folder_copies import BackupEntry, describe_missing_chain
@@ -37,7 +37,7 @@ def restore(
 
 def _print_backup(kept: BackupEntry, as_json: bool, then: str) -> None:
     if as_json:
-        say_json(asdict(kept))
+        print_json(asdict(kept))
         return
     echo_text(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
     echo_text("the local chain too" if kept.chain else "no chain: its node keeps it")

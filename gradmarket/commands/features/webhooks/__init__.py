@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gradmarket import terminal
-from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.views.service_views import HAPPENINGS, USUAL, WebhookView
 from gradmarket.terminal import echo_text
@@ -33,7 +33,7 @@ def add(
     with find_endpoint(market, token, data).market() as client:
         made = client.create_webhook(url, on or USUAL)
     if as_json:
-        say_json(made)
+        print_json(made)
         return
     echo_text(f"webhook {made.id}: {', '.join(made.happenings)}; its secret is shown this once:", err=True)
     echo_text(made.secret)
@@ -47,7 +47,7 @@ def listed(
     with find_endpoint(market, token, data).market() as client:
         webhooks = list(client.webhooks())
     if as_json:
-        say_json(webhooks)
+        print_json(webhooks)
         return
     terminal.print_table(build_table(webhooks))
 
@@ -72,7 +72,7 @@ def ping(
     with find_endpoint(market, token, data).market() as client:
         asked = client.ping_webhook(webhook)
     if as_json:
-        say_json(asked)
+        print_json(asked)
     else:
         echo_text(f"A ping goes to {asked.url}; `gradmarket webhook list` shows what came of it.")
 
@@ -89,6 +89,6 @@ def remove(
     with find_endpoint(market, token, data).market() as client:
         client.delete_webhook(webhook)
     if as_json:
-        say_json({"removed": webhook})
+        print_json({"removed": webhook})
     else:
         echo_text(f"The webhook {webhook} is removed.")

@@ -27,7 +27,7 @@ def hear_dispute(
 ) -> DisputeVerdict:
     """Returns the verdict. An invalid reply of a side counts as none."""
     while referee.verdict is None:
-        asked, question = referee.asked, referee.question
+        asked, question = referee.open_question, referee.question
         for ask in sides.values():
             for answer in ask(asked, question):
                 try:
@@ -36,7 +36,7 @@ def hear_dispute(
                     continue
         if (leaf := referee.operation) is not None:
             judge_operation(referee, leaf, redo, judge)
-        elif referee.asked == asked:
+        elif referee.open_question == asked:
             referee.expire(max(clock(), asked.until + 1))
     return referee.verdict
 

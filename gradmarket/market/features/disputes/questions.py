@@ -47,8 +47,8 @@ class Reply:
     signature: bytes
 
 
-def digest_said(said: Bytes) -> Hash:
-    return domain_hash("gradmarket dispute answer", said)
+def digest_reply(reply: Bytes) -> Hash:
+    return domain_hash("gradmarket dispute answer", reply)
 
 
 def name_dispute(offer: Hash, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
@@ -62,17 +62,17 @@ def join_parts(parts: Sequence[bytes]) -> bytes:
     return b"".join(_encode_number(len(part)) + part for part in parts)
 
 
-def split_parts(said: bytes, count: int) -> list[bytes]:
+def split_parts(reply: bytes, count: int) -> list[bytes]:
     """Returns `count` byte strings split out of one. Raises Refused where there are more or fewer."""
-    parts, rest = list[bytes](), memoryview(said)
+    parts, rest = list[bytes](), memoryview(reply)
     for _ in range(count):
         length = int.from_bytes(rest[:LENGTH], "big")
         if len(rest) < LENGTH + length:
-            raise Refused("the answer ends before its end")
+            raise Refused("the answer is cut short")
         parts.append(bytes(rest[LENGTH : LENGTH + length]))
         rest = rest[LENGTH + length :]
     if rest:
-        raise Refused("the answer goes on after its end")
+        raise Refused("the answer has bytes after its end")
     return parts
 
 

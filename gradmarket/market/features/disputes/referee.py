@@ -14,7 +14,7 @@ from gradmarket.market.features.disputes.questions import (
     MOST_LATER,
     Question,
     Reply,
-    digest_said,
+    digest_reply,
     name_dispute,
     split_hashes,
     split_parts,
@@ -156,9 +156,9 @@ class Referee:
         self._answered = now
         self.messages = 0
         """Bytes of all answers but the values."""
-        self._ask(Question("root"), now)
+        self._put_question(Question("root"), now)
 
-    def _ask(self, question: Question, now: int) -> None:
+    def _put_question(self, question: Question, now: int) -> None:
         self.question, self._number, self._until = question, self._number + 1, now + self.terms.answer_s
         self._answers, self._oversized = {}, set()
 
@@ -166,7 +166,7 @@ class Referee:
         return self.verdict is not None
 
     @property
-    def asked(self) -> DisputeQuestion:
+    def open_question(self) -> DisputeQuestion:
         """Returns the open question, for the referee to sign."""
         digest = self.question.digest(self.terms.dispute, self._number)
         return DisputeQuestion(self.terms.dispute, self._number, digest, self._until)
@@ -206,7 +206,7 @@ class Referee:
         """
         if now > self._clocks.find_end(answer.side, self._until):
             raise Refused("the answer is late")
-        self.check_signed(answer.side, answer.number, digest_said(answer.said), answer.signature)
+        self.check_signed(answer.side, answer.number, digest_reply(answer.said), answer.signature)
         if len(answer.said) > self.most_bytes and self.question.asked in SHOWN:
             self.record_oversized(answer.side, now)
             return
@@ -214,7 +214,7 @@ class Referee:
         self._clocks.stop(answer.side, self._until, now)
         try:
             if len(answer.said) > self.most_bytes:
-                raise Refused("the answer is longer than any that holds")
+                raise Refused("the answer is longer than any valid one")
             _READ[self.question.asked](self, self._shown[answer.side], answer)
         except Refused as error:
             self._lose({answer.side}, f"its answer does not hold: {error.detail}")
@@ -236,19 +236,19 @@ class Referee:
         self._answered = now
         self._clocks.stop(side, self._until, now)
         if self._oversized == set(self._shown):
-            what = f"{self._describe(self.question.place).name} reads more than {self.most_bytes} bytes"
-            self._lose(set(), f"{what}, which this referee does not hold")
+            finding = f"{self._describe(self.question.place).name} reads more than {self.most_bytes} bytes"
+            self._lose(set(), f"{finding}, which this referee does not hold")
         elif self._is_answered():
             self._go_on(now)
 
-    def check_signed(self, side: Address, number: int, said: Hash, signature: bytes) -> None:
+    def check_signed(self, side: Address, number: int, digest: Hash, signature: bytes) -> None:
         """Raises Refused unless the side signed an answer of this digest to the open question, its first."""
         if self.verdict is not None or number != self._number or side not in self._shown:
-            raise Refused("this answers nothing that is asked")
+            raise Refused("this answers no open question")
         if side in self._answers or self.operation is not None:
             raise Refused("it was answered already")
         asked = self.question.digest(self.terms.dispute, self._number)
-        struct = DisputeAnswer(self.terms.dispute, side, self._number, asked, said)
+        struct = DisputeAnswer(self.terms.dispute, side, self._number, asked, digest)
         check_struct_signature(self.terms.domain, struct, signature, side)
 
     def extend(self, until: int) -> None:
@@ -320,9 +320,9 @@ class Referee:
 
     def _end_across(self) -> None:
         first, more = self._judged[0], len(self._judged) - 1
-        what = f"no fault at {first}, where they part first" + f", and at {more} operations after it" * bool(more)
+        finding = f"no fault at {first}, where they part first" + f", and at {more} operations after it" * bool(more)
         self._leaf = self._first
-        self._lose(set(), f"{what}: of any other, or where rounding has no bound, between classes nobody can tell")
+        self._lose(set(), f"{finding}: of any other, or where rounding has no bound, between classes nobody can tell")
 
     def _compare(self, computed: bytes) -> DisputeVerdict:
         wrong = {side for side, shown in self._shown.items() if shown.leaf != computed}
@@ -403,7 +403,7 @@ class Referee:
             raise Refused("this is not its leaf")
         for number, data, path in zip(operation.reads, parts[::2], parts[1::2], strict=True):
             if not is_included(data, number, count, split_hashes(path), shown.root):
-                raise Refused(f"{self._describe(number).name} is not in its tree as it says")
+                raise Refused(f"{self._describe(number).name} is not in its tree at the stated place")
             if len(data) != HASH_BYTES * self._describe(number).results:  # two liars may agree on it
                 raise Refused(f"{self._describe(number).name} has another number of digests")
         leaves = [split_hashes(data) for data in parts[::2]]
@@ -428,14 +428,14 @@ class Referee:
         data, path = split_parts(answer.said, 2)
         made, result = self._find_entry()
         if not is_included(data, made, self._count(), split_hashes(path), shown.root):
-            raise Refused(f"{self._describe(made).name} is not in its tree as it says")
+            raise Refused(f"{self._describe(made).name} is not in its tree at the stated place")
         shown.digests = [_pick(split_hashes(data), result)]
 
     def _read_values(self, shown: _Shown, answer: Reply) -> None:
         values = split_parts(answer.said, len(shown.digests))
         for value, digest in zip(values, shown.digests, strict=True):
             if digest_packed(value) != digest:
-                raise Refused("a value is not the one of its digest")
+                raise Refused("a value does not match its digest")
         shown.values = values
 
     def _read_results(self, shown: _Shown, answer: Reply) -> None:
@@ -443,7 +443,7 @@ class Referee:
         results = split_parts(answer.said, len(claimed))
         for value, digest in zip(results, claimed, strict=True):
             if digest_packed(value) != digest:
-                raise Refused("a result is not the one of its digest")
+                raise Refused("a result does not match its digest")
         shown.results = results
 
     def _go_on(self, now: int) -> None:
@@ -455,31 +455,31 @@ class Referee:
             self._split_node(now)
         elif question.asked == "leaf" and self._part is None:
             self._part, self._apart = question.place, []
-            self._ask(Question("part", 0, question.place), now)
+            self._put_question(Question("part", 0, question.place), now)
         elif question.asked == "leaf" and self._is_checkpoint():
             pairs = enumerate(zip(split_hashes(one.leaf), split_hashes(other.leaf), strict=True))
             entry = next(place for place, (mine, yours) in pairs if mine != yours)
-            self._ask(Question("entry", entry, question.place), now)
+            self._put_question(Question("entry", entry, question.place), now)
             if self._find_entry()[0] == BEFORE:
                 self._compare_entry(one.before[self._find_entry()[1]])
         elif question.asked == "entry":
             self._compare_entry(one.digests[0])
         elif question.asked == "leaf":
-            self._ask(Question("values", 0, question.place), now)
+            self._put_question(Question("values", 0, question.place), now)
         elif question.asked == "values" and self.terms.across:
-            self._ask(Question("results", 0, question.place), now)
+            self._put_question(Question("results", 0, question.place), now)
 
     def _descend(self, level: int, place: int, now: int) -> None:
         """Asks about a node in which the sides differ."""
         if level:
-            self._ask(Question("children", level, place), now)
+            self._put_question(Question("children", level, place), now)
             return
         if self._judged and place == self._count() - 1:
             self._end_across()  # the checkpoint has its operations' results, which differ by side
             return
         if self._part is not None:
             self._leaf = self.course.number(self._part, place)
-        self._ask(Question("leaf", 0, place), now)
+        self._put_question(Question("leaf", 0, place), now)
 
 
 def _pick(digests: Sequence[bytes], result: int) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, join_parts
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply, join_parts
 from gradmarket.market.features.disputes.referee import Course
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.messages import DisputeAnswer
@@ -51,12 +51,12 @@ class Side:
 
     def answer(self, domain: Domain, course: Course, dispute: Hash, number: int, question: Question) -> Reply:
         """Returns the signed answer to question `number`."""
-        said = self.say(course, question)
+        reply = self.encode_reply(course, question)
         asked = question.digest(dispute, number)
-        struct = DisputeAnswer(dispute, self.address, number, asked, digest_said(said))
-        return Reply(self.address, number, said, self.sign(digest_struct(domain, struct)))
+        struct = DisputeAnswer(dispute, self.address, number, asked, digest_reply(reply))
+        return Reply(self.address, number, reply, self.sign(digest_struct(domain, struct)))
 
-    def say(self, course: Course, question: Question) -> bytes:
+    def encode_reply(self, course: Course, question: Question) -> bytes:
         """Returns the answer to a question, as bytes."""
         place = question.place
         match question.asked:
@@ -77,8 +77,8 @@ class Side:
                 reads = () if last else course.describe(self._part, place).reads
                 return join_parts([self._leaves[place], *self._prove(reads)])
             case "entry":
-                told = course.describe(self._part or 0, place)
-                return join_parts(self._prove([told.reads[told.values[question.level][0]]]))
+                described = course.describe(self._part or 0, place)
+                return join_parts(self._prove([described.reads[described.values[question.level][0]]]))
             case "values":
                 return join_parts(self.show(self._part or 0, place))
             case "results":

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_said, name_dispute
+from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply, name_dispute
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
 from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, DisputeReceipt
@@ -38,9 +38,9 @@ def terms_of(domain: Domain, offer: Hash, hearing: PublishedHearing) -> Terms:
     return Terms(domain, offer, hearing.sides, roots, hearing.answer_s, hearing.most_values, hearing.across)
 
 
-def read_body(_number: int, said: SaidInHearing) -> bytes | None:
+def read_body(_number: int, reply: SaidInHearing) -> bytes | None:
     """Returns the bytes of an answer that the transcript itself holds."""
-    return None if said.body is None else bytes.fromhex(said.body[2:])
+    return None if reply.body is None else bytes.fromhex(reply.body[2:])
 
 
 def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], body: Body) -> PlayedHearing:
@@ -53,23 +53,23 @@ def play_hearing(terms: Terms, course: Course, asked: Sequence[AskedInHearing], 
     for number, each in enumerate(asked):
         if referee.operation is not None and terms.across:  # it asked on: no side was found at fault there
             referee.decide_across({})
-        due = referee.question, referee.asked.number
+        due = referee.question, referee.open_question.number
         if referee.is_decided() or due != (Question(each.asked, each.level, each.place), number):
-            raise Refused(f"question {number} is not the one that its rules ask then")
-        if each.until < referee.asked.until:
+            raise Refused(f"question {number} is not the one that its rules ask next")
+        if each.until < referee.open_question.until:
             raise Refused(f"question {number} ends too early")
         referee.extend(each.until)
-        for said in each.answers:
+        for reply in each.answers:
             if referee.is_decided():  # by the answer before
                 break
-            held = body(number, said)
-            if held is None and said.size <= referee.most_bytes:
+            held = body(number, reply)
+            if held is None and reply.size <= referee.most_bytes:
                 return PlayedHearing(referee, False)
             if held is None:
-                referee.check_signed(said.side, number, said.said, said.signature)
-                referee.record_oversized(said.side, said.at)
+                referee.check_signed(reply.side, number, reply.said, reply.signature)
+                referee.record_oversized(reply.side, reply.at)
             else:
-                referee.receive(Reply(said.side, number, held, said.signature), said.at)
+                referee.receive(Reply(reply.side, number, held, reply.signature), reply.at)
     return PlayedHearing(referee, True)
 
 
@@ -85,16 +85,16 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
             yield f"question {number} is not signed by the referee"
         if due is not None and each.until < due:
             yield f"question {number} ends before {hearing.answer_s} s after the answers before it"
-        due = max((said.at for said in each.answers), default=each.until) + hearing.answer_s
-        for said in each.answers:
+        due = max((reply.at for reply in each.answers), default=each.until) + hearing.answer_s
+        for reply in each.answers:
             yield from (
-                f"question {number}: {why}" for why in _find_answer_faults(domain, dispute, question, number, said)
+                f"question {number}: {why}" for why in _find_answer_faults(domain, dispute, question, number, reply)
             )
-            if said.at > clocks.find_end(said.side, each.until):
-                yield f"question {number}: the answer of {said.side} was late, and counted"
-            clocks.stop(said.side, each.until, said.at)
+            if reply.at > clocks.find_end(reply.side, each.until):
+                yield f"question {number}: the answer of {reply.side} was late, and counted"
+            clocks.stop(reply.side, each.until, reply.at)
         last = number == len(hearing.questions) - 1
-        if not last and {said.side for said in each.answers} != set(hearing.sides):
+        if not last and {reply.side for reply in each.answers} != set(hearing.sides):
             yield f"question {number} has no answer of one side, and the referee asked on"
     if ruling is None:
         yield "it has no ruling"
@@ -103,14 +103,14 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
 
 
 def _find_answer_faults(
-    domain: Domain, dispute: Hash, question: Hash, number: int, said: SaidInHearing
+    domain: Domain, dispute: Hash, question: Hash, number: int, reply: SaidInHearing
 ) -> Iterator[str]:
-    struct = DisputeAnswer(dispute, said.side, number, question, said.said)
-    if not is_signed_by(domain, struct, said.signature, said.side):
-        yield f"the answer of {said.side} is not signed by it"
-    body = read_body(number, said)
-    if body is not None and (digest_said(body) != said.said or len(body) != said.size):
-        yield f"the answer of {said.side} is another than it signed"
+    struct = DisputeAnswer(dispute, reply.side, number, question, reply.said)
+    if not is_signed_by(domain, struct, reply.signature, reply.side):
+        yield f"the answer of {reply.side} is not signed by it"
+    body = read_body(number, reply)
+    if body is not None and (digest_reply(body) != reply.said or len(body) != reply.size):
+        yield f"the answer of {reply.side} is another than it signed"
 
 
 def receipt_struct(kept: KeptReceipt) -> DisputeReceipt:
@@ -131,7 +131,7 @@ def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[Publi
         if (each.sides, (hash_of(each.roots[0]), hash_of(each.roots[1]))) == (kept.sides, kept.roots)
     ]
     asked = [each.questions[kept.number] for each in named if kept.number < len(each.questions)]
-    if any((said.side, said.said) == (kept.side, kept.said) for each in asked for said in each.answers):
+    if any((reply.side, reply.said) == (kept.side, kept.said) for each in asked for reply in each.answers):
         return ""
     receipt = f"its receipt is signed 0x{kept.signature.hex()}"
     if not named:
@@ -142,7 +142,7 @@ def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[Publi
 def list_silent(hearing: PublishedHearing) -> set[Address]:
     """Returns the sides that have not answered the last question."""
     last = hearing.questions[-1].answers if hearing.questions else ()
-    return set(hearing.sides) - {said.side for said in last}
+    return set(hearing.sides) - {reply.side for reply in last}
 
 
 def find_ruling_fault(terms: Terms, course: Course, hearing: PublishedHearing, redo: Redo | None) -> tuple[str, bool]:

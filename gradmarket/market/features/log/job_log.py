@@ -117,13 +117,15 @@ def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> st
     `proof`: the service's proof that the smaller is a prefix; None where it gave none.
     """
     old, new = sorted((one, other), key=lambda head: head.size)
-    told = f"the service told root 0x{old.root.hex()} over {old.size} leaves, and 0x{new.root.hex()} over {new.size}"
+    difference = (
+        f"the service told root 0x{old.root.hex()} over {old.size} leaves, and 0x{new.root.hex()} over {new.size}"
+    )
     if old.size == new.size:
-        return "" if old.root == new.root else f"{told}: two histories"
+        return "" if old.root == new.root else f"{difference}: two histories"
     if proof is None:
-        return f"{told}, and proves no connection"
+        return f"{difference}, and proves no connection"
     consistent = merkle.is_consistent(old.root, old.size, new.root, new.size, proof)
-    return "" if consistent else f"{told}: the second does not begin with the first"
+    return "" if consistent else f"{difference}: the second does not begin with the first"
 
 
 def find_signed_fork(

@@ -92,7 +92,7 @@ class Aggregation:
         """Returns the plan. Raises Refused where this number of holders cannot be protected, or one is named twice."""
         names = [address.lower() for address in self.holders]
         if names != sorted(set(names)):
-            raise Refused("the holders are not each named once, in rising order")
+            raise Refused("the holders must be named once each, in ascending order")
         return degree.plan_group(len(self.holders), self.corrupt, self.dropped)
 
     @cached_property

@@ -226,6 +226,6 @@ def _combine_secret(aggregation: Aggregation, owner: int, shares: Mapping[int, b
     return secret_sharing.combine_shares(dict(sorted(shares.items())[:threshold]))
 
 
-def _check_holder_count(aggregation: Aggregation, count: int, what: str) -> None:
+def _check_holder_count(aggregation: Aggregation, count: int, noun: str) -> None:
     if count < aggregation.plan.least:
-        raise Refused(f"{count} holders {what}, and {aggregation.plan.least} are needed", "do the round again")
+        raise Refused(f"{count} holders {noun}, and {aggregation.plan.least} are needed", "do the round again")

@@ -111,22 +111,22 @@ def advertise_keys(seat: Seat) -> tuple[HolderState, HolderKeysMessage]:
     return HolderState(seat, HolderStep.KEYS, {seat.number: message}), message
 
 
-def share_secrets(state: HolderState, told: NeighbourKeys) -> tuple[HolderState, SharesMessage]:
+def share_secrets(state: HolderState, received: NeighbourKeys) -> tuple[HolderState, SharesMessage]:
     """2: two shares for each neighbour whose keys came, sealed for it alone."""
     _check_step(state, HolderStep.KEYS)
     seat, aggregation = state.seat, state.seat.aggregation
-    keys = _by_holder(told.keys)
+    keys = _by_holder(received.keys)
     _check_neighbours(state, keys)
-    for message in told.keys:
+    for message in received.keys:
         struct = signed.holder_keys(aggregation, message)
         signed.check_holder_signature(aggregation, seat.domain, struct, message.holder, message.signature)
         for key in (message.channel_key, message.mask_key):
             check_public(key)
     own = state.keys[seat.number]
-    everyone = [*told.keys, own]
+    everyone = [*received.keys, own]
     if len({key for one in everyone for key in (one.channel_key, one.mask_key)}) < 2 * len(everyone):
         raise Refused("two of the keys are the same")
-    _check_key_list(seat, keys | {seat.number: own}, told.key_list)
+    _check_key_list(seat, keys | {seat.number: own}, received.key_list)
     channels = {
         other: share_channel(
             seat.secrets.channel, (seat.number, own.channel_key), (other, message.channel_key), aggregation.digest
@@ -136,22 +136,22 @@ def share_secrets(state: HolderState, told: NeighbourKeys) -> tuple[HolderState,
     shares = SharesMessage(
         holder=seat.number, shares=dealing.deal_shares(aggregation, seat.number, seat.secrets, channels)
     )
-    shown = signed.key_list_digest(told.key_list)
+    shown = signed.key_list_digest(received.key_list)
     return replace(state, step=HolderStep.SHARES, keys=keys, channels=channels, shown=shown), shares
 
 
 def mask_integers(
-    state: HolderState, told: SharesForHolder, integers: Integers
+    state: HolderState, received: SharesForHolder, integers: Integers
 ) -> tuple[HolderState, MaskedMessage, bytes]:
     """3: its integers under its own mask and those that it has in common with each neighbour that shared."""
     _check_step(state, HolderStep.SHARES)
     seat, aggregation = state.seat, state.seat.aggregation
-    sharers = aggregation.members(told.sharers)
+    sharers = aggregation.members(received.sharers)
     if not sharers[seat.number] or int(sharers.sum()) < aggregation.plan.least:
         raise Refused(f"{int(sharers.sum())} holders shared, and {aggregation.plan.least} with this one are needed")
-    sent = {shares.sender: shares for shares in told.shares if shares.receiver == seat.number}
+    sent = {shares.sender: shares for shares in received.shares if shares.receiver == seat.number}
     wanted = {other for other in aggregation.points[seat.number] if sharers[other]}
-    if len(sent) < len(told.shares) or sent.keys() != wanted or not wanted <= state.keys.keys():
+    if len(sent) < len(received.shares) or sent.keys() != wanted or not wanted <= state.keys.keys():
         raise Refused("the shares are not one from each neighbour that shared")
     _check_neighbours(state, sent)
     opened = {
@@ -165,35 +165,37 @@ def mask_integers(
         broken=[sender for sender, found in opened.items() if found is None],
         signature=bytes(65),
     )
-    digest = signing.digest_struct(seat.domain, signed.masked_vector(aggregation, state.shown, told.sharers, message))
+    digest = signing.digest_struct(
+        seat.domain, signed.masked_vector(aggregation, state.shown, received.sharers, message)
+    )
     message = message.model_copy(update={"signature": seat.sign(digest)})
     shares = {sender: found for sender, found in opened.items() if found is not None}
-    return replace(state, step=HolderStep.MASKED, shares=shares, sharers=told.sharers), message, vector
+    return replace(state, step=HolderStep.MASKED, shares=shares, sharers=received.sharers), message, vector
 
 
-def sign_survivors(state: HolderState, told: SurvivorsProposed) -> tuple[HolderState, SurvivorsSigned]:
+def sign_survivors(state: HolderState, received: SurvivorsProposed) -> tuple[HolderState, SurvivorsSigned]:
     """4: its signature of the one set of survivors that it will help to unmask."""
     _check_step(state, HolderStep.MASKED)
     seat, aggregation = state.seat, state.seat.aggregation
-    survivors = aggregation.members(told.survivors)
+    survivors = aggregation.members(received.survivors)
     if not survivors[seat.number]:
         raise Refused("this holder's own vector is not in the sum")
     aggregation.check_survivors(aggregation.members(state.sharers), survivors)
-    digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, told.survivors)
+    digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, received.survivors)
     message = SurvivorsSigned(holder=seat.number, signature=seat.sign(digest))
-    return replace(state, step=HolderStep.SIGNED, survivors=told.survivors), message
+    return replace(state, step=HolderStep.SIGNED, survivors=received.survivors), message
 
 
-def reveal_mask_shares(state: HolderState, told: UnmaskRequest) -> tuple[HolderState, UnmaskAnswer]:
+def reveal_mask_shares(state: HolderState, received: UnmaskRequest) -> tuple[HolderState, UnmaskAnswer]:
     """5: of each neighbour one share: of its own mask's seed where it survived, else of its mask key's."""
     _check_step(state, HolderStep.SIGNED)
     seat, aggregation = state.seat, state.seat.aggregation
     survivors = aggregation.members(state.survivors)
-    _check_quorum(state, told)
-    masked = _by_holder(told.masked)
+    _check_quorum(state, received)
+    masked = _by_holder(received.masked)
     if masked.keys() != {other for other in aggregation.points[seat.number] if survivors[other]}:
         raise Refused("the masked vectors are not one of each neighbour that survived")
-    for message in told.masked:
+    for message in received.masked:
         struct = signed.masked_vector(aggregation, state.shown, state.sharers, message)
         signed.check_holder_signature(aggregation, seat.domain, struct, message.holder, message.signature)
     answer = UnmaskAnswer(
@@ -222,9 +224,9 @@ def _check_neighbours(state: HolderState, found: Mapping[int, object]) -> None:
     """Raises Refused where one of them is no neighbour, or they are too few."""
     aggregation = state.seat.aggregation
     if not found.keys() <= aggregation.points[state.seat.number].keys():
-        raise Refused("a holder is named that is no neighbour of this one")
+        raise Refused("a named holder is not a neighbour of this one")
     if len(found) < aggregation.plan.threshold:
-        raise Refused(f"{len(found)} neighbours are there, and {aggregation.plan.threshold} are needed")
+        raise Refused(f"{len(found)} neighbours take part, and {aggregation.plan.threshold} are needed")
 
 
 def _check_key_list(seat: Seat, keys: Mapping[int, HolderKeysMessage], key_list: bytes) -> None:
@@ -239,7 +241,7 @@ def _check_key_list(seat: Seat, keys: Mapping[int, HolderKeysMessage], key_list:
     for other in (seat.number, *aggregation.points[seat.number]):
         listed = key_list[width * other : width * (other + 1)]
         if listed != (signed.keys_digest(keys[other]) if other in keys else signed.NO_KEYS):
-            raise Refused(f"holder {other}'s keys are not those of the list that all are shown")
+            raise Refused(f"holder {other}'s keys differ from the list that all holders see")
 
 
 def _mask_vector(state: HolderState, others: set[int], integers: Integers) -> bytes:
@@ -258,15 +260,15 @@ def _mask_vector(state: HolderState, others: set[int], integers: Integers) -> by
     return elements.tobytes()
 
 
-def _check_quorum(state: HolderState, told: UnmaskRequest) -> None:
+def _check_quorum(state: HolderState, received: UnmaskRequest) -> None:
     """Raises Refused unless a quorum of survivors signed the set that this holder signed."""
     seat, aggregation = state.seat, state.seat.aggregation
-    signers = {message.holder for message in told.signatures}
-    if len(signers) < len(told.signatures) or len(signers) < aggregation.plan.quorum:
+    signers = {message.holder for message in received.signatures}
+    if len(signers) < len(received.signatures) or len(signers) < aggregation.plan.quorum:
         raise Refused(f"{len(signers)} holders signed the survivors, and {aggregation.plan.quorum} must have")
     survivors = aggregation.members(state.survivors)
     digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, state.survivors)
-    for message in told.signatures:
+    for message in received.signatures:
         signed.check_digest(aggregation, digest, message.holder, message.signature)
         if not survivors[message.holder]:
             raise Refused(f"holder {message.holder} signed, and is not among the survivors")

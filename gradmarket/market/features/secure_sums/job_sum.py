@@ -101,13 +101,13 @@ def start_of(terms: SumTerms, parameters: Hash, before: Hash | None) -> Hash:
 def number_of(holders: Sequence[Address], worker: Address) -> int:
     """Returns a wallet's number among the holders. Raises Refused where it is none of them."""
     if worker not in holders:
-        raise Refused(f"{worker} is none of the holders whose sum this is")
+        raise Refused(f"{worker} is not a holder of this sum")
     return holders.index(worker)
 
 
-def build_receipt(said: MaskedMessage) -> bytes:
+def build_receipt(message: MaskedMessage) -> bytes:
     """Returns a holder's payload: the digest of its masked vector, and its signature of that and of the sharers."""
-    return said.vector + said.signature
+    return message.vector + message.signature
 
 
 def most_json(holders: int) -> int:

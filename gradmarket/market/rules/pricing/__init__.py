@@ -32,7 +32,7 @@ class Settings(Part):
     def _something(self) -> "Settings":
         for field in self.PRICES:
             if getattr(self, field) == 0:
-                raise ValueError(f"{field}: a gradient costs more than nothing")
+                raise ValueError(f"{field}: a gradient must cost more than 0")
         return self
 
     @property

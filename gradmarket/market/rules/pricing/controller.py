@@ -37,7 +37,7 @@ class Settings(pricing.Settings):
     @model_validator(mode="after")
     def _ordered(self) -> "Settings":
         if not self.floor <= self.start <= self.ceiling:
-            raise ValueError("start: not from floor to ceiling")
+            raise ValueError("start: must lie from floor to ceiling")
         return self
 
 

@@ -29,7 +29,7 @@ class Settings(pricing.Settings):
     @model_validator(mode="after")
     def _ordered(self) -> "Settings":
         if not self.floor < self.ceiling:
-            raise ValueError("ceiling: not above the floor")
+            raise ValueError("ceiling: must be above the floor")
         return self
 
     @property

@@ -34,7 +34,7 @@ from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import KeptReceipt, PublishedHearing
 from gradmarket.market.wire.poll import digest_of
-from gradmarket.public_audit.audit_report import count_things
+from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
@@ -71,14 +71,14 @@ class _Seen:
             who = "1 side was" if self.silent == 1 else f"{self.silent} sides were"
             yield f"whether {who} silent, as the service says and no receipt contradicts"
         if self.undecided:
-            yield f"{count_things(self.undecided, 'rulings')} on operations whose values are not published"
-        played = ((count_things(count, "hearings"), why) for why, count in self.unplayed.items())
+            yield f"{describe_count(self.undecided, 'rulings')} on operations whose values are not published"
+        played = ((describe_count(count, "hearings"), why) for why, count in self.unplayed.items())
         yield from (f"the operations of {heard}: {why}" for heard, why in played)
         if self.unheard:
-            votes = count_things(self.unheard, "split votes")
+            votes = describe_count(self.unheard, "split votes")
             yield f"why nobody heard {votes} of failed tasks: the log has no hearing of them"
         if self.strange:
-            yield f"{count_things(self.strange, 'receipts')} of no task that is shown"
+            yield f"{describe_count(self.strange, 'receipts')} of no task that is shown"
 
 
 def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[KeptReceipt] = ()) -> list[ClauseResult]:
@@ -94,8 +94,8 @@ def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[Ke
         for number, hearing in enumerate(shown.hearings or ()):
             count += 1
             about = f"hearing {number} of task {task}"
-            said = [*_find_faults(record, shown, hearing, trace, seen)]
-            seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in said)
+            faults = [*_find_faults(record, shown, hearing, trace, seen)]
+            seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in faults)
     _compare_receipts(record, receipts, seen)
     played = count - seen.undecided - sum(seen.unplayed.values())
     unseen = tuple(seen.list_unseen())

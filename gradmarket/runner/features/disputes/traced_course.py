@@ -37,8 +37,8 @@ class TracedCourse:
         return self._outline(part).first + leaf
 
     def describe(self, part: int, leaf: int) -> CourseOperation:
-        told = self._describe(part, leaf)
-        return CourseOperation(told.name, told.reads, told.values, told.results)
+        described = self._describe(part, leaf)
+        return CourseOperation(described.name, described.reads, described.values, described.results)
 
     def answer_leaf(self, root: Hash) -> bytes:
         return digest_plain_bytes(root)

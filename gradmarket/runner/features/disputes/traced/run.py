@@ -76,7 +76,7 @@ class _Tracing:
             results = self._compute(operation)
             if self.spoil is not None:
                 results = self.spoil(leaf, results)
-            self._keep(leaf, operation, results, detailed)
+            self._digest_results(leaf, operation, results, detailed)
             for slot in dying.get(leaf, ()):
                 self.held.pop(slot, None)
         self.checkpoints.append(b"".join(self.held[slot].digest for slot in sorted(lasting)))
@@ -112,7 +112,7 @@ class _Tracing:
         value = self.held[source._replace(grad=False)].as_tensor(self.operations.device)
         return Traced(value.data, True) if value is not None and source.grad else value
 
-    def _keep(self, leaf: int, operation: TaskOperation, results: Sequence[Value], detailed: bool) -> None:
+    def _digest_results(self, leaf: int, operation: TaskOperation, results: Sequence[Value], detailed: bool) -> None:
         """Digests results; a result that is the very value that was read, or fills its memory, is not hashed again."""
         slots = [source._replace(grad=False) for source in operation.reads if isinstance(source, Slot)]
         near = [self.held[slot] for slot in slots if slot in self.held]
