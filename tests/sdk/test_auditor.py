@@ -25,7 +25,7 @@ from gradmarket.market.wire.audit_messages import AuditAnswer
 from gradmarket.mistakes import describe_error
 from requester.ready_data.digits import load_table
 from tests.lanes import FULL
-from tests.patience import dawdle, wait_for
+from tests.patience import dawdle, wait_for, wait_until
 from tests.town import ALONE
 
 
@@ -119,6 +119,29 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
     assert {(score.honest, score.total, score.verdict) for score in scores} == {(None, 0.0, "open")}
     assert sum(score.accepted.passes for score in scores) >= 2
     assert all(score.accepted.own > 0.0 for score in scores), "a step along a gradient lowers its rows' loss"
+
+
+@FULL
+def test_an_answer_over_the_bound_is_checked_by_the_scorer_s_own(
+    market: Market, served: Service, tmp_path: Path
+) -> None:
+    """Its own is over the bound, too: the job stays paused, and nobody's score has changed."""
+    job = market.train(
+        nn.Linear(2, 2), nn.CrossEntropyLoss(), rows(), optimizer={"name": "sgd", "lr": 0.1}, rows=8, rounds=2,
+        price="0.01 GRAD", replication={"name": "audited", "audit": 1.0}, verifier={"name": "loss_change"},
+        norm_bound=1e-6,
+    )  # fmt: skip
+    found: list[Done | MarketError] = []
+
+    def pause(idle: bool) -> bool:
+        dawdle(0.2 if idle else 0.0)
+        return bool(found)
+
+    with Requester(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
+        run_due_tasks(made, pause, found.append)
+        wait_until(lambda: [audit.state for audit in there.audits(job.id)] == ["passed"])
+        (audit,) = there.audits(job.id)
+    assert (job.state, audit.score, audit.reason) == ("paused", None, "its answer diverged")
 
 
 def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no-untyped-def]

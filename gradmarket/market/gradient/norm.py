@@ -70,4 +70,5 @@ def move_along_gradient(state: Arrays, gradient: Tensors) -> Arrays:
     if length == 0.0:
         return state
     rate = np.float32(SHARE * compute_norm(tensor.reshape(-1) for tensor in moved.values()) / length)
-    return {**state, **{name: moved[name] - rate * gradient[name] for name in gradient}}
+    with np.errstate(invalid="ignore"):  # a gradient that is not finite moves them to NaN
+        return {**state, **{name: moved[name] - rate * gradient[name] for name in gradient}}
