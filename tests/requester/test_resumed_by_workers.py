@@ -40,7 +40,7 @@ files = InFlightFolder(Path(sys.argv[2]))
 (held,) = files.open()
 leasing = SimpleNamespace(may_send=lambda: int(not held.sent), is_at_unpaid_limit=lambda: False)
 sending = Sending(SimpleNamespace(), files, leasing, time.time)
-sending.asked(UploadRequest(replica=held.replica, seconds=30))
+sending.record_request(UploadRequest(replica=held.replica, seconds=30))
 request = PollRequest(payloads=sending.parts(sending.chosen()), wait_s=0)
 client = MarketClient(sys.argv[1])
 client.bearer = lambda: {"authorization": sys.argv[3]}
