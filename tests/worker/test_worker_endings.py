@@ -17,6 +17,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.poll import PollAnswer, PollRequest, WaveOpened
 from graphdoc.runner.driver import Card, Cards
+from tests.lanes import leave_to_full
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 from worker import run as session
@@ -122,7 +123,7 @@ def test_a_market_that_is_down_is_waited_for(
         assert worker.leaves()["earned"] == "14"
 
 
-@pytest.mark.parametrize("lie", [{"replica": "a/../b\n"}, {"state": "gone"}, {"price": -1}])
+@pytest.mark.parametrize("lie", leave_to_full([{"replica": "a/../b\n"}, {"state": "gone"}, {"price": -1}], 1))
 def test_an_answer_that_nothing_can_be_made_of_ends_no_worker(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]
 ) -> None:

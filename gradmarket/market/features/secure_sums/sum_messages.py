@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from pydantic import Field, ValidationError
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import HashField, SignatureField, hex_bytes
+from gradmarket.market.fields import HashField, SignatureField, first_fault, hex_bytes
 from gradmarket.market.job_parts import MOST_HOLDERS
 from gradmarket.market.wire.base import Wire
 
@@ -124,9 +124,8 @@ def parse_step_message(step: int, body: bytes) -> Said:
     try:
         return KINDS[step].model_validate_json(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise Refused(f"the message of step {step} cannot be read: {place}: {first['msg']}"[:500]) from error
+        place, said = first_fault(error)
+        raise Refused(f"the message of step {step} cannot be read: {place}: {said}"[:500]) from error
 
 
 class StepTold(Wire):
