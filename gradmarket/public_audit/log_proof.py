@@ -4,6 +4,7 @@ Pure.
 
 from collections.abc import Container, Iterator, Mapping
 
+from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
@@ -111,6 +112,8 @@ def _list_task_records(
         if heard.ruling is not None:
             data = job_log.encode_ruling(offer, *heard.sides, heard.ruling.signature)
             yield f"the ruling on {sides} in task {task}", data, size
+            data = job_log.encode_answers(offer, *heard.sides, *count_answers(heard))
+            yield f"the number of answers of {sides} in task {task}", data, size
     for ballot in shown.committed:
         due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id)
         yield from _list_ballot_records(task, offer, ballot, due)

@@ -18,6 +18,7 @@ from gradmarket.market.features.disputes.transcript import receipt_struct, terms
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import (
+    SILENCE,
     AuditorQuestion,
     AuditorQuestions,
     AuditorStatement,
@@ -168,7 +169,7 @@ def silence(record: JobRecord, key: PrivateKey, side: Address) -> JobRecord:
     ((task, shown),) = ((task, shown) for task, shown in record.evidence.items() if shown.hearings)
     (held,) = shown.hearings or ()
     (*before, last) = held.questions
-    dispute, why = terms_of(record.domain, shown.offer_digest, held).dispute, "it did not answer in time"
+    dispute, why = terms_of(record.domain, shown.offer_digest, held).dispute, SILENCE
     struct = build_ruling(dispute, held.sides, frozenset({side}), None, why)
     ruling = SignedRuling(
         wrong=(side,), leaf=None, why=why, signature=sign_digest(key, digest_struct(record.domain, struct))

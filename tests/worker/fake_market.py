@@ -501,8 +501,8 @@ def _tell_log(app: FastAPI, fake_market: FakeMarket) -> None:
     def leaves(job_id: str, first: int, size: int) -> LeafHashes:
         return LeafHashes(first=first, hashes=tuple(map(Hash, fake_market.log_tree().leaves[first:size])))
 
-    @app.get("/v1/jobs/{job_id}/log/leaves/verdict")
-    def leaf(job_id: str, about: str, size: int) -> LeafProof:
+    @app.get("/v1/jobs/{job_id}/log/leaves/{kind}")
+    def leaf(job_id: str, kind: str, about: str, size: int) -> LeafProof:  # each record has one kind
         if about not in fake_market.logged:
             raise HTTPException(404, "no such leaf")
         number, tree = list(fake_market.logged).index(about), GrowingTree(map(hash_leaf, fake_market.logged.values()))

@@ -15,7 +15,7 @@ from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
 from gradmarket.market.features.disputes.transcript import receipt_struct
-from gradmarket.market.features.log.job_log import encode_verdict
+from gradmarket.market.features.log.job_log import encode_answers, encode_verdict
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
@@ -324,8 +324,15 @@ def test_an_answer_whose_receipt_the_market_gave_and_that_it_does_not_show_is_na
         assert ("hidden_answer" in verified()[1]) is hidden
     fake_market.shown[record.lease.task] = other(plain, hearings=(), replicas=())
     assert "hidden_answer" not in verified()[1], "nothing is shown of the task yet"
-    (known,) = [line for _, line in open_account_store(context.settings.data, me).grievances() if "hidden" in line][-1:]
-    assert kept.signature.hex() in known
+    fake_market.shown[record.lease.task] = other(plain, hearings=(shown,))
+    fake_market.shows_head, heads = True, context.settings.data / "heads"
+    for said in (1, 0):  # the log, which is the same for all, has another number than this worker is shown
+        fake_market.logged = {f"{record.lease.task}/0": encode_answers(plain.offer_digest, *sides, said, 0)}
+        assert ("hidden_answer" in verified()[1]) is (said == 0)
+        for path in heads.iterdir():  # the second log is no history of the first
+            path.unlink()
+    known = [line for _, line in open_account_store(context.settings.data, me).grievances()]
+    assert any(kept.signature.hex() in line for line in known)
 
 
 def forged_verdict(record: ReplicaRecord) -> ReplicaRecord:

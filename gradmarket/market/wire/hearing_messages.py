@@ -20,6 +20,8 @@ MOST_SAID: Final = 2**17
 """The longest answer that is published in full: a longer one, of a tensor, by its digest."""
 OVER: Final = "nobody waits for a ruling any more"
 """The reason of a hearing that ended because nothing depends on it any longer: nobody is wrong, for any answers."""
+SILENCE: Final = "it did not answer in time"
+"""The reason of a hearing in which the losing side was silent."""
 HEARING_S: Final = 60
 """The least seconds for an answer: the first one has the task traced, which takes longer than its step."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]

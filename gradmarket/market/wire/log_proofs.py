@@ -16,6 +16,7 @@ class LeafKind(StrEnum):
     REVEAL = "reveal"
     VERDICT = "verdict"
     HEARING = "hearing"
+    ANSWERS = "answers"
     RULING = "ruling"
     ROUND = "round"
     PAYMENT = "payment"

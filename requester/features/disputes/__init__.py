@@ -147,7 +147,7 @@ class HearingsFeature(Feature):
     needs = ("log",)
     stages = (hearings,)
     routers = (router,)
-    log_records = (hearing_rows.HEARINGS, hearing_rows.RULINGS)
+    log_records = (hearing_rows.HEARINGS, hearing_rows.ANSWERS, hearing_rows.RULINGS)
 
     @contextmanager
     def serve_beside(self, context: Context, here: str) -> Iterator[None]:

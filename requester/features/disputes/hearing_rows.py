@@ -1,5 +1,6 @@
 """Hearings as rows: a referee's questions to two workers, or two auditors, whose answers differ, and their answers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -217,6 +218,11 @@ def _encode_ruling(offer: Hash, one: Address, other: Address, ruling: dict[str, 
     return job_log.encode_ruling(offer, one, other, SignedRuling.model_validate(ruling).signature)
 
 
+def _encode_answers(offer: Hash, one: Address, other: Address, questions: list[dict[str, Any]]) -> bytes:
+    said = Counter(said["side"] for each in questions for said in each["answers"])
+    return job_log.encode_answers(offer, one, other, said[one], said[other])
+
+
 _ABOUT: Final = TaskHearing.task_id + "/" + cast(TaskHearing.number, String)
 _ORDER: Final = (TaskHearing.task_id, TaskHearing.number)
 HEARINGS: Final = LogRecords(
@@ -225,6 +231,14 @@ HEARINGS: Final = LogRecords(
     (Task.offer_digest, TaskHearing.one, TaskHearing.other),
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job),
     job_log.encode_hearing,
+    _ORDER,
+)
+ANSWERS: Final = LogRecords(
+    LeafKind.ANSWERS,
+    _ABOUT,
+    (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.questions),
+    lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
+    _encode_answers,
     _ORDER,
 )
 RULINGS: Final = LogRecords(

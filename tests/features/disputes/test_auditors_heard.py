@@ -25,7 +25,7 @@ from requester.features.audits.audit_tables import Audit
 from requester.features.disputes import hearing_exchange, hearings
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.records.evidence_routes import evidence_of
-from requester.notifier import worker_topic
+from requester.notifier import Notifier, worker_topic
 from requester.store.tables import Task
 from tests.features.auditors.test_panels import LIE, TWO, NewFloor, panel, seats, sit
 from tests.features.disputes.test_hearings import ALONE, VOTES, traced
@@ -107,6 +107,9 @@ def test_an_auditor_that_waits_hears_of_a_question_at_once_and_no_worker_is_woke
         await asyncio.to_thread(sit, ann, bea)
         return await asyncio.wait_for(asked, PATIENCE_S)
 
+    with market.context.notifier.listen(["first"]) as connected:  # a new connection of a database wakes all listeners
+        if type(market.context.notifier) is not Notifier:
+            wait_for(connected)
     with market.context.notifier.listen([worker_topic(signer)]) as woken:
         (asked,) = asyncio.run(wait_beside_the_market()).questions
         assert asked.task == market.task().id

@@ -5,18 +5,27 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from gradmarket.market.features.disputes.transcript import find_receipt_fault, find_transcript_faults, receipt_struct
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import HEARING_S, KeptReceipt, PublishedHearing, SignedRuling, build_ruling
+from gradmarket.market.wire.hearing_messages import (
+    HEARING_S,
+    SILENCE,
+    KeptReceipt,
+    PublishedHearing,
+    SignedRuling,
+    build_ruling,
+)
+from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
 from requester.features.disputes import hearing_exchange, hearings
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.log import leaf_rows
+from requester.features.log.leaf_rows import LogLeaf
 from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
 from requester.store import in_hand, jobs
@@ -58,19 +67,22 @@ def rule_silence(market: MarketFixture, held: PublishedHearing, side: str) -> Pu
     wrong = tuple(each for each in held.sides if each == side)
     context, offer = market.context, market.task().offer_digest
     dispute = hearings.terms_of(context.domain, offer, held).dispute
-    why = "it did not answer in time"
-    signature = context.sign(build_ruling(dispute, held.sides, frozenset(wrong), None, why))
+    signature = context.sign(build_ruling(dispute, held.sides, frozenset(wrong), None, SILENCE))
     left = last.model_copy(update={"answers": tuple(one for one in last.answers if one.side != side)})
-    ruling = SignedRuling(wrong=wrong, leaf=None, why=why, signature=signature)
+    ruling = SignedRuling(wrong=wrong, leaf=None, why=SILENCE, signature=signature)
     return held.model_copy(update={"questions": (*before, left), "ruling": ruling})
 
 
-def prove(market: MarketFixture, evidence: PublishedEvidence, *receipts: KeptReceipt) -> ClauseResult:
+def prove(
+    market: MarketFixture, evidence: PublishedEvidence, *receipts: KeptReceipt, logged: bool = True
+) -> ClauseResult:
+    """Audits what is shown; the service leaves out the numbers of answers where they are not `logged`."""
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
         publication = jobs.load_publication(job)
         leaf_rows.append_leaves(work, job)
-        log = SimpleNamespace(leaves=[Hash(leaf) for leaf in leaf_rows.load_tree(work, job.id).leaves])
+        rows = work.session.scalars(select(LogLeaf).where(LogLeaf.job_id == job.id)).all()
+        log = SimpleNamespace(leaves=[row.hash for row in rows if logged or row.kind != LeafKind.ANSWERS])
     opened, domain = SimpleNamespace(signer=market.context.signer_address), market.context.domain
     told = {market.task().id: evidence}
     record = SimpleNamespace(evidence=told, domain=domain, opened=opened, publication=publication, log=log)
@@ -78,20 +90,33 @@ def prove(market: MarketFixture, evidence: PublishedEvidence, *receipts: KeptRec
     return result
 
 
-def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_nothing_else(new_floor: NewFloor) -> None:
+@pytest.mark.parametrize("logged", [True, False])
+def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_the_log(
+    new_floor: NewFloor, logged: bool
+) -> None:
     market = traced(new_floor)
     evidence, honest, liar = hear(market)
     (held,) = evidence.hearings or ()
     assert prove(market, evidence, honest, liar).faults == ()
     for receipt in (honest, liar):  # also where the same side loses: what it answered is hidden all the same
-        hidden = evidence.model_copy(update={"hearings": (rule_silence(market, held, receipt.side),)})
-        assert [*find_transcript_faults(market.context.domain, market.context.signer_address, receipt.offer,
-                                        (hidden.hearings or ())[0])] == []  # fmt: skip
-        blind = prove(market, hidden)
-        assert blind.faults == ()
-        assert "whether 1 side was silent, as the service says and no receipt contradicts" in blind.unseen
-        (found,) = prove(market, hidden, receipt).faults
-        assert f"the answer of {receipt.side} is hidden" in found.detail
+        silenced = rule_silence(market, held, receipt.side)
+        hidden = evidence.model_copy(update={"hearings": (silenced,)})
+        signer = market.context.signer_address
+        assert list(find_transcript_faults(market.context.domain, signer, receipt.offer, silenced)) == []
+        by_log, by_receipt = (prove(market, hidden, *kept, logged=logged) for kept in ((), (receipt,)))
+        assert ["the log has more answers" in fault.detail for fault in by_log.faults] == [True] * logged
+        assert "whether 1 side was silent, as the service says and no receipt contradicts" in by_log.unseen
+        assert f"the answer of {receipt.side} is hidden" in by_receipt.faults[-1].detail
+
+
+def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its_receipt(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    evidence, honest, _ = hear(market)
+    (held,) = evidence.hearings or ()
+    ruled = held.model_copy(update={"ruling": rule_silence(market, held, honest.side).ruling})
+    domain, signer = market.context.domain, market.context.signer_address
+    assert "lost by silence" in find_receipt_fault(domain, signer, (ruled,), honest)
+    assert find_receipt_fault(domain, signer, (held,), honest) == ""
 
 
 def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(new_floor: NewFloor) -> None:

@@ -18,7 +18,9 @@ from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError
-from gradmarket.market.features.disputes.transcript import find_receipt_fault
+from gradmarket.market.features.disputes.transcript import count_answers, find_receipt_fault
+from gradmarket.market.features.log.job_log import encode_answers
+from gradmarket.market.features.log.merkle import is_included
 from gradmarket.market.features.verify import VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
@@ -155,8 +157,8 @@ class SelfCheck:
         try:
             yield from held_against(market, account, me, seen, kept)
             yield from find_unlogged(market, account, me, seen, kept)
-            yield from self._find_hidden_answers(market, account, seen, kept)
             yield from self._find_forks(market, account, ledger, seen)
+            yield from self._find_hidden_answers(market, account, seen, kept)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
             self.journal.report("market_silent", text, job=account.job)
@@ -211,7 +213,11 @@ class SelfCheck:
     def _find_hidden_answers(
         self, market: MarketClient, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[Finding]:
-        """Compares the receipts of this worker's answers to referees with the hearings that are shown."""
+        """Compares the receipts of this worker's answers to referees with the hearings that are shown, and their number
+        with the log, which is the same for all."""
+        reported = told_heads.load_reported_heads(
+            told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
+        )
         receipts = defaultdict[Hash, list[KeptReceipt]](list)
         for receipt in load_receipts(find_receipts_file(self.settings.data, Hash(account.instance), account.chain_job)):
             receipts[receipt.offer].append(receipt)
@@ -221,6 +227,13 @@ class SelfCheck:
                 continue
             for receipt in own:
                 if why := find_receipt_fault(account.domain, seen.signer, shown.hearings or (), receipt):
+                    yield Finding(Fault.HIDDEN_ANSWER, record.lease.replica, why)
+            for number, hearing in enumerate(shown.hearings or () if reported else ()):
+                head, about = reported[-1].head, f"{record.lease.task}/{number}"
+                proven = market.leaf(account.job, LeafKind.ANSWERS, about, head.size)
+                leaf = encode_answers(own[0].offer, *hearing.sides, *count_answers(hearing))
+                if proven is not None and not is_included(leaf, proven.number, head.size, proven.path, head.root):
+                    why = f"hearing {number}: the log has another number of answers than it shows"
                     yield Finding(Fault.HIDDEN_ANSWER, record.lease.replica, why)
 
     def _find_mirrored_faults(

@@ -32,6 +32,7 @@ from gradmarket.market.features.log.merkle import (
 from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import SILENCE
 from graphdoc.tracing.packed import digest_packed
 
 SPARE: Final = 4096
@@ -264,7 +265,7 @@ class Referee:
         """Ends the dispute where a side was silent for too long."""
         late = {side for side, end in self.find_ends().items() if now > end}
         if self.verdict is None and late:
-            self._lose(late, "it did not answer in time")
+            self._lose(late, SILENCE)
 
     def decide(self, computed: bytes | None, why: str = "") -> DisputeVerdict:
         """Returns the verdict from the leaf that the operation gives; without a leaf it names no side, for the reason

@@ -1,5 +1,6 @@
 """A recorded hearing: played again from its questions and answers, and checked by a reader that trusts neither side."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import (
     OVER,
+    SILENCE,
     AskedInHearing,
     KeptReceipt,
     PublishedHearing,
@@ -130,13 +132,27 @@ def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[Publi
         for each in hearings
         if (each.sides, (hash_of(each.roots[0]), hash_of(each.roots[1]))) == (kept.sides, kept.roots)
     ]
-    asked = [each.questions[kept.number] for each in named if kept.number < len(each.questions)]
-    if any((reply.side, reply.said) == (kept.side, kept.said) for each in asked for reply in each.answers):
-        return ""
+    showing = [each for each in named if _shows(each, kept)]
     receipt = f"its receipt is signed 0x{kept.signature.hex()}"
     if not named:
         return f"the hearing of {' and '.join(kept.sides)} is hidden: {kept.side} answered in it, and {receipt}"
-    return f"question {kept.number}: the answer of {kept.side} is hidden, and {receipt}"
+    if not showing:
+        return f"question {kept.number}: the answer of {kept.side} is hidden, and {receipt}"
+    last = [each.ruling for each in showing if kept.number == len(each.questions) - 1]
+    if any(ruling is not None and ruling.why == SILENCE and kept.side in ruling.wrong for ruling in last):
+        return f"question {kept.number}: {kept.side} lost by silence, and {receipt}"
+    return ""
+
+
+def _shows(hearing: PublishedHearing, kept: KeptReceipt) -> bool:
+    answers = hearing.questions[kept.number].answers if kept.number < len(hearing.questions) else ()
+    return any((said.side, said.said) == (kept.side, kept.said) for said in answers)
+
+
+def count_answers(hearing: PublishedHearing) -> tuple[int, int]:
+    """Returns how many questions each side has answered."""
+    said = Counter(said.side for each in hearing.questions for said in each.answers)
+    return said[hearing.sides[0]], said[hearing.sides[1]]
 
 
 def list_silent(hearing: PublishedHearing) -> set[Address]:

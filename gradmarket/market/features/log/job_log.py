@@ -48,6 +48,11 @@ def encode_hearing(offer: Hash, one: Address, other: Address) -> bytes:
     return _encode(LeafKind.HEARING, offer, one, other)
 
 
+def encode_answers(offer: Hash, one: Address, other: Address, of_one: int, of_other: int) -> bytes:
+    """How many questions of a hearing each side answered: whoever knows of more can look them up."""
+    return _encode(LeafKind.ANSWERS, offer, one, other, of_one, of_other)
+
+
 def encode_ruling(offer: Hash, one: Address, other: Address, signature: bytes) -> bytes:
     """A ruling in a hearing of these sides; the signature covers the loser and the reason."""
     return _encode(LeafKind.RULING, offer, one, other, signature)

@@ -5,27 +5,30 @@ and the operation that decided is computed again where its values are published,
 whole task is traced on this machine, if it is of the sides' class: the side that gave the same answer cannot have been
 wrong.
 
-Each hearing is a leaf of the job's log from its beginning on, so a hidden one is found there; a hidden answer by the
-signed receipt that its side has. A service that gave no receipt may call an answer silence.
+Each hearing is a leaf of the job's log from its beginning on, and so is the number of its answers at its end: a hidden
+one is found there, where its sides looked that up (`wallet verify`), and by the signed receipts that they have. A
+service that gave no receipt may call an answer silence.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Final
 
 from gradmarket.auditor import OpenMachine
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
 from gradmarket.market.features.disputes.transcript import (
+    count_answers,
     find_receipt_fault,
     find_ruling_fault,
     find_transcript_faults,
     list_silent,
     terms_of,
 )
-from gradmarket.market.features.log.job_log import encode_hearing
+from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
@@ -52,6 +55,10 @@ def trace_on(mine: OpenMachine, fetcher: Fetcher, publication: Publication) -> T
             yield TracedCourse(runner, Executor(runner, fetcher, mine.limits).inputs_of(publication, offer))
 
     return trace
+
+
+MOST_QUESTIONS: Final = 1000
+"""Of a hearing that can be published."""
 
 
 @dataclass
@@ -113,6 +120,19 @@ def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator
         leaf = Hash(hash_leaf(encode_hearing(shown.offer_digest, one, other)))
         if frozenset((one, other)) not in heard and leaf in leaves:
             yield f"the log has a hearing of {one} and {other}, which is hidden"
+    for each in shown.hearings or () if leaves else ():
+        if any(Hash(hash_leaf(data)) in leaves for data in _list_more_answers(shown.offer_digest, each)):
+            yield f"the log has more answers in the hearing of {' and '.join(each.sides)} than are shown"
+
+
+def _list_more_answers(offer: Hash, hearing: PublishedHearing) -> Iterator[bytes]:
+    """Yields the leaves by which a side answered a question more than it is shown to, or up to MOST_QUESTIONS: sides
+    answer in turn, so their numbers differ by one at most."""
+    said = count_answers(hearing)
+    for one in range(said[0], MOST_QUESTIONS + 1):
+        for other in range(max(one - 1, said[1]), one + 2):
+            if (one, other) != said:
+                yield encode_answers(offer, *hearing.sides, one, other)
 
 
 def _is_unheard(record: JobRecord, shown: PublishedEvidence) -> bool:
