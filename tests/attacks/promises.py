@@ -1,11 +1,14 @@
-"""Requesters that promise pay under signature, take the payload, and then answer anything but "paid": each once."""
+"""Requesters that promise pay under signature, take the payload, and then answer anything but "paid".
+
+worker/test_worker_promises.py has every word that they may say.
+"""
 
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import ReplicaState
-from tests.attacks.registry import Play, attack
+from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.victim import market, worked
-from tests.worker.breakers import ENDINGS, REPLIES, Breaker
+from tests.worker.breakers import Breaker
 
 ROBBED = "payloads taken 1 of 3; paid 0; unpaid 1; the worker stopped"
 
@@ -22,16 +25,11 @@ def taken(scene: Scene, end: ReplicaState | None, reply: int | None) -> str:
     return f"payloads taken {len(breaker.roots)} of {breaker.most}; paid {paid}; unpaid {unpaid}; {stopped}"
 
 
-def register(name: str, end: ReplicaState | None, reply: int | None) -> None:
-    def play(scene: Scene) -> str:
-        return taken(scene, end, reply)
-
-    play.__name__ = name
-    made: Play = play
-    attack("requester takes a gradient unpaid", ROBBED)(made)
+@attack("requester takes a gradient unpaid", ROBBED)
+def promised_taken_and_called_withheld(scene: Scene) -> str:
+    return taken(scene, ReplicaState.WITHHELD, None)
 
 
-for ending in ENDINGS:
-    register(f"promised_taken_and_called_{ending.value}", ending, None)
-for status in REPLIES:
-    register(f"promised_taken_and_answered_{status}", None, status)
+@attack("requester takes a gradient unpaid", ROBBED)
+def promised_taken_and_answered_404(scene: Scene) -> str:
+    return taken(scene, None, 404)
