@@ -250,7 +250,8 @@ def test_identities_of_one_network_pause_no_job_before_anybody_is_cleared(
     for worker in honest:
         worker.capacity = 0
         worker.ask()
-    market.take_turns(*liars)
+    for liar in liars:
+        liar.turn()
     market.until(lambda: market.state() != JobState.RUNNING or all(map(market.replicas, liars)), *liars, *honest)
     market.until(lambda: not market.all(Replica, Replica.state.in_(IN_FLIGHT)), *liars, *honest)
     assert market.state() == (JobState.PAUSED if networks > 1 else JobState.RUNNING)
