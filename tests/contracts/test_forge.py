@@ -9,13 +9,13 @@ import pytest
 
 from contracts import toolchain
 from tests.lanes import FULL
-from tests.patience import PATIENCE_S
 
 
 def _forge(profile: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Compiles the contracts first where `make develop` did not: minutes, on a busy machine many."""
     command = [str(toolchain.locate_tool("forge")), "test", *arguments]
     environment = toolchain.build_node_environment() | {"NO_COLOR": "1", "FOUNDRY_PROFILE": profile}
-    how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    how = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     return subprocess.run(command, cwd=toolchain.HERE, env=environment, check=False, **how)
 
 
