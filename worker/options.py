@@ -1,5 +1,6 @@
-"""Shared by the worker's commands: options, the settings made from them, and the opening of an encrypted wallet."""
+"""Shared by the worker's commands: options, the settings made from them, an encrypted wallet's opening and facts."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,8 +9,10 @@ from pydantic import SecretStr
 
 from contracts import keystore
 from gradmarket.market.fields import settings_from
+from gradmarket.terminal import echo_text
 from worker import wallet
 from worker.settings import WorkerSettings
+from worker.wallet import Wallet
 
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]
@@ -36,3 +39,11 @@ def add_wallet_passphrase(settings: WorkerSettings) -> WorkerSettings:
         return settings
     typed = keystore.ask_passphrase(str(path))
     return settings if typed is None else settings.model_copy(update={"passphrase": SecretStr(typed)})
+
+
+def build_wallet_facts(key: Wallet) -> dict[str, object]:
+    return {"address": key.address, "path": str(key.path), "encrypted": key.encrypted}
+
+
+def print_wallet(key: Wallet, as_json: bool) -> None:
+    echo_text(json.dumps(build_wallet_facts(key)) if as_json else key.describe_key_file())

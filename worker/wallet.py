@@ -74,58 +74,20 @@ def create_wallet(folder: Path, passphrase: str | None) -> Wallet:
     """Makes a new key (Web3 keystore v3 if a passphrase is given); raises Conflict rather than replace one."""
     if existing := find_key_file(folder):
         raise Conflict(f"{existing} is there already", "name another folder with --data: no key is ever replaced")
-    return _write_wallet(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
-
-
-def back_up(folder: Path, to: Path) -> Path:
-    """Copies the key's file to `to`, a folder or a new file; from then on no start reminds of it. Returns the copy's
-    path.
-
-    Raises NotFound without a key, Refused if `to` is in the worker's own folder or in none, Conflict if it has another
-    file.
-    """
-    path = find_key_file(folder)
-    if path is None:
-        raise NotFound(f"no wallet in {folder}", "name the worker's folder with --data")
-    copy = to / path.name if to.is_dir() else to
-    if copy.resolve().is_relative_to(folder.resolve()):
-        raise Refused(f"{copy} is lost together with {folder}", "name a folder elsewhere, such as a USB stick's")
-    if not copy.absolute().parent.is_dir():
-        raise Refused(f"there is no folder {copy.absolute().parent}", "make it, or name another one")
-    data = path.read_bytes()
-    if copy.exists() and copy.read_bytes() != data:
-        raise Conflict(f"{copy} is there already, and is another file", "name another file")
-    durable.write_file_atomically(copy, data)
-    durable.write_file_atomically(folder / BACKED_UP, _compute_digest_line(data))
-    return copy
+    return write_wallet(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
 
 
 def is_backed_up(folder: Path) -> bool:
     """Returns whether the present file of the key was backed up."""
     path, note = find_key_file(folder), folder / BACKED_UP
-    return path is not None and note.is_file() and note.read_bytes() == _compute_digest_line(path.read_bytes())
+    return path is not None and note.is_file() and note.read_bytes() == compute_digest_line(path.read_bytes())
 
 
-def _compute_digest_line(data: bytes) -> bytes:
+def compute_digest_line(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode() + b"\n"
 
 
-def encrypt_wallet(folder: Path, passphrase: str) -> Wallet:
-    """Encrypts a plain key. Deletes the plain file once the keystore is on disk and can be opened.
-
-    Raises NotFound without a key, Conflict if it is already encrypted.
-    """
-    path = find_key_file(folder)
-    if path is not None and path.name == ENCRYPTED:
-        raise Conflict(f"{path} is encrypted already")
-    plain = load_wallet(folder, passphrase)
-    encrypted = _write_wallet(folder, plain.key, passphrase)
-    if load_wallet(folder, passphrase) == encrypted:
-        plain.path.unlink()
-    return encrypted
-
-
-def _write_wallet(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
+def write_wallet(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
     path = folder / (ENCRYPTED if passphrase else PLAIN)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = keystore.encrypt_key(key, passphrase) if passphrase else key.to_bytes().hex()

@@ -14,6 +14,7 @@ from gradmarket.market.signing import Domain, address_of, digest_struct, sign_di
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.lanes import FULL
 from worker import durable, wallet
+from worker.features import key_care
 from worker.money import account_store
 from worker.money.account_store import AccountStore, JobAccount
 
@@ -207,8 +208,8 @@ def test_it_is_reminded_of_its_backup_until_there_is_one(tmp_path: Path) -> None
 @FULL
 def test_a_key_that_was_encrypted_since_is_backed_up_anew(tmp_path: Path) -> None:
     wallet.create_wallet(tmp_path / "worker", None)
-    wallet.back_up(tmp_path / "worker", tmp_path)
-    wallet.encrypt_wallet(tmp_path / "worker", "correct horse")
+    key_care.back_up(tmp_path / "worker", tmp_path)
+    key_care.encrypt_wallet(tmp_path / "worker", "correct horse")
     assert not wallet.is_backed_up(tmp_path / "worker")
 
 
@@ -217,12 +218,12 @@ def test_a_backup_is_elsewhere_and_replaces_no_other_key(tmp_path: Path) -> None
     wallet.create_wallet(folder, None)
     for lost in (folder, folder / "copy"):
         with pytest.raises(Refused, match="lost together"):
-            wallet.back_up(folder, lost)
+            key_care.back_up(folder, lost)
     with pytest.raises(Refused, match="no folder"):
-        wallet.back_up(folder, tmp_path / "missing" / "copy")
+        key_care.back_up(folder, tmp_path / "missing" / "copy")
     durable.write_file_atomically(tmp_path / "copy", b"another key")
     with pytest.raises(Conflict):
-        wallet.back_up(folder, tmp_path / "copy")
+        key_care.back_up(folder, tmp_path / "copy")
     assert not wallet.is_backed_up(folder)
 
 

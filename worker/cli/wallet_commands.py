@@ -4,8 +4,6 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -24,9 +22,10 @@ from worker.options import (
     PlainOption,
     RpcOption,
     add_wallet_passphrase,
+    build_wallet_facts,
+    print_wallet,
     settings_of,
 )
-from worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
 
@@ -44,28 +43,7 @@ def new(
     secret = None if plain else settings.secret or keystore.ask_passphrase("the new wallet", twice=True)
     if secret is None and not plain:
         raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file, or pass --plain-key")
-    _print_wallet(wallet.create_wallet(settings.data, secret), as_json)
-
-
-@app.command()
-def encrypt(data: DataOption = None, passphrase_file: PassphraseOption = None, as_json: JsonOption = False) -> None:
-    """Put a key that lies in plain text under a passphrase."""
-    settings = settings_of(data=data, passphrase_file=passphrase_file)
-    secret = settings.secret or keystore.ask_passphrase("the wallet", twice=True)
-    if secret is None:
-        raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file")
-    _print_wallet(wallet.encrypt_wallet(settings.data, secret), as_json)
-
-
-@app.command()
-def backup(
-    to: Annotated[Path, typer.Argument(help="A folder elsewhere, such as a USB stick's, or a new file.")],
-    data: DataOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Copy the key's file; until then every start reminds of it. The way back: copy it into the folder."""
-    copy = wallet.back_up(settings_of(data=data).data, to)
-    echo_text(json.dumps({"backup": str(copy)}) if as_json else f"The key is in {copy} too. Let nobody else read it.")
+    print_wallet(wallet.create_wallet(settings.data, secret), as_json)
 
 
 @app.command()
@@ -87,16 +65,8 @@ def show(
         money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
         counts = {"accepted": sums.accepted, "rejected": sums.rejected}
         lists = {name: [dict(line.fields) for line in lines] for name, lines in more.items()}
-        echo_text(json.dumps({**_build_wallet_facts(key), **money, **counts, **lists}))
+        echo_text(json.dumps({**build_wallet_facts(key), **money, **counts, **lists}))
         return
     echo_text(key.describe_key_file())
     for line in chain.from_iterable(more.values()):
         echo_text(line.text)
-
-
-def _build_wallet_facts(key: Wallet) -> dict[str, object]:
-    return {"address": key.address, "path": str(key.path), "encrypted": key.encrypted}
-
-
-def _print_wallet(key: Wallet, as_json: bool) -> None:
-    echo_text(json.dumps(_build_wallet_facts(key)) if as_json else key.describe_key_file())

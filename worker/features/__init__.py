@@ -7,6 +7,7 @@ from worker.features.consents import PayoutConsentsFeature
 from worker.features.discovery import DiscoveryFeature
 from worker.features.disputes import DisputesFeature
 from worker.features.fault_reports import StepFaultsFeature
+from worker.features.key_care import KeyCareFeature
 from worker.features.machine_check import MachineCheckFeature
 from worker.features.owner_page import OwnerPageFeature
 from worker.features.private import HeldRowsFeature
@@ -22,6 +23,7 @@ from worker.features.work_schedule import WorkScheduleFeature
 
 FEATURES: Final[tuple[WorkerFeature, ...]] = (
     StandingsFeature(),
+    KeyCareFeature(),
     RedeemFeature(),
     WorkScheduleFeature(),
     MachineCheckFeature(),
