@@ -15,8 +15,9 @@ from gradmarket.market.gradient.aggregators import load_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from graphdoc.encoding import Bytes
+from tests.kit.whole_merge import merge_answers
 
 PREFIX = "aggregate."
 ANSWERS = 8

@@ -31,12 +31,13 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.published_update import count_worthwhile_updates
-from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, view_tensors
+from tests.kit.whole_merge import apply_merged_answer
 
 PREFIX = "downlink."
 SEEDS = range(int(os.environ.get("SEEDS", sized("3", "1"))))

@@ -21,8 +21,9 @@ from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
-from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
+from gradmarket.market.gradient.round_update import build_model_state
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 
 PREFIX: Final = "private.attack."
 PLAYS: Final = sized(((0, 9), (1, 0), (1, 4)), ((0, 9),))

@@ -19,8 +19,9 @@ from benchmarks.size import sized
 from gradmarket.market.gradient.aggregators import load_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from requester.blobs.disk import DiskBlobs
+from tests.kit.whole_merge import merge_answers
 
 PREFIX = "payload"
 SAMPLES = sized(5, 1)

@@ -32,8 +32,8 @@ from gradmarket.market.gradient.noise import Noise
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
-from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
+from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.model.sampling import draw_shuffled_rows
 from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.step import LocalStep
@@ -44,6 +44,7 @@ from graphdoc.encoding import Bytes
 from graphdoc.export import export_module
 from graphdoc.figures import Metrics
 from graphdoc.passes import evaluate
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 
 PREFIX = "private."
 ROUNDS, SEEDS, BOUND, CAP = sized(30, 2), range(sized(2, 1)), 2.0, 200

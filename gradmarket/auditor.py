@@ -23,10 +23,9 @@ from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_machine import AUTO, open_runner_on_device
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
-from gradmarket.market.features.loss_change import Change, compute_change
+from gradmarket.market.features.loss_change import Change, compute_change, move_along_gradient
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.inspection import Usable
-from gradmarket.market.gradient.norm import move_along_gradient
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing

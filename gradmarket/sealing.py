@@ -12,11 +12,11 @@ from eth_keys.datatypes import PrivateKey
 
 from contracts.keystore import parse_key
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.auditors import derive_salt, seal_audit
+from gradmarket.market.features.auditors import AuditSeal, derive_salt, seal_audit
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest
-from gradmarket.market.wire.audit_messages import AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import hash_of
 
 KEY: Final = "wallet.key"

@@ -21,8 +21,8 @@ from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
-from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
+from gradmarket.market.gradient.round_update import ModelState, build_model_state
 from gradmarket.market.job_parts import Downlink, FirstUpdates
 from gradmarket.market.model import sampling
 from gradmarket.market.rules import overlap
@@ -35,6 +35,7 @@ from graphdoc.document.publish import publish_module
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import evaluate
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 
 HELD_OUT = 128
 """Rows: the first ones of a text."""

@@ -21,9 +21,9 @@ from gradmarket.market.features.loss_change import (
     compute_score_weight,
     decide_change_verdict,
     honest_share,
+    move_along_gradient,
 )
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.norm import move_along_gradient
 from gradmarket.market.terms import ChangeVerdict
 
 AUDITS: Final = 60

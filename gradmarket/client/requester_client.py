@@ -31,7 +31,7 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import Address, Amount, Role
 from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
-from gradmarket.market.views.payment_views import JobWorkerView, LedgerView
+from gradmarket.market.views.payment_views import JobWorkerView, LedgerView, VerdictView
 from gradmarket.market.views.service_views import (
     USUAL,
     CreatedToken,
@@ -44,7 +44,6 @@ from gradmarket.market.views.service_views import (
     TokenView,
     WebhookView,
 )
-from gradmarket.market.views.task_views import VerdictView
 from gradmarket.market.views.trust_views import AuditView, CalibrationView, TrustView
 from gradmarket.market.wire.audit_messages import (
     AuditAnswer,

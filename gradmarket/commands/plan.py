@@ -19,6 +19,7 @@ from gradmarket.commands.needs import Resources, Speed, estimate_large_model, li
 from gradmarket.commands.resources import describe_limits, estimate_resources
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, NotFound, Refused
+from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.loss_change import UNSEEN
 from gradmarket.market.features.reputation import BESIDE, COMPARABLE
 from gradmarket.market.job import JobSpec
@@ -32,7 +33,6 @@ from gradmarket.market.rules.row_privacy import RowSampling, RowSpending
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
-from gradmarket.market.wire.hearing_messages import HEARING_S
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg

@@ -15,8 +15,7 @@ from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.workers import GOAL, PRICE
 from gradmarket.market.terms import Address, BatchState, Digest, JobState, ReplicaState
 from gradmarket.market.views.job_views import JobView, Stats
-from gradmarket.market.views.payment_views import JobWorkerView
-from gradmarket.market.views.task_views import VerdictView
+from gradmarket.market.views.payment_views import JobWorkerView, VerdictView
 from gradmarket.market.wire.poll import hash_of
 
 SETTLE_S: Final = 60.0

@@ -13,9 +13,6 @@
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
     LogHead      requester   the job's log has this root at this size (features.log.job_log)
-    DisputeQuestion referee  asks both sides of a dispute about their traces
-    DisputeAnswer   a side   its answer
-    DisputeReceipt  referee  it has a side's answer
     DisputeRuling   referee  which sides lose
 
 The members of a struct are in the order of its TYPE. `instance` (the chain's history) comes first in every one and is
@@ -183,42 +180,6 @@ class LogHead:
     job: int
     size: int
     root: Hash
-
-
-@dataclass(frozen=True, slots=True)
-class DisputeQuestion:
-    """Question `number` of a dispute, `asked` by its digest; it is to be answered `until` that Unix time."""
-
-    TYPE: ClassVar[str] = "DisputeQuestion(bytes32 instance,bytes32 dispute,uint64 number,bytes32 asked,uint64 until)"
-    dispute: Hash
-    number: int
-    asked: Hash
-    until: int
-
-
-@dataclass(frozen=True, slots=True)
-class DisputeAnswer:
-    """A side's answer to the question of this digest, `said` by its digest (features.disputes)."""
-
-    TYPE: ClassVar[str] = (
-        "DisputeAnswer(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 asked,bytes32 said)"
-    )
-    dispute: Hash
-    side: Address
-    number: int
-    asked: Hash
-    said: Hash
-
-
-@dataclass(frozen=True, slots=True)
-class DisputeReceipt:
-    """The referee has, in time, a side's answer to question `number`, `said` by its digest."""
-
-    TYPE: ClassVar[str] = "DisputeReceipt(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 said)"
-    dispute: Hash
-    side: Address
-    number: int
-    said: Hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from gradmarket.market.features import drift
 from gradmarket.market.features import windows as task_windows
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
 from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import DOUBT
 from gradmarket.trust.collusion import (
     ColludingPool,
     compute_lying_pay,
@@ -191,8 +191,8 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     deterrence = Deterrence(
         least_audit=_replace_infinite(least),
         deterred=seen > least,
-        spoiled_before_caught=_replace_infinite(replication.tasks_before_caught(seen)),
-        stake_needed=_replace_infinite(replication.compute_exposure(seen, gain)),
+        spoiled_before_caught=_replace_infinite(tasks_before_caught(seen)),
+        stake_needed=_replace_infinite(compute_exposure(seen, gain)),
     )
     returning: float | None = None
     spent: tuple[float, ...] = ()
@@ -218,7 +218,7 @@ def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeate
         wrong_per_task=float(wrong),
         silently=float(compute_silent_share(plan, pool)),
         wrong_in_job=over_a_job(wrong, tasks),
-        tasks_until_caught=_replace_infinite(replication.expected_before_caught(seen, float(wrong))),
+        tasks_until_caught=_replace_infinite(expected_before_caught(seen, float(wrong))),
         compute=float(chances.replicas) + repeated,
         wrong_at_end=float(wrong) * (1.0 - seen),
         sharing_pay=_convert_pay(compute_sharing_pay(plan, pool)),
@@ -233,3 +233,26 @@ def _convert_pay(pay: Fraction | None) -> float | None:
 
 def _replace_infinite(value: float) -> float | None:
     return None if value == float("inf") else value
+
+
+CONFIDENCE: Final = 1.0 - DOUBT
+
+
+def tasks_before_caught(rate: float, confidence: float = CONFIDENCE) -> float:
+    """Returns within how many wrong gradients one is audited with this confidence; infinite at rate 0."""
+    if rate >= 1.0:
+        return 1.0
+    return math.ceil(math.log1p(-confidence) / math.log1p(-rate)) if rate > 0.0 else math.inf
+
+
+def expected_before_caught(rate: float, share: float = 1.0) -> float:
+    """Returns after how many tasks on average a worker is caught: 1 / (p * share).
+
+    `share` is the share of its answers that are wrong.
+    """
+    return 1.0 / (rate * share) if rate * share > 0.0 else math.inf
+
+
+def compute_exposure(rate: float, gain: float) -> float:
+    """Returns the stake needed for a worker audited at `rate` that gains `gain` by each wrong gradient."""
+    return gain * tasks_before_caught(rate)

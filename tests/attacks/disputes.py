@@ -23,15 +23,24 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
-from gradmarket.market.features.disputes.questions import Question, Reply, count_questions, digest_reply
+from gradmarket.market.features.disputes.questions import (
+    DisputeAnswer,
+    DisputeQuestion,
+    HearingAnswer,
+    HearingQuestion,
+    Question,
+    Reply,
+    count_questions,
+    digest_reply,
+)
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.side_clocks import count_total
-from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, Offer
+from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestion, PutInHearing, SignedRuling
+from gradmarket.market.wire.hearing_messages import PutInHearing, SignedRuling
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation

@@ -10,10 +10,9 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
-from gradmarket.market.features.disputes.questions import Question, Reply
+from gradmarket.market.features.disputes.questions import DisputeQuestion, Question, Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import Domain, address_of, signer_of
 from gradmarket.market.terms import Address, Hash
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation

@@ -7,8 +7,13 @@ import pytest
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import MOST_LATER, Question, count_questions, name_dispute
-from gradmarket.market.messages import DisputeQuestion
+from gradmarket.market.features.disputes.questions import (
+    MOST_LATER,
+    DisputeQuestion,
+    Question,
+    count_questions,
+    name_dispute,
+)
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash
 from gradmarket.runner.features.disputes.traced.course import PlanCourse

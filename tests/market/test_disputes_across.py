@@ -13,11 +13,10 @@ from torch import nn
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute, judge_operation
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply
+from gradmarket.market.features.disputes.questions import DisputeQuestion, Question, Reply, digest_reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.disputes.transcript import play_hearing
-from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.hearing_messages import AskedInHearing, SaidInHearing

@@ -9,14 +9,19 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply
+from gradmarket.market.features.disputes.questions import (
+    OVER,
+    DisputeAnswer,
+    DisputeQuestion,
+    Question,
+    Reply,
+    digest_reply,
+)
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import find_ruling_fault, find_transcript_faults, terms_of
-from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.hearing_messages import (
-    OVER,
     AskedInHearing,
     PublishedHearing,
     SaidInHearing,

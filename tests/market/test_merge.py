@@ -19,11 +19,12 @@ from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers, merged_shards
-from gradmarket.market.gradient.round_update import ModelState, advance_model, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
+from gradmarket.market.gradient.round_update import ModelState, advance_model, build_model_state
 from gradmarket.market.gradient.shards import Lanes
 from graphdoc import plugins
 from tests.kit.shards import shorten_shards
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 from tests.lanes import leave_to_full
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 

@@ -18,10 +18,11 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import encode_bounded_payload
 from gradmarket.market.gradient.noise import GRID_BITS, Noise, _inverse, add_normal_noise, draw_normal
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import stopping
 from gradmarket.market.rules.privacy import Privacy, compute_epsilon
+from tests.kit.whole_merge import merge_answers
 from tests.lanes import FULL, leave_to_full
 
 FP32, SEED = load_codec("fp32"), bytes(range(32))

@@ -25,11 +25,12 @@ from gradmarket.market.gradient.published_update import (
     select_exact_parameters,
     update_bytes,
 )
-from gradmarket.market.gradient.round_update import ModelState, advance_model, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_update import ModelState, advance_model, build_model_state
 from gradmarket.market.gradient.shards import Lanes, build_shards
 from gradmarket.market.terms import Hash
 from graphdoc import plugins
 from tests.kit.shards import shorten_shards
+from tests.kit.whole_merge import apply_merged_answer
 from tests.lanes import leave_to_full
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 

@@ -19,7 +19,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Inspection
 from gradmarket.market.gradient.payload import encode_payload, read_tensors, weight_of
 from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, build_layout, payload_bytes
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers, weight_scales
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, weight_scales
 from gradmarket.market.model.sampling import find_row_weights_fault
 from gradmarket.market.step import GradientStep, LocalStep, WindowStep
 from gradmarket.runner.compute import compute_step
@@ -30,6 +30,7 @@ from graphdoc.document.publish import publish_module
 from graphdoc.document.schema import WEIGHED, parse_document
 from graphdoc.figures import Published
 from graphdoc.passes import evaluate
+from tests.kit.whole_merge import merge_answers
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Arrays = dict[str, np.ndarray]

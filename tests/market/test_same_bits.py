@@ -16,8 +16,9 @@ from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge_answers
-from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
+from gradmarket.market.gradient.round_update import build_model_state
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 from tests.lanes import FULL
 
 PINNED = "4bd6109f5f271236a32bcb23b309542b"

@@ -17,14 +17,15 @@ from gradmarket.market.features.loss_change import (
     LEAST,
     PAUSE,
     RUNS,
+    SHARE,
     Admission,
     Change,
     add_score,
     compute_score_weight,
     decide_change_verdict,
     honest_share,
+    move_along_gradient,
 )
-from gradmarket.market.gradient.norm import SHARE, move_along_gradient
 from gradmarket.market.terms import ChangeVerdict
 from gradmarket.market.wire.audit_messages import LARGEST_FALL
 

@@ -18,6 +18,7 @@ from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audite
 from gradmarket.market.rules.secrets import compute_anchor, derive_links, leads_to
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Hash
+from gradmarket.trust.forecast import compute_exposure, expected_before_caught, tasks_before_caught
 
 EVIDENCE = st.floats(0, 1e5)
 TIMES = st.floats(0, 1e9)
@@ -109,24 +110,22 @@ def test_an_exposure_is_covered_by_the_rate_it_asks_for(cover: float, benefit: f
     gain = 1.0 + benefit
     rate = max(floor, replication.least_rate(cover, gain))
     if rate < 1.0:
-        assert replication.compute_exposure(rate, gain) <= max(cover, replication.compute_exposure(floor, gain)) * (
-            1 + 1e-9
-        )
+        assert compute_exposure(rate, gain) <= max(cover, compute_exposure(floor, gain)) * (1 + 1e-9)
         # what a liar gains before it is caught, on average, is less than what it loses
-        assert replication.expected_before_caught(rate) * gain < cover
+        assert expected_before_caught(rate) * gain < cover
 
 
 @given(RATES)
 def test_within_the_exposure_a_liar_is_caught_with_95_percent(rate: float) -> None:
-    tasks = replication.tasks_before_caught(rate)
+    tasks = tasks_before_caught(rate)
     assert (1 - rate) ** tasks <= 0.05 + 1e-9
     assert (1 - rate) ** (tasks - 1) > 0.05 - 1e-9
 
 
 def test_an_exposure_without_audits_has_no_end() -> None:
-    assert replication.tasks_before_caught(0.0) == math.inf
-    assert replication.expected_before_caught(0.05, 0.0) == math.inf
-    assert replication.tasks_before_caught(0.05) == 59
+    assert tasks_before_caught(0.0) == math.inf
+    assert expected_before_caught(0.05, 0.0) == math.inf
+    assert tasks_before_caught(0.05) == 59
     assert replication.compute_unused_stake(65.0, 6, 1.0) == 59.0
     assert replication.compute_unused_stake(65.0, 600, 1.0) == 0.0
 

@@ -2,8 +2,8 @@
 
 from sqlalchemy import select
 
+from gradmarket.market.features.records import TaskEvidence
 from gradmarket.market.terms import Hash
-from gradmarket.market.views.task_views import TaskEvidence
 from requester.features.records.task_views import build_task_evidence
 from requester.store.tables import Wave
 from tests.requester.market_fixture import MarketFixture

@@ -12,8 +12,8 @@ from gradmarket.market.errors import JobRefused, PayloadRefused
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.published_update import HEAD, apply_published_update, update_bytes
-from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
-from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer
+from gradmarket.market.gradient.round_update import ModelState, build_model_state
 from gradmarket.market.job_parts import Downlink
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
@@ -25,6 +25,7 @@ from requester.store import blob_needs, jobs
 from requester.store.blob_needs import _find_changed_parameters
 from requester.store.tables import Round
 from tests.kit.behaviour import scaled
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor

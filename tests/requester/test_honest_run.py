@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
+from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from graphdoc import tensors
 from requester.moves.replay import build_recipe
 from requester.store import jobs
 from tests.databases import BOTH
+from tests.kit.whole_merge import merge_answers
 from tests.lanes import leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, first_parameters

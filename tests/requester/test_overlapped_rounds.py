@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from gradmarket.market.admissible import move_of
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
-from gradmarket.market.gradient.round_merge import MergedAnswer, merge_answers
-from gradmarket.market.gradient.round_update import ModelState, apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_merge import MergedAnswer
+from gradmarket.market.gradient.round_update import ModelState, build_model_state
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
@@ -23,6 +23,7 @@ from requester.store import jobs
 from requester.store.disclosure import of_job
 from requester.store.tables import Task
 from tests.kit.behaviour import scaled
+from tests.kit.whole_merge import apply_merged_answer, merge_answers
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of

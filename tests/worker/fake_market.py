@@ -14,6 +14,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.windows import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import LogHead, Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.release import HEADER, PROTOCOL
@@ -22,7 +23,6 @@ from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.views.payment_views import WorkerView
-from gradmarket.market.wire.audit_messages import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.framing import HEAD
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead, PublishedRestart

@@ -15,21 +15,19 @@ from gradmarket.commands.auditor_hearings import AuditorHearings
 from gradmarket.market.errors import RunnerFailed
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.hearing import judge_operation
-from gradmarket.market.features.disputes.questions import Reply
-from gradmarket.market.features.disputes.referee import Referee
-from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.messages import DisputeReceipt, Offer
-from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
-from gradmarket.market.terms import Address, ReplicaId
-from gradmarket.market.wire.hearing_messages import (
-    AuditorQuestion,
-    AuditorQuestions,
-    AuditorStatement,
+from gradmarket.market.features.disputes.questions import (
+    DisputeReceipt,
     HearingAnswer,
     HearingQuestion,
     HearingQuestions,
-    HearingReceipt,
+    Reply,
 )
+from gradmarket.market.features.disputes.referee import Referee
+from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.messages import Offer
+from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
+from gradmarket.market.terms import Address, ReplicaId
+from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorQuestions, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner.features.disputes.traced.course import PlanCourse
 from gradmarket.sealing import SealingKey

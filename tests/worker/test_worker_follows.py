@@ -20,7 +20,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.published_update import count_worthwhile_updates, update_bytes
-from gradmarket.market.gradient.round_update import apply_merged_answer, build_model_state
+from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import Publication
 from gradmarket.market.job_parts import Downlink, FirstUpdates
 from gradmarket.market.terms import Digest
@@ -28,6 +28,7 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.network import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, unpack_tensors
+from tests.kit.whole_merge import apply_merged_answer
 
 SGD, INT8, ROUNDS = load_optimizer("sgd"), load_codec("int8"), 6
 

@@ -9,9 +9,9 @@ from typing import Final
 from urllib.parse import quote
 
 from gradmarket.market.errors import MarketError, NotFound, Refused
+from gradmarket.market.features.windows import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, ReplicaId
-from gradmarket.market.wire.audit_messages import StateReceipt, StateRequest, StatesAsked
 from worker.feature import WorkerFeature
 from worker.markets.leasing import UNFIT
 from worker.markets.worker_context import WorkerContext

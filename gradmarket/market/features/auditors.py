@@ -12,14 +12,14 @@ seat is free: a panel of the only auditors online outlasts the restart of one.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
-from gradmarket.market.wire.audit_messages import AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.poll import hash_of
 
@@ -144,3 +144,14 @@ def find_proven_answer(domain: Domain, offer: Hash, seat: PublishedSeat) -> tupl
     signed = is_signed_by(domain, struct, seat.signature, seat.signer)
     opened = seal_audit(offer, seat.signer, seat.run, seat.salt, hash_of(seat.root)) == seat.sealed
     return (seat.signer, seat.root) if signed and opened else None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSeal:
+    """An auditor's sealed answer to the offer, in run `run` of its audit."""
+
+    TYPE: ClassVar[str] = "AuditSeal(bytes32 instance,bytes32 offer,address auditor,uint64 run,bytes32 sealed)"
+    offer: Hash
+    auditor: Address
+    run: int
+    sealed: Hash

@@ -2,6 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import (
+    BaseModel,
+)
+
+from gradmarket.market.views.job_views import CoverageCounts
+from gradmarket.market.views.service_views import Page
+
 
 def compute_partition_uses(rows: Sequence[int], taken: Mapping[int, int], count: int) -> list[float]:
     """Returns how often each partition's rows were used, on average over its rows.
@@ -25,3 +32,23 @@ def worst_share(uses: Sequence[float]) -> float:
     """Returns the least used over the mean; 1 where all are used alike, 0 where one is never used."""
     mean = sum(uses) / len(uses) if uses else 0.0
     return min(uses) / mean if mean else 0.0
+
+
+class PartitionCoverage(BaseModel):
+    """`tasks`: in updates, with rows of this partition. `uses`: how often each of its rows was used, on average."""
+
+    name: str
+    rows: int
+    tasks: int
+    uses: float
+
+
+class CoverageView(Page[PartitionCoverage]):
+    """`counts` and `epochs` are of a job whose sampling is `epochs`: every row was used at least `epochs` times.
+
+    `worst_share`: the uses of the least used partition's rows over the mean of all partitions.
+    """
+
+    counts: CoverageCounts | None
+    epochs: int | None
+    worst_share: float

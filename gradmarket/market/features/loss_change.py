@@ -41,7 +41,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from gradmarket.market.digests import domain_hash
+from gradmarket.market.gradient.arrays import Arrays, Tensors
+from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.terms import DOUBT, ChangeVerdict, Hash
 from gradmarket.market.wire.audit_messages import LARGEST_FALL, OTHER_DRAWS
 
@@ -214,3 +218,21 @@ def _at_least(passed: int, runs: int, share: float) -> float:
     """Returns the probability of `passed` or more passes in `runs`, where each comes with probability `share`."""
     counts = range(passed, runs + 1)
     return math.fsum(math.comb(runs, k) * share**k * (1.0 - share) ** (runs - k) for k in counts)
+
+
+SHARE: Final = 1e-3
+"""The step's length over the parameters' norm: large enough to show in a float32 loss, small enough to be linear."""
+
+
+def move_along_gradient(state: Arrays, gradient: Tensors) -> Arrays:
+    """Returns the state with its parameters moved along `gradient`, which has a tensor for each of them.
+
+    The state is unchanged where the gradient is zero.
+    """
+    moved = {name: np.asarray(state[name], np.float32) for name in gradient}
+    length = compute_norm(tensor.reshape(-1) for tensor in gradient.values())
+    if length == 0.0:
+        return state
+    rate = np.float32(SHARE * compute_norm(tensor.reshape(-1) for tensor in moved.values()) / length)
+    with np.errstate(invalid="ignore"):  # a gradient that is not finite moves them to NaN
+        return {**state, **{name: moved[name] - rate * gradient[name] for name in gradient}}

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.terms import Amount
 
@@ -49,3 +51,9 @@ def is_alarm_due(before: Amount, after: Amount, a_day: Amount) -> bool:
     """Returns whether the spending rose from below the alarm's share of the budget to it or above."""
     part, of = ALARM
     return before * of < a_day * part <= after * of
+
+
+class NewSpendingLimit(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    a_day: Annotated[str, Field(max_length=200)] | None

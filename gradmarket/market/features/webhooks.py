@@ -8,9 +8,12 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.views.service_views import USUAL, Happening
 
 PREFIX: Final = "whsec_"
 VERSION: Final = "v1"
@@ -56,3 +59,18 @@ def _compute_signature(key: bytes, message: str, timestamp: str, body: bytes) ->
 def _encode_any(text: str) -> bytes:
     """Encodes a text in UTF-8, with the surrogates that a receiver's framework may make of a header's bytes."""
     return text.encode("utf-8", "surrogatepass")
+
+
+HAPPENINGS: Final[tuple[str, ...]] = get_args(Happening)
+
+
+URL_LENGTH: Final = 2000
+
+
+class NewWebhook(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    url: Annotated[str, Field(min_length=1, max_length=URL_LENGTH)]
+    """Takes the webhooks by POST: https, unless the operator named its origin."""
+    happenings: Annotated[list[Happening], Field(min_length=1)] = list(USUAL)
+    """What is told."""

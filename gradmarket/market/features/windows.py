@@ -16,8 +16,10 @@ single window as well as an audit of the whole task does; a smaller W does.
 """
 
 from gradmarket.market.digests import domain_hash
+from gradmarket.market.fields import DigestField
 from gradmarket.market.step import cut_windows
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.base import JobField, ReplicaField, Wire
 
 
 def draw_audited_window(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:
@@ -38,3 +40,24 @@ def compute_repeated_share(steps: int, window: int) -> float:
 def compute_detection_rate(wrong: int, leaves: int) -> float:
     """Returns the probability that an audit finds an answer with `wrong` wrong windows, the last one not among them."""
     return min(1.0, wrong / leaves)
+
+
+class StateRequest(Wire):
+    """An audit repeats a window of this replica's task: its worker should bring the state of that digest.
+
+    That is the first state of window `number`; `seconds` are left.
+    """
+
+    replica: ReplicaField
+    job: JobField
+    number: int
+    digest: DigestField
+    seconds: float
+
+
+class StatesAsked(Wire):
+    states: tuple[StateRequest, ...] = ()
+
+
+class StateReceipt(Wire):
+    digest: DigestField

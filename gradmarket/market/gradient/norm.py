@@ -14,11 +14,10 @@ The gradient's length does not matter, so nobody can change the length of the st
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import CHUNK, Arrays, Tensors, Vector, iterate_chunks
+from gradmarket.market.gradient.arrays import CHUNK, Tensors, Vector, iterate_chunks
 
 
 def square_sums(vector: Vector) -> Iterator[float]:
@@ -54,21 +53,3 @@ def clip_gradient(gradient: Tensors, limit: float) -> dict[str, Vector]:
     """Returns the gradient scaled down to L2 norm `limit` over all tensors together; unchanged where it is shorter."""
     scale = compute_clip_factor(compute_norm(tensor.reshape(-1) for tensor in gradient.values()), limit)
     return dict(gradient) if scale is None else {name: tensor * scale for name, tensor in gradient.items()}
-
-
-SHARE: Final = 1e-3
-"""The step's length over the parameters' norm: large enough to show in a float32 loss, small enough to be linear."""
-
-
-def move_along_gradient(state: Arrays, gradient: Tensors) -> Arrays:
-    """Returns the state with its parameters moved along `gradient`, which has a tensor for each of them.
-
-    The state is unchanged where the gradient is zero.
-    """
-    moved = {name: np.asarray(state[name], np.float32) for name in gradient}
-    length = compute_norm(tensor.reshape(-1) for tensor in gradient.values())
-    if length == 0.0:
-        return state
-    rate = np.float32(SHARE * compute_norm(tensor.reshape(-1) for tensor in moved.values()) / length)
-    with np.errstate(invalid="ignore"):  # a gradient that is not finite moves them to NaN
-        return {**state, **{name: moved[name] - rate * gradient[name] for name in gradient}}

@@ -89,7 +89,7 @@ def apply_published_update(
 ) -> None:
     """Changes published parameters in place to those after an update; memory is a shard's.
 
-    start: their digest. counters: as in `round_update.apply_merged_answer`. Raises PayloadRefused where the update is
+    start: their digest. counters: as in `round_update.advance_model`. Raises PayloadRefused where the update is
     malformed or of other parameters, or the tensors are not the layout's; after that they may be half changed.
     """
     view = memoryview(update).cast("B")

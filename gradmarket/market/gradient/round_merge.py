@@ -20,9 +20,9 @@ from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.noise import Noise
-from gradmarket.market.gradient.payload import read_shard, unflatten_vector, weight_of
+from gradmarket.market.gradient.payload import read_shard, weight_of
 from gradmarket.market.gradient.payload_layout import Layout, list_sections
-from gradmarket.market.gradient.shards import Shards, collect_shards
+from gradmarket.market.gradient.shards import Shards
 from graphdoc.encoding import Bytes
 
 ROUNDED: Final = 1.0 + 2.0**-20
@@ -89,14 +89,6 @@ class _Stack:
         for answer in self.answers:
             shard = read_shard(layout, answer.data, self.index, codec, answer.seed)
             yield shard if answer.scale == 1.0 else shard * np.float32(answer.scale)
-
-
-def merge_answers(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
-    """Returns the merged answer: float32 tensors by name, bitwise the same in any order of the answers.
-
-    Memory is one answer's vector and the aggregator's for a shard. Raises as `merged_shards` does.
-    """
-    return unflatten_vector(recipe.layout, collect_shards(recipe.layout, merged_shards(recipe, answers)))
 
 
 def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:

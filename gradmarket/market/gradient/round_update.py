@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.arrays import Arrays, Vector
 from gradmarket.market.gradient.norm import compute_clip_factor
 from gradmarket.market.gradient.one_step import OneStep, OptimizerStep
-from gradmarket.market.gradient.payload import flatten_tensors, whole_tensors
+from gradmarket.market.gradient.payload import whole_tensors
 from gradmarket.market.gradient.payload_layout import Layout
-from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, select_exact_parameters, update_bytes
+from gradmarket.market.gradient.published_update import EXACT, UpdateDraft, select_exact_parameters
 from gradmarket.market.gradient.shards import (
     ONE,
     Lanes,
@@ -30,9 +30,7 @@ from gradmarket.market.gradient.shards import (
     iterate_shard_pieces,
 )
 from gradmarket.market.gradient.sums import iterate_square_sums
-from gradmarket.market.terms import Hash
 
-NOWHERE: Final = Hash(bytes(32))
 HELD: Final = 2**26
 """Elements of a merged answer that are kept for a second pass, where clipping needs one; more are merged twice."""
 
@@ -61,30 +59,6 @@ def build_model_state(layout: Layout, tensors: Arrays, move: OptimizerStep) -> M
     return ModelState(tensors, memory)
 
 
-def apply_merged_answer(
-    layout: Layout,
-    model: ModelState,
-    merged: Tensors,
-    move: OptimizerStep,
-    lr: float,
-    counters: Sequence[str] = (),
-    start: Hash = NOWHERE,
-) -> ModelState:
-    """Returns the model's state after a round: trainable parameters updated at rate `lr`, float buffers as merged.
-
-    counters: the integer tensors that count rounds of training (`num_batches_tracked`); each is increased by one. All
-    other tensors are unchanged. start: the digest of the parameters' file, which the update names where there is one.
-    Raises PayloadRefused where names, shapes or dtypes do not match the layout.
-    """
-    vector = flatten_tensors(layout, merged)
-    after = {name: np.empty_like(array, order="C") for name, array in model.tensors.items()}
-    memory = {name: np.array(array, order="C") for name, array in model.memory.items()}
-    update = bytearray(0 if move.downlink is None else update_bytes(layout, move.downlink))
-    draft = None if move.downlink is None else UpdateDraft(move.downlink, memoryview(update), start)
-    advance_model(layout, model.tensors, after, memory, build_shards(layout, vector), move, lr, counters, draft=draft)
-    return ModelState(after, memory, bytes(update))
-
-
 def advance_model(
     layout: Layout,
     before: Arrays,
@@ -97,14 +71,17 @@ def advance_model(
     lanes: Lanes = ONE,
     draft: UpdateDraft | None = None,
 ) -> float:
-    """Applies a merge like `apply_merged_answer`, piece by piece: writes `after`, changes `memory`, returns the merged
-    loss.
+    """Applies a merge piece by piece: writes `after`, changes `memory`, returns the merged loss.
+
+    Trainable parameters are updated at rate `lr`, float buffers become as merged, and each of `counters`, integers that
+    count rounds (`num_batches_tracked`), grows by one.
 
     shards: merges the answers, as `merged_shards` returns it; merged once more where gradients are clipped. lanes: work
     on shards side by side, where aggregator and optimizer allow it; the bits are the same. draft: the target of the
     round's published update, if the job has a downlink; `after` is then `before` with this update. Memory is a shard's
-    for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as
-    `apply_merged_answer` and `shards` do; `after` and `memory` are invalid then.
+    for each lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises
+    PayloadRefused where names, shapes or dtypes do not match the layout, and as `shards` does; `after` and `memory` are
+    invalid then.
     """
     parameters, target = _select_trainable(layout, before), after
     if draft is not None:

@@ -16,7 +16,6 @@ from gradmarket.market.fields import AmountField, Count, DigestField, Part
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.payment_views import SettlementView, ToSignView, VestView
-from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.poll import StepFault
 
@@ -87,32 +86,12 @@ class RowPrivacyView(PrivacyView):
     """How often such a row was used at most."""
 
 
-class PartitionCoverage(BaseModel):
-    """`tasks`: in updates, with rows of this partition. `uses`: how often each of its rows was used, on average."""
-
-    name: str
-    rows: int
-    tasks: int
-    uses: float
-
-
 class CoverageCounts(BaseModel):
     """Tasks in updates; those of them in a later update than their round's; and those whose rows are in none yet."""
 
     used: int
     late: int
     waiting: int
-
-
-class CoverageView(Page[PartitionCoverage]):
-    """`counts` and `epochs` are of a job whose sampling is `epochs`: every row was used at least `epochs` times.
-
-    `worst_share`: the uses of the least used partition's rows over the mean of all partitions.
-    """
-
-    counts: CoverageCounts | None
-    epochs: int | None
-    worst_share: float
 
 
 class JobView(BaseModel):

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.trust_views import ReputationView
 
 
@@ -23,22 +24,6 @@ class JobWorkerView(BaseModel):
     withdrawn: str
     at_risk: str
     """The part of its stake that the job can slash and that no accusation claims yet."""
-
-
-class PaymentView(BaseModel):
-    """One accepted gradient, or what one was worth over its price, and the batch that carries it on-chain."""
-
-    id: int
-    worker: str
-    task: str
-    replica: str
-    amount: str
-    payload_root: str | None
-    batch: int | None
-    batch_state: str | None
-    tx: str | None
-    at: str | None
-    waits: bool
 
 
 class SettlementView(BaseModel):
@@ -184,3 +169,13 @@ class LedgerView(BaseModel):
     books: BooksView | None
     items: list[EntryView]
     next: str | None
+
+
+class VerdictView(BaseModel):
+    task: str
+    replica: str
+    worker: str
+    state: ReplicaState
+    outcome: int | None
+    reason: str
+    signature: str | None

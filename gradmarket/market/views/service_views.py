@@ -1,6 +1,6 @@
 """A service's statements about itself, as the API answers them: health, tokens, budgets, prices, pages of lists."""
 
-from typing import Annotated, Final, Generic, Literal, TypeVar, get_args
+from typing import Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,12 +37,6 @@ class PriceGuide(BaseModel):
     paid: list[AmountField]
     taken: list[AmountField]
     classes: dict[str, int] = {}
-
-
-class NewSpendingLimit(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    a_day: Annotated[str, Field(max_length=200)] | None
 
 
 class SpendingView(BaseModel):
@@ -89,18 +83,7 @@ Happening = Literal[
     "spending.alarm",
 ]
 """What a webhook may tell; `spending.alarm`: a token has spent four fifths of its budget of a day."""
-HAPPENINGS: Final[tuple[str, ...]] = get_args(Happening)
 USUAL: Final[tuple[Happening, ...]] = ("job.paused", "job.finished", "job.cancelled", "job.failed", "spending.alarm")
-URL_LENGTH: Final = 2000
-
-
-class NewWebhook(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    url: Annotated[str, Field(min_length=1, max_length=URL_LENGTH)]
-    """Takes the webhooks by POST: https, unless the operator named its origin."""
-    happenings: Annotated[list[Happening], Field(min_length=1)] = list(USUAL)
-    """What is told."""
 
 
 class WebhookView(BaseModel):

@@ -1,14 +1,13 @@
 """The JSON requests and responses of audits: the auditors', and an audit's requests to workers."""
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, SignatureField
 from gradmarket.market.printable import Printable
-from gradmarket.market.terms import Address, Hash, JobId, TaskId
-from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, Wire
+from gradmarket.market.terms import JobId, TaskId
+from gradmarket.market.wire.base import NumbersFields, Wire
 from gradmarket.market.wire.poll import OfferFields
 
 MOST_WINDOWS: Final = 256
@@ -134,38 +133,6 @@ class AuditReceipt(Wire):
     """
 
     again: bool
-
-
-class StateRequest(Wire):
-    """An audit repeats a window of this replica's task: its worker should bring the state of that digest.
-
-    That is the first state of window `number`; `seconds` are left.
-    """
-
-    replica: ReplicaField
-    job: JobField
-    number: int
-    digest: DigestField
-    seconds: float
-
-
-class StatesAsked(Wire):
-    states: tuple[StateRequest, ...] = ()
-
-
-class StateReceipt(Wire):
-    digest: DigestField
-
-
-@dataclass(frozen=True, slots=True)
-class AuditSeal:
-    """An auditor's sealed answer to the offer, in run `run` of its audit."""
-
-    TYPE: ClassVar[str] = "AuditSeal(bytes32 instance,bytes32 offer,address auditor,uint64 run,bytes32 sealed)"
-    offer: Hash
-    auditor: Address
-    run: int
-    sealed: Hash
 
 
 class PanelSeal(Wire):

@@ -11,19 +11,15 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
 from gradmarket.market.terms import Address, Hash, JobId, TaskId
-from gradmarket.market.wire.base import ReplicaField, Wire
+from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import OfferFields
 
 Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]
 NO_LEAF: Final = 2**64 - 1
 MOST_SAID: Final = 2**17
 """The longest answer that is published in full: a longer one, of a tensor, by its digest."""
-OVER: Final = "nobody waits for a ruling any more"
-"""The reason of a hearing that ended because nothing depends on it any longer: nobody is wrong, for any answers."""
 SILENCE: Final = "it did not answer in time"
 """The reason of a hearing in which the losing side was silent."""
-HEARING_S: Final = 60
-"""The least seconds for an answer: the first one has the task traced, which takes longer than its step."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -65,18 +61,6 @@ class PutInHearing(Wire):
     signature: SignatureField
 
 
-class HearingQuestion(PutInHearing):
-    """The open question of a hearing to the worker of `replica`."""
-
-    replica: ReplicaField
-
-
-class HearingQuestions(Wire):
-    """What referees ask a worker now; of nobody else's answers."""
-
-    questions: tuple[HearingQuestion, ...]
-
-
 class AuditorQuestion(PutInHearing):
     """The open question of a hearing to an auditor of a panel, about what it opened of the task; `referee` asks it."""
 
@@ -99,12 +83,6 @@ class SaidHeaders(Wire):
     number: Number
     said: HashField
     signature: SignatureField
-
-
-class HearingAnswer(SaidHeaders):
-    """What a worker says of a replica's answer, beside the bytes."""
-
-    replica: ReplicaField
 
 
 class AuditorStatement(SaidHeaders):

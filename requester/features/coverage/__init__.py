@@ -11,10 +11,11 @@ from starlette.datastructures import State
 from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features import coverage as rules
+from gradmarket.market.features.coverage import CoverageView, PartitionCoverage
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
-from gradmarket.market.views.job_views import CoverageCounts, CoverageView, PartitionCoverage
+from gradmarket.market.views.job_views import CoverageCounts
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
 from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from requester.api.paging import NOT_OURS, Cursor, Limit, decode_cursor, encode_cursor

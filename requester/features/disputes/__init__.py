@@ -9,14 +9,9 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.features.disputes.questions import HearingAnswer, HearingQuestions
 from gradmarket.market.fields import AddressField
-from gradmarket.market.wire.hearing_messages import (
-    AuditorQuestions,
-    AuditorStatement,
-    HearingAnswer,
-    HearingQuestions,
-    HearingReceipt,
-)
+from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
 from requester.api.auth_routes import SAME_RELEASE, Auditor, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.problems import describe_problems

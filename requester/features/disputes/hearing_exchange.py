@@ -12,9 +12,17 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.features.disputes.questions import Question, digest_reply, name_dispute
+from gradmarket.market.features.disputes.questions import (
+    DisputeAnswer,
+    DisputeReceipt,
+    HearingAnswer,
+    HearingQuestion,
+    HearingQuestions,
+    Question,
+    digest_reply,
+    name_dispute,
+)
 from gradmarket.market.features.disputes.referee import SHOWN
-from gradmarket.market.messages import DisputeAnswer, DisputeReceipt
 from gradmarket.market.signing import check_struct_signature
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.hearing_messages import (
@@ -22,9 +30,6 @@ from gradmarket.market.wire.hearing_messages import (
     AuditorQuestion,
     AuditorQuestions,
     AuditorStatement,
-    HearingAnswer,
-    HearingQuestion,
-    HearingQuestions,
     HearingReceipt,
     SaidInHearing,
 )

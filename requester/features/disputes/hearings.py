@@ -8,16 +8,14 @@ from typing import Final
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed
 from gradmarket.market.features.disputes import refereed
 from gradmarket.market.features.disputes.hearing import judge_operation
-from gradmarket.market.features.disputes.questions import Question
+from gradmarket.market.features.disputes.questions import HEARING_S, OVER, DisputeQuestion, Question
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import Body, play_hearing, terms_of
 from gradmarket.market.job import Publication
-from gradmarket.market.messages import DisputeQuestion, Offer
+from gradmarket.market.messages import Offer
 from gradmarket.market.rules.assignment import find_thread_count
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import (
-    HEARING_S,
-    OVER,
     AskedInHearing,
     PublishedHearing,
     SaidInHearing,

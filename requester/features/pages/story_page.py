@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.features.records import TaskEvidence
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.views.task_views import TaskEvidence
 from requester.context import Context
 from requester.features.pages import overview
 from requester.features.records.evidence_routes import evidence_of

@@ -3,12 +3,12 @@
 from fastapi import APIRouter
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.features.records import TaskEvidence, TaskView
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CheckpointView
-from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.payment_views import JobWorkerView, VerdictView
 from gradmarket.market.views.service_views import Page
-from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
 from requester.api.paging import CostlyLimit, Cursor, Limit, load_list_page, load_page_rows
 from requester.api.state import Here

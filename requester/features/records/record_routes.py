@@ -4,9 +4,10 @@ from fastapi import APIRouter, Request
 
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
+from gradmarket.market.features.records import PaymentView
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.job_views import Stats
-from gradmarket.market.views.payment_views import PaymentView, StakeView, WorkerView
+from gradmarket.market.views.payment_views import StakeView, WorkerView
 from gradmarket.market.views.service_views import Page
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import Cursor, Limit, load_page_rows

@@ -4,8 +4,9 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from gradmarket.market.features.records import PaymentView
 from gradmarket.market.terms import ReplicaState
-from gradmarket.market.views.payment_views import JobWorkerView, PaymentView, SettlementView, StrikesView
+from gradmarket.market.views.payment_views import JobWorkerView, SettlementView, StrikesView
 from gradmarket.market.views.trust_views import ReputationView
 from requester.api.views.formats import format_amount, format_hex, format_time
 from requester.features.reputation import reputations

@@ -6,17 +6,10 @@ from typing import Any, Final
 
 from sqlalchemy import Row
 
+from gradmarket.market.features.records import AllowedView, PlanView, ReplicaView, TaskEvidence, TaskView, WaveView
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.terms import Hash, TaskState
-from gradmarket.market.views.task_views import (
-    AllowedView,
-    PlanView,
-    ReplicaView,
-    TaskEvidence,
-    TaskView,
-    VerdictView,
-    WaveView,
-)
+from gradmarket.market.views.payment_views import VerdictView
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire.poll import OfferFields
 from requester.api.views.formats import format_hex, format_time, sketch_view

@@ -7,8 +7,9 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.features.spending import NewSpendingLimit
 from gradmarket.market.terms import Amount, Role, Units
-from gradmarket.market.views.service_views import NewSpendingLimit, SpendingView
+from gradmarket.market.views.service_views import SpendingView
 from requester.api.auth_routes import ROLE, Admin, Submitter
 from requester.api.posted_job import amount_of
 from requester.api.problems import describe_problems

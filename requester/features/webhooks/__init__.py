@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Path, Response
 
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
-from gradmarket.market.features.webhooks import write_secret
+from gradmarket.market.features.webhooks import NewWebhook, write_secret
 from gradmarket.market.fields import WEBHOOK
 from gradmarket.market.terms import Role
-from gradmarket.market.views.service_views import CreatedWebhook, NewWebhook, Page, WebhookView
+from gradmarket.market.views.service_views import CreatedWebhook, Page, WebhookView
 from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
 from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed
 from requester.api.paging import Cursor, Limit, load_list_page

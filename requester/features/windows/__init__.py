@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request
 from sqlalchemy import ColumnElement, exists
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.features.windows import StateReceipt, StatesAsked
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire.audit_messages import StateReceipt, StatesAsked
 from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.blob_routes import UPLOAD, DigestPath
 from requester.api.problems import describe_problems

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.features.windows import StateRequest, StatesAsked
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Address, Digest, JobId, ReplicaId
-from gradmarket.market.wire.audit_messages import StateRequest, StatesAsked
 from gradmarket.runner import window_state
 from requester.blobs.disk import Incoming
 from requester.context import Context

@@ -14,12 +14,12 @@ from gradmarket.client import RequesterClient
 from gradmarket.commands import plan
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.features import auditors
-from gradmarket.market.features.auditors import PanelMember
+from gradmarket.market.features.auditors import AuditSeal, PanelMember
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel, AuditSpec
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
-from gradmarket.market.wire.audit_messages import AuditAnswer, AuditSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import AuditAnswer, PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.panel_proof import find_panel_faults

@@ -8,15 +8,21 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.features.disputes.questions import Question, digest_reply, join_parts, name_dispute
+from gradmarket.market.features.disputes.questions import (
+    HEARING_S,
+    DisputeAnswer,
+    Question,
+    digest_reply,
+    join_parts,
+    name_dispute,
+)
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.job import JobSpec
-from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, PanelSeatState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import HEARING_S, AuditorQuestions, AuditorStatement, PublishedHearing
+from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, PublishedHearing
 from gradmarket.public_audit.panel_proof import find_panel_faults
 from graphdoc.tracing.packed import digest_plain_bytes
 from requester.features import disputes

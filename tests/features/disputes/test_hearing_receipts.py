@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import delete, select
 
+from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.disputes.transcript import find_receipt_fault, find_transcript_faults, receipt_struct
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import (
-    HEARING_S,
     SILENCE,
     KeptReceipt,
     PublishedHearing,

@@ -9,7 +9,8 @@ from sqlalchemy import event
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes import side_clocks
-from gradmarket.market.wire.hearing_messages import HEARING_S, MOST_SAID
+from gradmarket.market.features.disputes.questions import HEARING_S
+from gradmarket.market.wire.hearing_messages import MOST_SAID
 from requester.features.disputes import hearing_exchange, hearing_rows
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from tests.features.disputes.test_hearings import asked_of, root_of, say, sign_answer, split, traced

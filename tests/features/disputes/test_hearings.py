@@ -14,22 +14,25 @@ from sqlalchemy import event
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
-from gradmarket.market.features.disputes.questions import Question, digest_reply, join_parts, name_dispute
+from gradmarket.market.features.disputes.questions import (
+    HEARING_S,
+    DisputeAnswer,
+    HearingAnswer,
+    HearingQuestion,
+    Question,
+    digest_reply,
+    join_parts,
+    name_dispute,
+)
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
-from gradmarket.market.messages import DisputeAnswer, Outcome
+from gradmarket.market.messages import Outcome
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import (
-    HEARING_S,
-    HearingAnswer,
-    HearingQuestion,
-    PublishedHearing,
-    SignedRuling,
-)
+from gradmarket.market.wire.hearing_messages import PublishedHearing, SignedRuling
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobLog, JobRecord

@@ -16,9 +16,8 @@ from starlette.routing import Route
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Judge, Redo, compute_decision
-from gradmarket.market.features.disputes.questions import Reply
+from gradmarket.market.features.disputes.questions import DisputeReceipt, Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
-from gradmarket.market.messages import DisputeReceipt
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import HearingReceipt, SaidHeaders, SignedRuling, build_ruling

@@ -11,12 +11,12 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.careful_side import PutQuestion
-from gradmarket.market.features.disputes.questions import Reply, digest_reply
+from gradmarket.market.features.disputes.questions import HearingAnswer, HearingQuestions, Reply, digest_reply
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Digest, ReplicaId
-from gradmarket.market.wire.hearing_messages import HearingAnswer, HearingQuestions, HearingReceipt
+from gradmarket.market.wire.hearing_messages import HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner

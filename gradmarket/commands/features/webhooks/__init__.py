@@ -10,7 +10,8 @@ from rich.table import Table
 from gradmarket import terminal
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.views.service_views import HAPPENINGS, USUAL, WebhookView
+from gradmarket.market.features.webhooks import HAPPENINGS
+from gradmarket.market.views.service_views import USUAL, WebhookView
 from gradmarket.terminal import echo_text
 
 app = typer.Typer(no_args_is_help=True, help="Webhooks: have what happens to your jobs posted to an address.")

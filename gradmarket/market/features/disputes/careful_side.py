@@ -5,11 +5,17 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.questions import MOST_LATER, Question, Reply, count_questions, name_dispute
+from gradmarket.market.features.disputes.questions import (
+    MOST_LATER,
+    DisputeQuestion,
+    Question,
+    Reply,
+    count_questions,
+    name_dispute,
+)
 from gradmarket.market.features.disputes.referee import BEFORE, Course
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.log.merkle import count_levels, count_nodes
-from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import PutInHearing

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.questions import Question, Reply
+from gradmarket.market.features.disputes.questions import DisputeQuestion, Question, Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
-from gradmarket.market.messages import DisputeQuestion
 from gradmarket.market.terms import Address
 
 Ask = Callable[[DisputeQuestion, Question], Iterable[Reply]]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.hearing_messages import Asked
+from gradmarket.market.wire.base import ReplicaField, Wire
+from gradmarket.market.wire.hearing_messages import Asked, PutInHearing, SaidHeaders
 from graphdoc.encoding import Bytes
 
 LENGTH: Final = 8
@@ -91,3 +92,65 @@ def count_questions(parts: int, operations: int, later: int = 0) -> int:
 
 def _encode_number(number: int) -> bytes:
     return number.to_bytes(LENGTH, "big")
+
+
+OVER: Final = "nobody waits for a ruling any more"
+"""The reason of a hearing that ended because nothing depends on it any longer: nobody is wrong, for any answers."""
+
+
+HEARING_S: Final = 60
+"""The least seconds for an answer: the first one has the task traced, which takes longer than its step."""
+
+
+class HearingQuestion(PutInHearing):
+    """The open question of a hearing to the worker of `replica`."""
+
+    replica: ReplicaField
+
+
+class HearingQuestions(Wire):
+    """What referees ask a worker now; of nobody else's answers."""
+
+    questions: tuple[HearingQuestion, ...]
+
+
+class HearingAnswer(SaidHeaders):
+    """What a worker says of a replica's answer, beside the bytes."""
+
+    replica: ReplicaField
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeQuestion:
+    """Question `number` of a dispute, `asked` by its digest; it is to be answered `until` that Unix time."""
+
+    TYPE: ClassVar[str] = "DisputeQuestion(bytes32 instance,bytes32 dispute,uint64 number,bytes32 asked,uint64 until)"
+    dispute: Hash
+    number: int
+    asked: Hash
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeAnswer:
+    """A side's answer to the question of this digest, `said` by its digest (features.disputes)."""
+
+    TYPE: ClassVar[str] = (
+        "DisputeAnswer(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 asked,bytes32 said)"
+    )
+    dispute: Hash
+    side: Address
+    number: int
+    asked: Hash
+    said: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class DisputeReceipt:
+    """The referee has, in time, a side's answer to question `number`, `said` by its digest."""
+
+    TYPE: ClassVar[str] = "DisputeReceipt(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 said)"
+    dispute: Hash
+    side: Address
+    number: int
+    said: Hash

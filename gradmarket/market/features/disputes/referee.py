@@ -12,6 +12,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.questions import (
     LENGTH,
     MOST_LATER,
+    DisputeAnswer,
+    DisputeQuestion,
     Question,
     Reply,
     digest_reply,
@@ -29,7 +31,6 @@ from gradmarket.market.features.log.merkle import (
     is_included,
     join_children,
 )
-from gradmarket.market.messages import DisputeAnswer, DisputeQuestion
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import SILENCE

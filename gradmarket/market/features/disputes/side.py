@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply, join_parts
+from gradmarket.market.features.disputes.questions import DisputeAnswer, Question, Reply, digest_reply, join_parts
 from gradmarket.market.features.disputes.referee import Course
 from gradmarket.market.features.log.merkle import MerkleTree
-from gradmarket.market.messages import DisputeAnswer
 from gradmarket.market.signing import Domain, Signer, digest_struct
 from gradmarket.market.terms import Address, Hash
 

@@ -6,15 +6,22 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.features.disputes.questions import Question, Reply, digest_reply, name_dispute
+from gradmarket.market.features.disputes.questions import (
+    OVER,
+    DisputeAnswer,
+    DisputeQuestion,
+    DisputeReceipt,
+    Question,
+    Reply,
+    digest_reply,
+    name_dispute,
+)
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
 from gradmarket.market.features.disputes.side_clocks import SideClocks
-from gradmarket.market.messages import DisputeAnswer, DisputeQuestion, DisputeReceipt
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import (
-    OVER,
     SILENCE,
     AskedInHearing,
     KeptReceipt,

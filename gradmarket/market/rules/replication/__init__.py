@@ -30,28 +30,6 @@ from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import DOUBT, Digest
 from graphdoc import plugins
 
-CONFIDENCE: Final = 1.0 - DOUBT
-
-
-def tasks_before_caught(rate: float, confidence: float = CONFIDENCE) -> float:
-    """Returns within how many wrong gradients one is audited with this confidence; infinite at rate 0."""
-    if rate >= 1.0:
-        return 1.0
-    return math.ceil(math.log1p(-confidence) / math.log1p(-rate)) if rate > 0.0 else math.inf
-
-
-def expected_before_caught(rate: float, share: float = 1.0) -> float:
-    """Returns after how many tasks on average a worker is caught: 1 / (p * share).
-
-    `share` is the share of its answers that are wrong.
-    """
-    return 1.0 / (rate * share) if rate * share > 0.0 else math.inf
-
-
-def compute_exposure(rate: float, gain: float) -> float:
-    """Returns the stake needed for a worker audited at `rate` that gains `gain` by each wrong gradient."""
-    return gain * tasks_before_caught(rate)
-
 
 def least_rate(cover: float, gain: float) -> float:
     """Returns the least audit rate at which `cover` is at least the exposure: 1 - 0.05^(1/n) with n = cover / gain.
