@@ -2,7 +2,7 @@
 
 Split, first parameters, local steps and rounds are those of examples/holders.py in both. Flower's clients are a
 perceptron in numpy, whose answers weigh as their rows; here a row cap bounds the weight. Noise is that of
-rules.privacy, of eight seeds.
+features.private.holder_budget, of eight seeds.
 """
 
 import json
@@ -23,6 +23,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.peers import ENVIRONMENTS, LATEST_S
 from benchmarks.size import sized
 from examples.holders import LOCAL, Rows, digits
+from gradmarket.market.features.private.holder_budget import compute_epsilon
 from gradmarket.market.features.private.holder_rows import compute_row_scales, count_weighed_rows
 from gradmarket.market.gradient import inspection
 from gradmarket.market.gradient.aggregators import configure_aggregator
@@ -35,7 +36,6 @@ from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.model.sampling import draw_shuffled_rows
-from gradmarket.market.rules.privacy import compute_epsilon
 from gradmarket.market.step import LocalStep
 from gradmarket.runner.compute import compute_step
 from graphdoc.document.interpret import Program

@@ -11,8 +11,8 @@ from typing import Final
 
 from benchmarks.figure import Figure
 from benchmarks.private import ROUNDS, SEEDS, Holders
-from gradmarket.market.rules import row_privacy
-from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.features.private import row_budget
+from gradmarket.market.step import RowPrivacy
 
 PREFIX = "private.by_row."
 ASKED: Final = RowPrivacy(clip_norm=1.0, noise_multiplier=3.0, epsilon=8.0, delta=1e-3)
@@ -22,10 +22,10 @@ STEP: Final = {"kind": "local", "rows": 64, "steps": 1, "optimizer": {"name": "s
 def measure() -> Iterator[Figure]:
     scenes = [Holders(seed, {**STEP, "per_row": ASKED.model_dump()}) for seed in SEEDS]
     least = min(len(y) for _, y in scenes[0].theirs)
-    uses = row_privacy.count_row_uses(ROUNDS * scenes[0].step.moves, least // scenes[0].step.rows)
+    uses = row_budget.count_row_uses(ROUNDS * scenes[0].step.moves, least // scenes[0].step.rows)
     own, without = mean(one.accuracy() for one in scenes), mean(Holders(seed).accuracy() for seed in SEEDS)
     note = f"one step of {STEP['rows']} rows a round, multiplier {ASKED.noise_multiplier:g}"
     yield Figure(f"{PREFIX}accuracy", own, "of the requester's rows", note=note)
     yield Figure(f"{PREFIX}points_lost", 100 * (without - own), "points", note=f"without noise {without:.3f}")
     note = f"at delta {ASKED.delta:g}, of a row of the holder of {least} rows, which is used {uses} times"
-    yield Figure(f"{PREFIX}epsilon", ASKED.after(uses), "", note=note)
+    yield Figure(f"{PREFIX}epsilon", row_budget.compute_spent_epsilon(ASKED, uses), "", note=note)

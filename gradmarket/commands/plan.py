@@ -21,6 +21,8 @@ from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.loss_change import UNSEEN
+from gradmarket.market.features.private.holder_budget import build_holder_budget
+from gradmarket.market.features.private.row_budget import RowSpending, build_row_spending
 from gradmarket.market.features.reputation import BESIDE, COMPARABLE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel
@@ -29,8 +31,8 @@ from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST, proven
-from gradmarket.market.rules.row_privacy import RowSampling, RowSpending
 from gradmarket.market.stakes import Vesting
+from gradmarket.market.step import RowSampling
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
 from gradmarket.terminal import echo_text
@@ -201,7 +203,7 @@ def _build_costs(spec: JobSpec) -> dict[str, Any]:
         | ({"disputes": _describe_disputes(spec)} if spec.refereed else {})
         | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
         | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
-        | ({"row_privacy": _by_row(spec, spec.row_spending)} if spec.row_spending else {})
+        | ({"row_privacy": _by_row(spec, rows)} if (rows := build_row_spending(spec)) else {})
     )
 
 
@@ -264,11 +266,11 @@ def _describe_joining(spec: JobSpec) -> str:
 
 def _describe_privacy(spec: JobSpec) -> str:
     """Describes how much the job's models may reveal of one holder."""
-    asked = spec.privacy
-    if asked is None:
+    budget = build_holder_budget(spec)
+    if budget is None:
         return "none"
-    rounds = min(spec.rounds, asked.rounds)
-    spent = f"epsilon {asked.after(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
+    rounds, asked = min(spec.rounds, budget.rounds), budget.asked
+    spent = f"epsilon {budget.after(rounds):.4g} at delta {asked.delta:g} after {rounds} rounds"
     noise = asked.noise_multiplier * spec.norm_bound / spec.tasks_per_round
     ends = f"; of {spec.rounds} rounds it ends before the {rounds + 1}th" if rounds < spec.rounds else ""
     return f"{spent}{ends}; the mean of a round gets noise of deviation {noise:.3g}"

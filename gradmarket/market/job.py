@@ -8,7 +8,7 @@ from dataclasses import replace
 from pydantic import Field, model_validator
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.features import SPEC_FAULTS
+from gradmarket.market.features import BUDGETS, SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
@@ -18,7 +18,6 @@ from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
-from gradmarket.market.rules.row_privacy import RowSpending
 from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan
@@ -185,17 +184,10 @@ class JobSpec(JobFields):
         return None if self.private is None else self.private.secure_aggregation
 
     @property
-    def row_spending(self) -> RowSpending | None:
-        """The privacy that its rounds spend of one row, where its steps are noised by row."""
-        if self.step.per_row is None:
-            return None
-        least = self.private.least_rows if self.private else self.step.rows
-        return RowSpending(self.step.per_row, self.step.rows, self.step.moves, least)
-
-    @property
     def ending(self) -> Ending:
         """The conditions under which it stops."""
-        return Ending(self.rounds, self.stop, self.deadlines.end, self.privacy, self.row_spending)
+        budgets = [budget for build in BUDGETS if (budget := build(self)) is not None]
+        return Ending(self.rounds, self.stop, self.deadlines.end, budgets)
 
     @property
     def publishes_loss(self) -> bool:

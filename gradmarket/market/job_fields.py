@@ -17,6 +17,7 @@ from gradmarket.market.job_parts import (
     JobData,
     JobModel,
     Link,
+    Privacy,
     Replication,
     Sampling,
     Separation,
@@ -26,7 +27,6 @@ from gradmarket.market.job_parts import (
 )
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
-from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import Optimizer, Step
 from graphdoc.document.graph import Precision

@@ -133,6 +133,23 @@ JobData = Annotated[
 """Told apart by a field, so that a mistake is told of the one that was meant."""
 
 
+class Privacy(Part):
+    """What the models may tell of one holder: epsilon and delta are its bound, and the job ends before it is passed."""
+
+    noise_multiplier: float = Field(ge=1e-3, le=1e6)
+    """Deviation of the normal noise on each element of the sum of a round's answers, in norm bounds.
+
+    With less than the least, a single round spends more than the most that epsilon may be.
+    """
+    epsilon: float = Field(gt=0, le=1e4)
+    """The job ends before a round that would spend more."""
+    delta: float = Field(ge=1e-15, lt=1)
+    """What any event may be more probable by than exp(epsilon) times its probability without the holder.
+
+    Less than one over the number of holders: one part in n would allow to tell all of one holder.
+    """
+
+
 class Evaluation(Part):
     """Held-out rows, which are never used for training."""
 

@@ -1,11 +1,11 @@
 """The computation of one task, a gradient or local steps, and the optimizers that apply it to parameters."""
 
+import math
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from gradmarket.market.fields import Chosen, Count, Name, Part
-from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.wire.audit_messages import MOST_WINDOWS
 from graphdoc.cost import pass_count, pass_sizes
 
@@ -21,7 +21,7 @@ def _is_constant(schedule: Schedule) -> bool:
     return schedule == Schedule()
 
 
-def _is_none(value: float | RowPrivacy | None) -> bool:
+def _is_none(value: float | Part | None) -> bool:
     return not value
 
 
@@ -43,6 +43,45 @@ class Optimizer(InnerOptimizer):
     schedule: Schedule = Schedule()
 
 
+ROOM: Final = 4
+"""Deviations of the number of drawn rows that a step has room for beyond its mean."""
+RowSampling = Literal["epochs", "poisson"]
+
+
+def _by_epochs(sampling: RowSampling) -> bool:
+    return sampling == "epochs"
+
+
+class RowPrivacy(Part):
+    """What a holder's answers may tell of one of its rows; its own worker adds the noise, counts, and stops."""
+
+    clip_norm: float = Field(ge=1e-6, le=1e9)
+    """The greatest L2 norm of one row's gradient, over all tensors together; a longer one is scaled down.
+
+    Its least keeps a step's noise, down to a milliardth of it over a million rows, far above float32's denormals."""
+    noise_multiplier: float = Field(ge=1e-3, le=1e6)
+    """Deviation of the normal noise on each element of the sum of a step's row gradients, in clip norms."""
+    epsilon: float = Field(gt=0, le=1e4)
+    """A worker takes no further task that would spend more of any of its rows."""
+    delta: float = Field(ge=1e-15, lt=1)
+    """What any event may be more probable by than exp(epsilon) times its probability without the row.
+
+    Less than one over the rows of a holder: one part in n would allow to tell all of one row.
+    """
+    sampling: RowSampling = Field(default="epochs", exclude_if=_by_epochs)
+    """How a holder takes its rows: each once in an epoch, or each by chance in every step. Omitted where it is the
+    default."""
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether each step draws its rows by chance."""
+        return self.sampling == "poisson"
+
+    def count_room(self, rows: int) -> int:
+        """Returns the number of rows that a step of `rows` rows, or of this mean number, computes on."""
+        return rows + ROOM * (1 + math.isqrt(rows - 1)) if self.by_chance else rows
+
+
 class Passes(Part):
     """Gradients over `rows` rows, computed `microbatch` rows at a time."""
 
@@ -50,7 +89,7 @@ class Passes(Part):
     microbatch: Count | None = None
     per_row: RowPrivacy | None = Field(default=None, exclude_if=_is_none)
     """DP-SGD of a private job: each row's gradient is clipped, and their sum noised, by the holder's own worker
-    (rules.row_privacy). Omitted where there is none."""
+   . Omitted where there is none."""
 
     @property
     def by_row(self) -> bool:

@@ -279,7 +279,7 @@ def _prove_rounds(record: JobRecord) -> ClauseResult:
     faults, unseen = list(_find_round_faults(record)), tuple[str, ...]()
     if record.state is JobState.FINISHED and closed < spec.rounds:
         ending = spec.ending
-        early = bool(ending.rules or spec.deadlines.end or spec.privacy or spec.row_spending)
+        early = bool(ending.rules or spec.deadlines.end or ending.budgets)
         why = f"it is finished after {closed} rounds of {spec.rounds}"
         if early:
             unseen = (f"whether the rule that ended it after {closed} rounds of {spec.rounds} was met",)

@@ -1,6 +1,6 @@
 """Extra arrays of a private task: counts of drawn rows, and corrections (control_variates). No torch.
 
-A step draws rows by chance (rules.row_privacy). The rows of a step that come after them fill its batch and count as
+A step draws rows by chance (private.row_budget). The rows of a step that come after them fill its batch and count as
 zeros, so that no batch's size reveals the number of drawn rows. A correction is added to each of its inner gradients.
 """
 

@@ -2,7 +2,7 @@
 
 A row's part of the sum is at most `clip_norm` long, whatever the row is: a gradient that is not finite counts as zeros.
 Parts, sum and noise are float64, in which neither is near a denormal; only what has its noise is rounded to float32.
-Only the noised gradient is published; the loss is published as 0, for it has no noise. rules.row_privacy counts the
+Only the noised gradient is published; the loss is published as 0, for it has no noise. private.row_budget counts the
 privacy loss.
 """
 
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient import noise
-from gradmarket.market.rules.row_privacy import RowPrivacy
-from gradmarket.market.step import Passes
+from gradmarket.market.step import Passes, RowPrivacy
 from gradmarket.runner.drawn_rows import read_drawn_count
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.needs import CARDS, ROUND_S, START_S, smallest_card
 from gradmarket.commands.resources import MEASURED
-from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.features.private.row_budget import compute_spent_epsilon
+from gradmarket.market.step import RowPrivacy
 from tests.lanes import FULL
 from tests.source_tree import ROOT
 
@@ -74,7 +75,7 @@ def private(model: dict[str, Any]) -> dict[str, Any]:
 def test_what_a_job_spends_of_a_row_is_told_before_it_is_posted(tmp_path: Path) -> None:
     """64 rows, 16 a step: three rounds use no row twice, or draw each with a quarter three times."""
     asked = RowPrivacy.model_validate(BY_ROW)
-    spent, drawn = asked.after(1), asked.after(3, 0.25)
+    spent, drawn = compute_spent_epsilon(asked, 1), compute_spent_epsilon(asked, 3, 0.25)
     job = private({"architecture": "mlp", "arguments": {"hidden": [8]}})
     flat = planned(tmp_path, job)
     said = f"epsilon {spent:.4g} at delta 1e-05 after 3 rounds ({drawn:.4g} with sampling poisson), of a row in 1 steps"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
 
+from gradmarket.market.features.private.holder_budget import HolderBudget, compute_epsilon
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import encode_bounded_payload
@@ -20,8 +21,8 @@ from gradmarket.market.gradient.noise import GRID_BITS, Noise, _inverse, add_nor
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import Privacy
 from gradmarket.market.rules import stopping
-from gradmarket.market.rules.privacy import Privacy, compute_epsilon
 from tests.kit.whole_merge import merge_answers
 from tests.lanes import FULL, leave_to_full
 
@@ -54,10 +55,9 @@ def test_the_epsilon_found_has_the_delta_asked_for(multiplier: float, rounds: in
 @given(st.floats(0.5, 20), st.floats(0.1, 50), st.sampled_from([1e-8, 1e-5]))
 def test_the_rounds_allowed_are_the_most_that_fit(multiplier: float, epsilon: float, delta: float) -> None:
     if compute_epsilon(multiplier, delta, 1) > epsilon:
-        with pytest.raises(ValueError, match="a single round spends"):
-            Privacy(noise_multiplier=multiplier, epsilon=epsilon, delta=delta)
+        assert HolderBudget(Privacy(noise_multiplier=multiplier, epsilon=epsilon, delta=delta)).rounds == 0
         return
-    rounds = Privacy(noise_multiplier=multiplier, epsilon=epsilon, delta=delta).rounds
+    rounds = HolderBudget(Privacy(noise_multiplier=multiplier, epsilon=epsilon, delta=delta)).rounds
     assert compute_epsilon(multiplier, delta, rounds) <= epsilon < compute_epsilon(multiplier, delta, rounds + 1)
 
 
@@ -136,7 +136,7 @@ def private(**more: Any) -> dict[str, Any]:
 def test_the_job_ends_at_its_epsilon() -> None:
     spec = JobSpec.model_validate(private())
     assert spec.privacy is not None
-    rounds = spec.privacy.rounds
+    rounds = HolderBudget(spec.privacy).rounds
     assert 1 < rounds < 100
     assert stopping.find_stop_reason(spec.ending, rounds - 2, (), 0) == ""
     assert "of epsilon 8 is spent" in stopping.find_stop_reason(spec.ending, rounds - 1, (), 0)
@@ -201,7 +201,7 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 def test_membership_is_told_from_an_over_fitted_model_and_not_from_a_noised_one() -> None:
     assert told_apart(*published(0.0)) > 0.85
     noised = Privacy(noise_multiplier=8.0, epsilon=5.0, delta=1e-3)
-    assert noised.rounds >= 30
+    assert HolderBudget(noised).rounds >= 30
     assert abs(told_apart(*published(8.0)) - 0.5) < 0.15
 
 

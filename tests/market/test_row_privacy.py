@@ -18,13 +18,13 @@ from fuzz.calls.arrays import Arrays as TensorsOfACall
 from fuzz.calls.making import CPU, called, given_of, gradients, without_elements
 from fuzz.calls.recipes import honest
 from gradmarket.market.errors import DocumentRefused, Refused
+from gradmarket.market.features.private.holder_budget import compute_epsilon
+from gradmarket.market.features.private.row_budget import build_row_spending, count_affordable_uses
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import stopping
-from gradmarket.market.rules.privacy import compute_epsilon
-from gradmarket.market.rules.row_privacy import RowPrivacy
-from gradmarket.market.step import GradientStep, LocalStep, Step
+from gradmarket.market.step import GradientStep, LocalStep, RowPrivacy, Step
 from gradmarket.runner.compute import compute_step
 from gradmarket.runner.drawn_rows import build_drawn_counts
 from gradmarket.runner.row_noise import clipped_sum
@@ -464,11 +464,11 @@ def private(step: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
     """Of 32 rows 8 a step, so that four rounds use each row once."""
     spec = JobSpec.model_validate(private({}, rounds=1000))
-    asked, rows = spec.step.per_row, spec.row_spending
+    asked, rows = spec.step.per_row, build_row_spending(spec)
     assert asked is not None
     assert rows is not None
     assert not spec.publishes_loss
-    assert asked.uses == rows.rounds // 4 == 44
+    assert count_affordable_uses(asked) == rows.rounds // 4 == 44
     assert rows.spent(4) == rows.spent(1) == compute_epsilon(4.0, 1e-5, 1)
     assert rows.spent(5) == compute_epsilon(4.0, 1e-5, 2)
     last = rows.rounds - 1
@@ -533,7 +533,8 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 def test_whose_row_was_trained_on_is_told_without_the_noise_and_not_with_it() -> None:
     assert told_apart(*trained(None)) > 0.9
     noised = {"clip_norm": 1.0, "noise_multiplier": 20.0, "epsilon": 3.0, "delta": 1e-3}
-    assert RowPrivacy.model_validate(noised).uses >= 100, "that each row is used 20 times 5 times is within epsilon"
+    uses = count_affordable_uses(RowPrivacy.model_validate(noised))
+    assert uses >= 100, "that each row is used 20 times 5 times is within epsilon"
     assert abs(told_apart(*trained(noised)) - 0.5) < 0.15
 
 

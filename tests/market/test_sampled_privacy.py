@@ -11,12 +11,21 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
+from gradmarket.market.features.private.holder_budget import compute_epsilon
 from gradmarket.market.features.private.holder_rows import draw_rows_by_chance
+from gradmarket.market.features.private.row_budget import (
+    build_row_spending,
+    compute_row_rate,
+    compute_spent_epsilon,
+    count_affordable_uses,
+)
+from gradmarket.market.features.private.sampled_privacy import (
+    SampledSteps,
+    compute_sampled_epsilon,
+    count_affordable_steps,
+)
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.privacy import compute_epsilon
-from gradmarket.market.rules.row_privacy import RowPrivacy
-from gradmarket.market.rules.sampled_privacy import SampledSteps, compute_sampled_epsilon, count_affordable_steps
-from gradmarket.market.step import GradientStep, Step
+from gradmarket.market.step import GradientStep, RowPrivacy, Step
 from tests.lanes import leave_to_full
 from tests.market.test_row_privacy import private
 
@@ -39,8 +48,8 @@ def test_the_accountant_finds_what_dp_accounting_finds(row: dict[str, Any]) -> N
 def test_ten_thousand_rows_for_a_thousand_steps_tell_a_seventh_by_chance() -> None:
     """256 rows a step, noise of one clip norm: 26 epochs spend 34, and draws 5.1."""
     whole, drawn = RowPrivacy.model_validate(ASKED | {"sampling": "epochs", "epsilon": 40.0}), RowPrivacy(**ASKED)  # type: ignore[arg-type]
-    assert whole.after(math.ceil(1000 / (10_000 // 256))) == pytest.approx(34.02, abs=0.01)
-    assert drawn.after(1000, drawn.rate_of(256, 10_000)) == pytest.approx(5.128, abs=0.005)
+    assert compute_spent_epsilon(whole, math.ceil(1000 / (10_000 // 256))) == pytest.approx(34.02, abs=0.01)
+    assert compute_spent_epsilon(drawn, 1000, compute_row_rate(drawn, 256, 10_000)) == pytest.approx(5.128, abs=0.005)
 
 
 @pytest.mark.parametrize(("z", "uses", "delta"), [(1.0, 10, 1e-5), (4.0, 100, 1e-12), (0.5, 1, 1e-3), (50.0, 1, 1e-15)])
@@ -132,11 +141,11 @@ def test_a_step_has_room_for_four_deviations_more_than_its_mean() -> None:
 
 def test_a_job_of_draws_ends_by_their_account() -> None:
     drawn = JobSpec.model_validate(private({"per_row": ASKED}, rounds=1000))
-    rows, asked = drawn.row_spending, drawn.step.per_row
+    rows, asked = build_row_spending(drawn), drawn.step.per_row
     assert rows is not None
     assert asked is not None
     assert rows.rate == 8 / 32
-    assert rows.rounds == asked.count_uses(8 / 32) == rows.uses_after(rows.rounds)
+    assert rows.rounds == count_affordable_uses(asked, 8 / 32) == rows.uses_after(rows.rounds)
     assert rows.spent(rows.rounds) <= 8.0 < rows.spent(rows.rounds + 1)
     local = private({"per_row": ASKED, "kind": "local", "steps": 400, "optimizer": {"lr": 0.1}})
     with pytest.raises(ValidationError, match=r"draws a row 400 times with probability 0\.25 where a holder has 32"):

@@ -56,7 +56,7 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
     assert told["fault"] == BAD_LABEL.model_dump(mode="json")
     with market.reading() as reader:
         job = reader.get_one(Job, market.job)
-        view = job_view(job, jobs.load_spec(job), None, Standing(0, {}, job.reason, {}, 0.0))
+        view = job_view(job, jobs.load_spec(job), None, Standing(0, {}, job.reason, {}))
     assert view.fault is not None
     assert (view.fault.fault, view.fault.parties) == (BAD_LABEL, 3)
     check_books(market)

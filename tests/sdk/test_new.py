@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.new import list_starter_kinds
 from gradmarket.demo.service import Service
+from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.sdk import planning
 from gradmarket.user_files import write_all
 from tests.lanes import FULL
@@ -231,8 +232,8 @@ def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_p
     spec = planning._check_fields(job | {"price": "1"}, holders, measures=False)
     assert (spec.secure is not None) == ("--secure" in options)
     assert spec.step.by_row == ("--per-row" in options)
-    if spec.row_spending is not None:
-        assert spec.row_spending.rounds >= spec.rounds
+    if (rows := build_row_spending(spec)) is not None:
+        assert rows.rounds >= spec.rounds
 
 
 @pytest.mark.parametrize("options", [("--secure",), ("--per-row", "--for", "table")])

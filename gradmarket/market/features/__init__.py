@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Final
 
 from gradmarket.market.features.disputes import find_dispute_fault
+from gradmarket.market.features.private.holder_budget import build_holder_budget
 from gradmarket.market.features.private.private_faults import find_private_fault
+from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.features.secure_sums.sum_units import find_secure_sum_fault
 from gradmarket.market.features.vesting.pay_lock import find_vesting_fault
 from gradmarket.market.job_fields import JobFields
+from gradmarket.market.rules.stopping import Budget
 
 SPEC_FAULTS: Final[tuple[Callable[[JobFields], str], ...]] = (
     find_private_fault,
@@ -16,3 +19,9 @@ SPEC_FAULTS: Final[tuple[Callable[[JobFields], str], ...]] = (
     find_vesting_fault,
 )  # fmt: skip
 """Each returns why its feature cannot serve the job, the field first; empty where it can. Imported by market.job."""
+BUDGETS: Final[tuple[Callable[[JobFields], Budget | None], ...]] = (
+    build_holder_budget,
+    build_row_spending,
+)  # fmt: skip
+"""Each returns what of its feature ends the job once it is spent; None where the job has none. Imported by
+market.job."""

@@ -60,7 +60,7 @@ class Recipe:
     norm_bound: float
     addends: int
     noise: Noise | None = None
-    """Added to the mean of the answers' gradients (rules.privacy)."""
+    """Added to the mean of the answers' gradients (features.private.holder_budget)."""
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import Field
 
 from gradmarket.market.fields import AmountField, Count, Part, Time
 from gradmarket.market.rules.metric_names import Better, MetricName, better_of
-from gradmarket.market.rules.privacy import Privacy
-from gradmarket.market.rules.row_privacy import RowSpending
 
 _REACHED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(>=?|<=?)\s*([-+.0-9eE]+)\s*")
 _STALLED: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s+stalls\s+([0-9]+)\s*")
@@ -84,15 +82,21 @@ def find_direction(rules: Sequence[StopRule], metric: str) -> Better | None:
     return next((rule.better for rule in watched if rule.metric == metric and rule.better), None)
 
 
+class Budget(Protocol):
+    """What all rounds of a job together may spend."""
+
+    def find_end(self, merged: int, noised_rounds: float | None) -> str:
+        """Returns why no round may follow the merged ones; empty where one may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The conditions that end a job: its rounds, its own rules, its last date, and its privacy by holder or row."""
+    """The conditions that end a job: its rounds, its own rules, its last date, and the budgets of its features."""
 
     rounds: int
     rules: Sequence[StopRule]
     last: datetime | None
-    privacy: Privacy | None
-    rows: RowSpending | None
+    budgets: Sequence[Budget]
 
 
 def is_overdue(ending: Ending, now: datetime) -> bool:
@@ -130,15 +134,10 @@ def find_stop_reason(
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"
         if isinstance(rule, StopAtSpent) and spent >= rule.spent:
             return f"{spent} were spent"
-    merged, privacy, rows = round_number + 1, ending.privacy, ending.rows
-    counted = merged if noised_rounds is None else noised_rounds
-    if privacy is not None and ending.rounds > merged and counted + 1 > privacy.rounds:
-        done = privacy.after(counted)
-        return f"{done:.4g} of epsilon {privacy.epsilon:g} is spent, and another round would pass it"
-    if rows is not None and ending.rounds > merged >= rows.rounds:
-        done = rows.spent(merged)
-        return f"{done:.4g} of epsilon {rows.asked.epsilon:g} of a row is spent, and another round would pass it"
-    return "all rounds are done" if merged >= ending.rounds else ""
+    merged = round_number + 1
+    if ending.rounds > merged:
+        return next(filter(None, (budget.find_end(merged, noised_rounds) for budget in ending.budgets)), "")
+    return "all rounds are done"
 
 
 def _is_metric_passed(rule: StopAtMetric, value: float | None) -> bool:

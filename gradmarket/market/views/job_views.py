@@ -67,7 +67,7 @@ class FaultView(BaseModel):
 
 
 class PrivacyView(BaseModel):
-    """What the rounds so far may tell of one holder (rules.privacy)."""
+    """What the rounds so far may tell of one holder."""
 
     epsilon: float
     """The job ends before it is passed."""
@@ -80,7 +80,7 @@ class PrivacyView(BaseModel):
 
 
 class RowPrivacyView(PrivacyView):
-    """What the rounds so far may tell of a row of a holder of the fewest rows that was in all (rules.row_privacy)."""
+    """What the rounds so far may tell of a row of a holder of the fewest rows that was in all."""
 
     uses: int
     """How often such a row was used at most."""

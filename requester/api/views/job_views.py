@@ -6,15 +6,12 @@ from typing import Any
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.lifecycle import choose_mending_command
-from gradmarket.market.rules.privacy import Privacy
 from gradmarket.market.terms import Amount, JobState, ReplicaState
 from gradmarket.market.views.job_views import (
     Costs,
     FaultView,
     JobView,
-    PrivacyView,
     RoundView,
-    RowPrivacyView,
 )
 from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
@@ -22,38 +19,21 @@ from requester.store import jobs, progress, tasks
 from requester.store.answer_kind import explanation_of
 from requester.store.listings import unpack_tags
 from requester.store.review import review_of
-from requester.store.round_sum import count_noised_rounds
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
-
-
-def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
-    """Returns the privacy loss of one row after `rounds` merged rounds, where the job bounds it."""
-    if (rows := spec.row_spending) is None:
-        return None
-    counted = {"spent": rows.spent(rounds), "uses": rows.uses_after(rounds)}
-    return RowPrivacyView(epsilon=rows.asked.epsilon, delta=rows.asked.delta, rounds=rows.rounds, **counted)
-
-
-def privacy_view(privacy: Privacy, rounds: float) -> PrivacyView:
-    """Returns the privacy loss of one holder after `rounds` rounds of the least noise."""
-    spent, most = privacy.after(rounds), privacy.rounds
-    return PrivacyView(epsilon=privacy.epsilon, delta=privacy.delta, spent=spent, rounds=most)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """The counts over all rows of a job; `reason` as store.answer_kind.
 
-    parts: fields of its JobView from features. noised_rounds: the merged rounds that its privacy counts
-    (store.round_sum).
+    parts: fields of its JobView from features.
     """
 
     earned: int
     replicas: Mapping[str, int]
     reason: str
     parts: Mapping[str, Any]
-    noised_rounds: float
     remedy: str = ""
     """The one command that ends a pause."""
     checks: str = ""
@@ -64,14 +44,11 @@ def read_standing(reader: RowReader, job: Job, now: float) -> Standing:
     explained = explanation_of(reader)
     reason = explained.explain_wait(reader, job, now)
     parts = {name: part for feature in features_of(reader) for name, part in feature.describe_job(reader, job).items()}
-    newest = jobs.latest_closed(reader, job.id) if jobs.load_spec(job).privacy else None
-    noised = count_noised_rounds(reader, job.id, jobs.load_spec(job), newest.number + 1) if newest else 0.0
     return Standing(
         jobs.sum_earned_units(reader, job.id),
         progress.count_replicas_by_state(reader, job.id),
         reason,
         parts,
-        noised,
         choose_remedy(reader, job) if job.state == JobState.PAUSED else "",
         explained.describe_checks(reader, job, now),
     )
@@ -126,8 +103,6 @@ def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) 
         determinism_class=job.determinism_class,
         checks=standing.checks,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
-        privacy=spec.privacy and privacy_view(spec.privacy, standing.noised_rounds),
-        row_privacy=row_privacy_view(spec, newest.number + 1 if newest else 0),
         task_flops=flops,
         task_peak_bytes=peak_bytes,
         expiry=format_time(job.expiry),

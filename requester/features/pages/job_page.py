@@ -10,7 +10,6 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.market.views.job_views import CoverageCounts, PrivacyView, RowPrivacyView
 from gradmarket.market.views.trust_views import TrustView
-from requester.api.views.job_views import privacy_view, row_privacy_view
 from requester.context import Context
 from requester.edge.serving import build_join_command
 from requester.features.pages import overview
@@ -173,8 +172,8 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.parts.get("coverage"),
         trust=standing.parts.get("trust"),
-        privacy=privacy_view(spec.privacy, standing.noised_rounds) if spec.privacy else None,
-        row_privacy=row_privacy_view(spec, closed[-1].number + 1 if closed else 0),
+        privacy=standing.parts.get("privacy"),
+        row_privacy=standing.parts.get("row_privacy"),
         vest=vest.text(TokenUnit.of(context.chain_facts)) if (vest := standing.parts.get("vest")) else "",
         tags=unpack_tags(job.tags),
         note=job.note,

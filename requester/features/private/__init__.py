@@ -1,6 +1,6 @@
 """Private jobs: rows stay with their holders, drawn once a round, weighed by their rows, and paid by their worth."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gradmarket.market.features.private.group_worth import known_updates
 from gradmarket.market.job import JobSpec
@@ -8,6 +8,7 @@ from gradmarket.market.terms import Address
 from requester.context import Context
 from requester.feature import Feature, MergeWatch
 from requester.features.private import holder_routes, holder_rows, worth_pay
+from requester.features.private.spent_privacy import describe_spent_privacy
 from requester.moves.replay import MergeInputs
 from requester.store import jobs
 from requester.store.answer_kind import AnswerKind
@@ -56,3 +57,6 @@ class PrivateFeature(Feature):
 
     def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
         return None if jobs.load_spec(job).by_worth is None else WorthWatch(job)
+
+    def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
+        return describe_spent_privacy(reader, job)

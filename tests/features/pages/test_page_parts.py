@@ -13,21 +13,24 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.features.private.holder_budget import HolderBudget
+from gradmarket.market.features.private.row_budget import compute_spent_epsilon, count_affordable_uses
 from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import Privacy
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules.lifecycle import DIVERGED, ESCROW_SHORT
-from gradmarket.market.rules.privacy import Privacy
-from gradmarket.market.rules.row_privacy import RowPrivacy
+from gradmarket.market.step import RowPrivacy
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
-from requester.api.views.job_views import read_standing, row_privacy_view
+from requester.api.views.job_views import read_standing
 from requester.features import pages
 from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.page_route import render_template
 from requester.features.pages.sentences import KINDS, build_sentence
 from requester.features.pages.story_page import build_story_page
+from requester.features.private.spent_privacy import row_privacy_view
 from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -156,11 +159,11 @@ def test_a_task_s_story_prices_it_in_the_token(new_floor) -> None:  # type: igno
 
 @FULL
 def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  # type: ignore[no-untyped-def]
-    spent = Privacy.model_validate(PRIVACY)
+    spent = HolderBudget(Privacy.model_validate(PRIVACY))
     market = new_floor(data=listed(2), rounds=3, tasks_per_round=2, norm_bound=100.0, privacy=PRIVACY)
     for _ in range(2):
         holder(market)
-    assert _epsilon(market) == f"0 of {spent.epsilon:g} at delta 1e-05, which allows {spent.rounds} rounds"
+    assert _epsilon(market) == f"0 of {spent.asked.epsilon:g} at delta 1e-05, which allows {spent.rounds} rounds"
     market.until(lambda: len([row for row in market.rounds() if row.closed_at]) == 2)
     assert _epsilon(market).startswith(f"{spent.after(2):.3g} of 8")
     market.play()
@@ -175,17 +178,18 @@ def test_a_page_tells_the_epsilon_spent_of_one_row_live(new_floor) -> None:  # t
     """Holders of 16 rows, 8 a step: two rounds use each row once."""
     step = {"kind": "gradient", "rows": 8, "per_row": BY_ROW}
     market = new_floor(data=listed(2, least_rows=16), rounds=3, tasks_per_round=2, norm_bound=100.0, step=step)
-    spent = RowPrivacy.model_validate(BY_ROW)
+    asked = RowPrivacy.model_validate(BY_ROW)
+    spent, uses = compute_spent_epsilon(asked, 2), count_affordable_uses(asked)
     for _ in range(2):
         holder(market)
-    allowed = f"of 8 at delta 1e-05, at most, of a holder of the fewest rows; {2 * spent.uses} rounds allowed"
+    allowed = f"of 8 at delta 1e-05, at most, of a holder of the fewest rows; {2 * uses} rounds allowed"
     assert _epsilon(market, "row") == f"0 {allowed}"
     market.play()
-    assert _epsilon(market, "row") == f"{spent.after(2):.3g} {allowed}"
+    assert _epsilon(market, "row") == f"{spent:.3g} {allowed}"
     assert [row.loss for row in market.rounds()] == [None] * 3
     with market.reading() as reader:
         told = job_view_of(market, reader)
-    assert (told.uses, told.spent, told.rounds) == (2, spent.after(2), 2 * spent.uses)
+    assert (told.uses, told.spent, told.rounds) == (2, spent, 2 * uses)
 
 
 def job_view_of(market: MarketFixture, reader: RowReader) -> RowPrivacyView:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.features.private.holder_budget import HolderBudget
 from gradmarket.market.features.private.holder_rows import compute_row_scales, count_weighed_rows
+from gradmarket.market.features.private.row_budget import count_affordable_uses
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.row_privacy import RowPrivacy
 from gradmarket.market.signing import address_of
+from gradmarket.market.step import RowPrivacy
 from gradmarket.market.terms import Digest, JobState, ReplicaState
 from gradmarket.market.wire.poll import Answer, FaultKind, LeaseReturn, StepFault
 from graphdoc import tensors
@@ -379,9 +381,9 @@ def test_a_job_of_named_privacy_ends_at_its_epsilon_and_tells_no_loss(new_floor)
     assert market.state() == JobState.FINISHED
     spec = JobSpec.model_validate(market.the_job().spec)
     assert spec.privacy is not None
-    assert len(market.rounds()) == spec.privacy.rounds < 50
+    assert len(market.rounds()) == HolderBudget(spec.privacy).rounds < 50
     assert "of epsilon 4 is spent" in market.the_job().reason
-    assert [row.loss for row in market.rounds()] == [None] * spec.privacy.rounds
+    assert [row.loss for row in market.rounds()] == [None] * len(market.rounds())
     assert "loss" not in {key for event in market.events("round_closed") for key, value in event.items() if value}
 
 
@@ -394,7 +396,7 @@ def test_a_job_that_bounds_what_is_told_of_a_row_ends_at_that_bound(new_floor) -
     holder(market), holder(market)
     market.play(passes=120)
     assert market.state() == JobState.FINISHED
-    assert len(market.rounds()) == RowPrivacy.model_validate(per_row).uses < 50
+    assert len(market.rounds()) == count_affordable_uses(RowPrivacy.model_validate(per_row)) < 50
     assert "of epsilon 4 of a row is spent" in market.the_job().reason
 
 

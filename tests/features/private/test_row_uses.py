@@ -15,9 +15,10 @@ from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.private.holder_budget import compute_epsilon
+from gradmarket.market.features.private.row_budget import compute_row_rate, count_affordable_uses
+from gradmarket.market.features.private.sampled_privacy import SampledSteps, compute_sampled_epsilon
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules.privacy import compute_epsilon
-from gradmarket.market.rules.sampled_privacy import SampledSteps, compute_sampled_epsilon
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
@@ -52,7 +53,7 @@ def counted(blobs: dict[Digest, bytes]) -> Publication:
     made = spec()
     assert made.private is not None
     assert made.step.per_row is not None
-    assert made.step.per_row.uses == USES
+    assert count_affordable_uses(made.step.per_row) == USES
     manifest = canonical(Manifest(inputs=made.private.inputs, partitions=()).model_dump(mode="json"))
     blobs[blob_digest(manifest)] = manifest
     return Publication(
@@ -227,7 +228,7 @@ def drawn(counted: Publication) -> Publication:
 def allowed(publication: Publication, held: int) -> int:
     asked = publication.spec.step.per_row
     assert asked is not None
-    return asked.count_uses(asked.rate_of(8, held))
+    return count_affordable_uses(asked, compute_row_rate(asked, 8, held))
 
 
 @pytest.mark.parametrize("partition", leave_to_full([10**6, 10]))

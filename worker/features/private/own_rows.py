@@ -9,6 +9,7 @@ from gradmarket.compute.held_rows import StepRows
 from gradmarket.market.data.manifest import MANIFEST, Manifest, Partition, parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData
@@ -91,7 +92,7 @@ class OwnRows:
             if partition.rows < spec.step.rows:
                 few = f"{partition.file} has {partition.rows} rows, and a step takes {spec.step.rows}"
                 raise Refused(few, "pack it again with more --rows-per-partition")
-        spending, slots = spec.row_spending, self.counted.slots(spec.step.rows)
+        spending, slots = build_row_spending(spec), self.counted.slots(spec.step.rows)
         if spending is not None and slots < spending.slots:
             few = f"its partitions leave room for {slots} steps, and the job counts on {spending.slots}"
             raise Refused(few, "pack it again with more --rows-per-partition")

@@ -2,8 +2,8 @@
 
 Rows are taken in epochs: an epoch goes through the partitions one after the other, and takes each one's rows in a new
 order, a fixed number a step; a partition's remainder is left out of the epoch. So no row is used more often than the
-number of epochs begun (market.rules.row_privacy). Or a job has them drawn by chance, from all partitions, by secret
-numbers of this machine's system that are new for every step: neither the market nor the job has a part in them.
+number of epochs begun (row_budget). Or a job has them drawn by chance, from all partitions, by secret numbers of this
+machine's system that are new for every step: neither the market nor the job has a part in them.
 """
 
 import math
@@ -15,13 +15,14 @@ from typing import Final, Protocol
 from gradmarket.compute.held_rows import StepRows, Taken
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.private import row_budget, sampled_privacy
+from gradmarket.market.features.private.holder_budget import compute_epsilon
 from gradmarket.market.features.private.holder_rows import draw_rows_by_chance
+from gradmarket.market.features.private.sampled_privacy import SampledSteps
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.model import sampling
-from gradmarket.market.rules import privacy, row_privacy, sampled_privacy
-from gradmarket.market.rules.row_privacy import RowPrivacy
-from gradmarket.market.rules.sampled_privacy import SampledSteps
+from gradmarket.market.step import RowPrivacy
 from gradmarket.market.terms import Digest, Hash
 
 
@@ -46,7 +47,7 @@ class RowUses:
 
     def uses(self, more: int = 0) -> int:
         """Returns the most uses of a row after `more` further steps."""
-        return self.before + row_privacy.count_row_uses(self.steps + more, self.slots)
+        return self.before + row_budget.count_row_uses(self.steps + more, self.slots)
 
 
 class RowUsesStore(Protocol):
@@ -72,8 +73,8 @@ class RowBudget:
     def spent(self, jobs: Iterable[RowUses]) -> float:
         """Returns the epsilon that these jobs spend together.
 
-        Gaussian mechanisms compose to one: the squares of uses over noise add up (market.rules.privacy). Steps over
-        rows that are drawn by chance add up by their losses (rules.sampled_privacy).
+        Gaussian mechanisms compose to one: the squares of uses over noise add up (holder_budget). Steps over rows that
+        are drawn by chance add up by their losses (sampled_privacy).
         """
         used, parts = [one for one in jobs if one.uses()], list[SampledSteps]()
         for one in used:
@@ -82,7 +83,7 @@ class RowBudget:
             parts.append(SampledSteps(one.noise_multiplier, one.rate, one.uses()))
         if any(part.rate < 1.0 for part in parts):
             return sampled_privacy.compute_sampled_epsilon(tuple(sorted(parts)), self.delta)
-        return privacy.compute_epsilon(1.0, self.delta, sum(part.steps / part.noise_multiplier**2 for part in parts))
+        return compute_epsilon(1.0, self.delta, sum(part.steps / part.noise_multiplier**2 for part in parts))
 
 
 NO_BUDGET: Final = RowBudget()
@@ -123,8 +124,8 @@ class CountedRows:
     def afford(self, publication: Publication) -> RowUses:
         """Returns the job's uses. Raises Refused where another task would exceed the permitted disclosure of a row."""
         asked, used = _require_row_privacy(publication), self._load_job_uses(publication)
-        if used.uses(publication.spec.step.moves) > asked.count_uses(used.rate):
-            spent = asked.after(used.uses(), used.rate)
+        if used.uses(publication.spec.step.moves) > row_budget.count_affordable_uses(asked, used.rate):
+            spent = row_budget.compute_spent_epsilon(asked, used.uses(), used.rate)
             raise Refused(f"epsilon {spent:.4g} of {asked.epsilon:g} is spent of a row here, and a task would pass it")
         self._check_budget(used, replace(used, steps=used.steps + publication.spec.step.moves))
         return used
@@ -162,7 +163,7 @@ class CountedRows:
             publication.spec.step.rows,
         )
         held = sum(partition.rows for partition in self.manifest.partitions)
-        slots, rate = 1 if asked.by_chance else self.slots(rows), asked.rate_of(rows, held)
+        slots, rate = 1 if asked.by_chance else self.slots(rows), row_budget.compute_row_rate(asked, rows, held)
         if known is None:
             order = Hash(token_bytes(32))
             return RowUses(publication.digest, self.digest, slots, order, asked.noise_multiplier, rate=rate)

@@ -1,9 +1,11 @@
 """Why a job's privacy settings contradict it: noise of its merges or of single rows, control variates, pay by worth."""
 
 from gradmarket.market.features.private import shapley
+from gradmarket.market.features.private.holder_budget import HolderBudget
+from gradmarket.market.features.private.row_budget import find_row_privacy_fault
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import PrivateData
-from gradmarket.market.rules import growth, row_privacy
+from gradmarket.market.rules import growth
 from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.private_jobs import MEAN
 from gradmarket.market.step import LocalStep, Schedule
@@ -14,7 +16,7 @@ def find_private_fault(spec: JobFields) -> str:
     step, least = spec.step, spec.data.least_rows if isinstance(spec.data, PrivateData) else None
     return (
         _find_noise_fault(spec)
-        or row_privacy.find_row_privacy_fault(step.per_row, step.rows, step.moves, least)
+        or find_row_privacy_fault(step.per_row, step.rows, step.moves, least)
         or _find_correction_fault(spec)
         or _find_worth_fault(spec)
     )
@@ -29,6 +31,8 @@ def _find_noise_fault(spec: JobFields) -> str:
         return "privacy: only rows that stay with their holders are kept so: name holders in data, or leave it out"
     if spec.aggregator.name != MEAN or data.rows_cap is not None:
         return "privacy: one answer moves only a plain mean by a known bound: leave out aggregator and data.rows_cap"
+    if (budget := HolderBudget(spec.privacy)).rounds < 1:
+        return f"privacy.epsilon: a single round spends {budget.after(1):.4g}: name more, or a greater noise_multiplier"
     if spec.privacy.delta * (holders := len(data.holders)) >= 1:
         return f"privacy.delta: of {holders} holders it allows to tell one whole: name less than {1 / holders:.3g}"
     return ""

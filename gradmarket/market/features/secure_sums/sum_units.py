@@ -59,7 +59,7 @@ def rounds_spent(asked: SecureAggregation, holders: int, survivors: Iterable[int
     """Returns the number of rounds of the least noise that spend as much privacy as sums of these numbers of survivors.
 
     Of s survivors s - C add their noise, and the accounted deviation is that of n - D - C: a round's addition to the
-    square of mu (rules.privacy) shrinks by the ratio of both.
+    square of mu (private.holder_budget) shrinks by the ratio of both.
     """
     return sum(asked.honest(holders) / (count - asked.may_collude) for count in survivors)
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmarket.market.rules import privacy
+from gradmarket.market.features.private import holder_budget
 
 ATOMS: Final = 2**12
 """Points of a step's outcome at which its loss is taken."""
@@ -50,7 +50,7 @@ def compute_sampled_epsilon(parts: Sequence[SampledSteps], delta: float) -> floa
 
 @lru_cache(maxsize=1024)
 def count_affordable_steps(noise_multiplier: float, rate: float, delta: float, epsilon: float) -> int:
-    """Returns the most steps of this kind that epsilon allows at this delta, up to privacy.MOST_ROUNDS.
+    """Returns the most steps of this kind that epsilon allows at this delta, up to holder_budget.MOST_ROUNDS.
 
     The search tries in turn the count where a straight line between two counts reaches epsilon, and the one half-way.
     """
@@ -59,8 +59,8 @@ def count_affordable_steps(noise_multiplier: float, rate: float, delta: float, e
         return compute_sampled_epsilon((SampledSteps(noise_multiplier, rate, steps),), delta)
 
     low, high, at_low, at_high = 0, 1, 0.0, spent(1)
-    while at_high <= epsilon and high < privacy.MOST_ROUNDS:
-        low, at_low, high = high, at_high, min(8 * high, privacy.MOST_ROUNDS)
+    while at_high <= epsilon and high < holder_budget.MOST_ROUNDS:
+        low, at_low, high = high, at_high, min(8 * high, holder_budget.MOST_ROUNDS)
         at_high = spent(high)
     if at_high <= epsilon:
         return high
@@ -76,7 +76,7 @@ def count_affordable_steps(noise_multiplier: float, rate: float, delta: float, e
 
 
 def _join_whole(part: SampledSteps) -> SampledSteps:
-    """Returns steps over every row as the one Gaussian mechanism that they are (rules.privacy)."""
+    """Returns steps over every row as the one Gaussian mechanism that they are (holder_budget)."""
     if part.rate < 1.0:
         return part
     return SampledSteps(part.noise_multiplier / math.sqrt(part.steps), 1.0, 1)

@@ -14,49 +14,44 @@ Drawing only some of the holders would gain nothing: payments make public who an
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from pydantic import Field, model_validator
-
-from gradmarket.market.fields import Part
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.job_parts import Privacy
 
 MOST_ROUNDS: Final = 1_000_000
 FARTHEST: Final = 25.0
 """The number of deviations from which on the normal tail is taken from its asymptotic series."""
 
 
-class Privacy(Part):
-    """What the models may tell of one holder: epsilon and delta are its bound, and the job ends before it is passed."""
+@dataclass(frozen=True, slots=True)
+class HolderBudget:
+    """What the models may tell of one holder: the job ends before a round that would spend more."""
 
-    noise_multiplier: float = Field(ge=1e-3, le=1e6)
-    """Deviation of the normal noise on each element of the sum of a round's answers, in norm bounds.
-
-    With less than the least, a single round spends more than the most that epsilon may be.
-    """
-    epsilon: float = Field(gt=0, le=1e4)
-    """The job ends before a round that would spend more."""
-    delta: float = Field(ge=1e-15, lt=1)
-    """What any event may be more probable by than exp(epsilon) times its probability without the holder.
-
-    Less than one over the number of holders: one part in n would allow to tell all of one holder.
-    """
-
-    @model_validator(mode="after")
-    def _one_round_fits(self) -> "Privacy":
-        if self.rounds < 1:
-            least = compute_epsilon(self.noise_multiplier, self.delta, 1)
-            raise ValueError(f"epsilon: a single round spends {least:.4g}: name more, or a greater noise_multiplier")
-        return self
+    asked: Privacy
 
     @property
     def rounds(self) -> int:
         """The most rounds that epsilon allows."""
-        return count_affordable_rounds(self.noise_multiplier, self.delta, self.epsilon)
+        return count_affordable_rounds(self.asked.noise_multiplier, self.asked.delta, self.asked.epsilon)
 
     def after(self, rounds: float) -> float:
         """Returns the epsilon that `rounds` rounds spend; a fraction counts a round with more noise than needed."""
-        return compute_epsilon(self.noise_multiplier, self.delta, rounds)
+        return compute_epsilon(self.asked.noise_multiplier, self.asked.delta, rounds)
+
+    def find_end(self, merged: int, noised_rounds: float | None) -> str:
+        """Returns why no round may follow the merged ones; empty where one may."""
+        counted = merged if noised_rounds is None else noised_rounds
+        if counted + 1 <= self.rounds:
+            return ""
+        return f"{self.after(counted):.4g} of epsilon {self.asked.epsilon:g} is spent, and another round would pass it"
+
+
+def build_holder_budget(spec: JobFields) -> HolderBudget | None:
+    """Returns the job's budget by holder, where it has one."""
+    return None if spec.privacy is None else HolderBudget(spec.privacy)
 
 
 @lru_cache(maxsize=1024)
