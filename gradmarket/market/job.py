@@ -3,8 +3,6 @@
 Unknown fields are refused. Amounts are decimal strings in the token's smallest unit, digests `blake3:<hex>`.
 """
 
-from dataclasses import replace
-
 from pydantic import Field, model_validator
 
 from gradmarket.market.digests import blob_digest
@@ -12,17 +10,16 @@ from gradmarket.market.features import BUDGETS, SPEC_FAULTS
 from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.job_parts import AuditPanel, OnFailure, PrivateData, SecureAggregation
-from gradmarket.market.rules import growth, private_jobs, replication, secrets, verifiers
+from gradmarket.market.job_parts import OnFailure, SecureAggregation
+from gradmarket.market.rules import growth, secrets, verifiers, visibility
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.pricing import worth
-from gradmarket.market.rules.replication import BEST, STRANGER, JobChecks, Lead, fixed, proven
+from gradmarket.market.rules.replication import BEST, JobChecks, fixed, proven
 from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount, Digest, Hash
-from graphdoc import plugins
 from graphdoc.document.graph import Arithmetic
 from graphdoc.encoding import canonical
 
@@ -43,12 +40,6 @@ class JobSpec(JobFields):
         if (self.stake or self.vesting) and not self.audited:
             field = "stake" if self.stake else "vesting"
             raise ValueError(f"{field}: only an audit finds what it is lost for, and no task is audited")
-        if self.verifier.sketched and (fault := self._not_sketched()):
-            raise ValueError(f"verifier: {self.verifier.name} {fault}")
-        if self.verifier.scored and (fault := self._not_scored()):
-            raise ValueError(f"verifier: {self.verifier.name} {fault}")
-        if self.step.leaves and (why := self._not_in_windows()):
-            raise ValueError(f"step.window: {why}")
         watched = any(isinstance(rule, StopAtMetric | StopAtPatience) for rule in self.stop)
         if watched and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
@@ -67,47 +58,6 @@ class JobSpec(JobFields):
         if isinstance(self.step, LocalStep) and self.step.control_variates:
             return "holders keep their corrections by job: leave out control_variates"
         return ""
-
-    @model_validator(mode="after")
-    def _compares_roots(self) -> "JobSpec":
-        if self.proof and (self.private or self.verifier.name != verifiers.DEFAULT):
-            remedy = f"set verifier to {verifiers.DEFAULT}, or another replication"
-            raise ValueError(f"replication: {self.replication.name} compares answers with an auditor's bits: {remedy}")
-        if self.audit and self.audit.planted and (self.private or self.verifier.name != verifiers.DEFAULT):
-            raise ValueError(f"audit.planted: compares bits, which takes the verifier {verifiers.DEFAULT} on open rows")
-        if self.panel and (self.private or self.verifier.name != verifiers.DEFAULT or self.step.leaves):
-            remedy = f"take the verifier {verifiers.DEFAULT}, open rows and no step.window"
-            raise ValueError(f"audit.auditors: each compares the bits of a whole task: {remedy}")
-        if self.audit and self.audit.claims and self.private:
-            raise ValueError("audit.claims: nobody else can compute the answers of a private job: leave it out")
-        return self
-
-    def _not_in_windows(self) -> str:
-        """Returns why audits of this job cannot repeat two windows of a task; empty where they can."""
-        if not self.audited:
-            return 'only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
-        if self.verifier.name != verifiers.DEFAULT:
-            return f"a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
-        if self.replication.gain is not None:
-            return f"{self.replication.name} counts audits of whole tasks: set another replication, or leave it out"
-        return ""
-
-    def _not_sketched(self) -> str:
-        """Returns why this job cannot compare answers by sketches; empty where it can."""
-        if not self.audited:
-            return 'takes its thresholds from audited tasks: set audit, {"probability": 0.1} say'
-        once = self.replication.replicas == self.replication.max_replicas >= 2
-        return "" if once else "has one wave: set replication.replicas and max_replicas alike, to 2 or more"
-
-    def _not_scored(self) -> str:
-        """Returns why this job cannot judge answers by scores; empty where it can."""
-        if not replication.load_policy(self.replication.name).ALONE:
-            alone = [
-                name for name in plugins.list_plugin_names(replication.__name__) if replication.load_policy(name).ALONE
-            ]
-            return f"scores what one worker answers: set replication to {' or '.join(alone)}"
-        staked = "stake" if self.stake else "vesting" if self.vesting else ""
-        return f"gives odds and no proof, and {staked} is lost by proof only: leave it out" if staked else ""
 
     @model_validator(mode="after")
     def _reproduces(self) -> "JobSpec":
@@ -138,27 +88,10 @@ class JobSpec(JobFields):
         return "tf32" if self.precision == "tf32" else self.arithmetic
 
     @model_validator(mode="after")
-    def _leaves_rows(self) -> "JobSpec":
-        if self.private and (why := self._not_private(self.private)):
-            raise ValueError(why)
+    def _suits_features(self) -> "JobSpec":
         if why := next(filter(None, (find_fault(self) for find_fault in SPEC_FAULTS)), ""):
             raise ValueError(why)
         return self
-
-    def _not_private(self, data: PrivateData) -> str:
-        """Returns why this job cannot leave its rows with their holders; empty where it can."""
-        if self.step.rows > data.least_rows:
-            return f"data.least_rows: a step takes {self.step.rows} rows: name {self.step.rows} or more"
-        if self.evaluation and data.manifest is None:
-            return "evaluation: measured on rows of your own: upload them, and name their manifest in data.manifest"
-        weighted, aggregator = data.rows_cap is not None, self.aggregator.name
-        alone, judged = self.decided_alone, self.verifier.name
-        return private_jobs.find_private_job_fault(alone, self.audited, judged, self.by_epochs, weighted, aggregator)
-
-    @property
-    def private(self) -> PrivateData | None:
-        """The form of its rows and their holders, where the rows stay with them."""
-        return self.data if isinstance(self.data, PrivateData) else None
 
     @property
     def repeatable(self) -> bool:
@@ -174,7 +107,7 @@ class JobSpec(JobFields):
     def notice(self) -> str:
         """The visibility of the job's parts to others, in words."""
         noised = self.privacy is not None or self.step.by_row
-        return private_jobs.describe_visibility(
+        return visibility.describe_visibility(
             self.visibility, self.private is not None, self.secure is not None, noised
         )
 
@@ -239,11 +172,6 @@ class JobSpec(JobFields):
         return growth.build_round_sizes(self.tasks_per_round, self.growth, self.rounds)
 
     @property
-    def by_epochs(self) -> bool:
-        """Whether tasks are numbered through all rounds, so that one that a round leaves keeps its rows."""
-        return self.sampling == "epochs"
-
-    @property
     def leaves_tasks(self) -> bool:
         """Whether a round may merge without some of its tasks, which then come first in the next."""
         return self.by_epochs and self.tasks_needed < self.tasks_per_round
@@ -264,14 +192,6 @@ class JobSpec(JobFields):
         """
         return self.tasks_before + (task if self.by_epochs else self.sizes.before(round_number) + task)
 
-    def plan(self, lead: Lead = STRANGER) -> Plan:
-        """Returns the plan for checking a task whose first worker is `lead`."""
-        plan = replication.load_policy(self.replication.name).plan(self.replication, lead)
-        least = 0.0 if self.audit is None else self.audit.probability
-        if plan.referred and plan.maximum > 1 and getattr(self.replication, "audit", None) is None:
-            least = max(least, proven.compute_audit_rate(plan.maximum, self.rounds))
-        return replace(plan, audit=max(plan.audit, least))
-
     @property
     def unaudited_plan(self) -> Plan | None:
         """The plan for a task in a class without auditor, where the policy refers to one: a plain majority."""
@@ -291,11 +211,6 @@ class JobSpec(JobFields):
         return tuple(proven.relieve_auditor(votes, hidden) for hidden in (False, True)) if self.proof else ()
 
     @property
-    def decided_alone(self) -> bool:
-        """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
-        return self.plan().maximum == self.plan(BEST).maximum == 1 and not self.verifier.sketched
-
-    @property
     def answered_at_once(self) -> bool:
         """Whether a right payload is paid whenever it arrives within its lease: no vote, and no merge without it."""
         return self.decided_alone and self.min_tasks is None
@@ -304,12 +219,6 @@ class JobSpec(JobFields):
     def gain(self) -> float | None:
         """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
         return self.replication.gain
-
-    @property
-    def proof(self) -> int | None:
-        """The audited right answers that an operator needs to vote, where the policy treats newcomers apart; else
-        None."""
-        return getattr(self.replication, "proof", None)
 
     @property
     def fullest_plan(self) -> Plan:
@@ -331,19 +240,9 @@ class JobSpec(JobFields):
         return self.final_after > ROUNDS_BEHIND + self.overlap
 
     @property
-    def audited(self) -> bool:
-        """Whether any of its tasks may be audited."""
-        return self.plan().audit > 0.0
-
-    @property
     def refereed(self) -> bool:
         """Whether a referee hears answers that differ, where no quorum decides."""
         return self.disputes == "referee"
-
-    @property
-    def panel(self) -> AuditPanel | None:
-        """The number of auditors that compute each audited task, and that must agree, where it is more than one."""
-        return None if self.audit is None else self.audit.auditors
 
     @property
     def most_expensive(self) -> Amount:

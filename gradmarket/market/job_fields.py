@@ -1,5 +1,6 @@
 """The fields of a job as its requester posts it. Unknown fields are refused; `job` has the rules across fields."""
 
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -8,6 +9,7 @@ from gradmarket.market.fields import AmountField, Count, Note, Part, Tags, not_k
 from gradmarket.market.job_parts import (
     DEFAULT_REPLICATION,
     Aggregator,
+    AuditPanel,
     AuditSpec,
     ContinueFrom,
     Deadlines,
@@ -18,6 +20,7 @@ from gradmarket.market.job_parts import (
     JobModel,
     Link,
     Privacy,
+    PrivateData,
     Replication,
     Sampling,
     Separation,
@@ -27,8 +30,10 @@ from gradmarket.market.job_parts import (
 )
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead, proven
 from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import Optimizer, Step
+from gradmarket.market.task_plan import Plan
 from graphdoc.document.graph import Precision
 
 STALEST: Final = 4
@@ -43,7 +48,7 @@ def _is_default(value: str | int | tuple[Growth, ...] | Part | None) -> bool:
 
 
 class JobFields(Part):
-    """What a requester posts of a job, field by field."""
+    """What a requester posts of a job, field by field, and how its tasks are checked."""
 
     name: str = Field(min_length=1, max_length=200)
     model: JobModel
@@ -106,6 +111,45 @@ class JobFields(Part):
         if not isinstance(value, dict):
             return value
         return _choose_replication(value) | {name: part for name, part in value.items() if name != EDITORS}
+
+    @property
+    def private(self) -> PrivateData | None:
+        """The form of its rows and their holders, where the rows stay with them."""
+        return self.data if isinstance(self.data, PrivateData) else None
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether tasks are numbered through all rounds, so that one that a round leaves keeps its rows."""
+        return self.sampling == "epochs"
+
+    def plan(self, lead: Lead = STRANGER) -> Plan:
+        """Returns the plan for checking a task whose first worker is `lead`."""
+        plan = replication.load_policy(self.replication.name).plan(self.replication, lead)
+        least = 0.0 if self.audit is None else self.audit.probability
+        if plan.referred and plan.maximum > 1 and getattr(self.replication, "audit", None) is None:
+            least = max(least, proven.compute_audit_rate(plan.maximum, self.rounds))
+        return replace(plan, audit=max(plan.audit, least))
+
+    @property
+    def decided_alone(self) -> bool:
+        """Whether each task has one answer, whichever worker is drawn, that is not compared under a later seed."""
+        return self.plan().maximum == self.plan(BEST).maximum == 1 and not self.verifier.sketched
+
+    @property
+    def proof(self) -> int | None:
+        """The audited right answers that an operator needs to vote, where the policy treats newcomers apart; else
+        None."""
+        return getattr(self.replication, "proof", None)
+
+    @property
+    def audited(self) -> bool:
+        """Whether any of its tasks may be audited."""
+        return self.plan().audit > 0.0
+
+    @property
+    def panel(self) -> AuditPanel | None:
+        """The number of auditors that compute each audited task, and that must agree, where it is more than one."""
+        return None if self.audit is None else self.audit.auditors
 
 
 def _choose_replication(value: dict[str, Any]) -> dict[str, Any]:

@@ -165,10 +165,13 @@ class Evaluation(Part):
         return (number + 1) % self.every == 0 or number + 1 == rounds
 
 
+MEAN: Final = "mean"
+
+
 class Aggregator(Chosen):
     """`name` is a file of gradient/aggregators; the other fields are that aggregator's settings."""
 
-    name: Name = "mean"
+    name: Name = MEAN
 
 
 class _ReadAs:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from gradmarket.market.digests import domain_hash
+from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import AuditPanel
+from gradmarket.market.rules import verifiers
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
@@ -155,3 +157,12 @@ class AuditSeal:
     auditor: Address
     run: int
     sealed: Hash
+
+
+def find_panel_fault(spec: JobFields) -> str:
+    """Returns why no panel can audit this job, the field first; empty where one can, or is not to."""
+    plain = not spec.private and spec.verifier.name == verifiers.DEFAULT and not spec.step.leaves
+    if not spec.panel or plain:
+        return ""
+    remedy = f"take the verifier {verifiers.DEFAULT}, open rows and no step.window"
+    return f"audit.auditors: each compares the bits of a whole task: {remedy}"

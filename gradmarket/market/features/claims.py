@@ -22,6 +22,7 @@ from pydantic import Field
 
 from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
+from gradmarket.market.job_fields import JobFields
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedView
@@ -89,3 +90,10 @@ def digest_answers(key: Hash, payloads: Iterable[Bytes]) -> Digest:
     for payload in payloads:
         hasher.update(payload)
     return digest_text(hasher)
+
+
+def find_claims_fault(spec: JobFields) -> str:
+    """Returns why no auditor can claim a round of this job, the field first; empty where one can, or is not to."""
+    if not spec.audit or not spec.audit.claims or not spec.private:
+        return ""
+    return "audit.claims: nobody else can compute the answers of a private job: leave it out"

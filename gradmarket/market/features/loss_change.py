@@ -46,8 +46,11 @@ import numpy as np
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.gradient.arrays import Arrays, Tensors
 from gradmarket.market.gradient.norm import compute_norm
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.rules import replication
 from gradmarket.market.terms import DOUBT, ChangeVerdict, Hash
 from gradmarket.market.wire.audit_messages import LARGEST_FALL, OTHER_DRAWS
+from graphdoc import plugins
 
 BLIND: Final = 1.0 / (1 + OTHER_DRAWS)
 """The probability that a gradient passes that does not depend on the task's rows."""
@@ -236,3 +239,19 @@ def move_along_gradient(state: Arrays, gradient: Tensors) -> Arrays:
     rate = np.float32(SHARE * compute_norm(tensor.reshape(-1) for tensor in moved.values()) / length)
     with np.errstate(invalid="ignore"):  # a gradient that is not finite moves them to NaN
         return {**state, **{name: moved[name] - rate * gradient[name] for name in gradient}}
+
+
+def find_score_fault(spec: JobFields) -> str:
+    """Returns why this job cannot judge answers by scores, the field first; empty where it can, or does not."""
+    if not spec.verifier.scored:
+        return ""
+    if not replication.load_policy(spec.replication.name).ALONE:
+        names = plugins.list_plugin_names(replication.__name__)
+        alone = " or ".join(name for name in names if replication.load_policy(name).ALONE)
+        why = f"scores what one worker answers: set replication to {alone}"
+    elif spec.stake or spec.vesting:
+        staked = "stake" if spec.stake else "vesting"
+        why = f"gives odds and no proof, and {staked} is lost by proof only: leave it out"
+    else:
+        return ""
+    return f"verifier: {spec.verifier.name} {why}"

@@ -13,6 +13,8 @@ p the probability of an audit, checks find v + (1 - v) p of them.
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.features.audits.auditing import WHOLE
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.rules import verifiers
 from gradmarket.market.terms import Hash
 
 
@@ -29,3 +31,10 @@ def compute_catch_rate(wrong: int, caught: int, rate: float) -> float | None:
 def compute_false_alarm_rate(right: int, alarms: int) -> float | None:
     """Returns the share of right answers that votes took for wrong ones; None without any right answer."""
     return alarms / right if right else None
+
+
+def find_planted_fault(spec: JobFields) -> str:
+    """Returns why no tasks of this job can be planted, the field first; empty where they can, or are not to be."""
+    if not spec.audit or not spec.audit.planted or (not spec.private and spec.verifier.name == verifiers.DEFAULT):
+        return ""
+    return f"audit.planted: compares bits, which takes the verifier {verifiers.DEFAULT} on open rows"

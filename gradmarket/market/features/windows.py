@@ -17,6 +17,8 @@ single window as well as an audit of the whole task does; a smaller W does.
 
 from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import DigestField
+from gradmarket.market.job_fields import JobFields
+from gradmarket.market.rules import verifiers
 from gradmarket.market.step import cut_windows
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.base import JobField, ReplicaField, Wire
@@ -61,3 +63,17 @@ class StatesAsked(Wire):
 
 class StateReceipt(Wire):
     digest: DigestField
+
+
+def find_windows_fault(spec: JobFields) -> str:
+    """Returns why audits of this job cannot repeat two windows of a task, the field first; empty where they can."""
+    if not spec.step.leaves:
+        return ""
+    if not spec.audited:
+        return 'step.window: only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
+    if spec.verifier.name != verifiers.DEFAULT:
+        return f"step.window: a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
+    if spec.replication.gain is not None:
+        name = spec.replication.name
+        return f"step.window: {name} counts audits of whole tasks: set another replication, or leave it out"
+    return ""

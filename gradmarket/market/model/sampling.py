@@ -12,7 +12,7 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.private_jobs import MEAN
+from gradmarket.market.job_parts import MEAN
 
 _KEY: Final = np.dtype("<u8")
 

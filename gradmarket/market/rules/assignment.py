@@ -92,7 +92,7 @@ class Candidate:
     known: bool = False
     """Whether its own work was accepted before."""
     takes_part: bool = True
-    """Whether it has rows of its own for the job, where these stay with their holders (rules.private_jobs)."""
+    """Whether it has rows of its own for the job, where these stay with their holders."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Holders that take part in private jobs with rows of their own, and those that get no further task there.
 
-The rules are rules.private_jobs.
+The rules are private.private_faults of the market.
 """
 
 from collections.abc import Sequence

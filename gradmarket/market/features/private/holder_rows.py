@@ -1,4 +1,4 @@
-"""Rows of a holder: the rows that a step draws by chance, and the weight of answers over them (rules.private_jobs)."""
+"""Rows of a holder: the rows that a step draws by chance, and the weight of answers over them (private_faults)."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -4,15 +4,16 @@ from gradmarket.market.features.private import shapley
 from gradmarket.market.features.private.holder_budget import HolderBudget
 from gradmarket.market.features.private.row_budget import find_row_privacy_fault
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.job_parts import PrivateData
-from gradmarket.market.rules import growth
+from gradmarket.market.job_parts import MEAN, PrivateData
+from gradmarket.market.rules import growth, verifiers
 from gradmarket.market.rules.pricing import worth
-from gradmarket.market.rules.private_jobs import MEAN
 from gradmarket.market.step import LocalStep, Schedule
 
 
 def find_private_fault(spec: JobFields) -> str:
     """Returns why the job cannot be private as it asks, the field first; empty where it can, or asks for no privacy."""
+    if spec.private and (why := _find_rows_fault(spec, spec.private)):
+        return why
     step, least = spec.step, spec.data.least_rows if isinstance(spec.data, PrivateData) else None
     return (
         _find_noise_fault(spec)
@@ -20,6 +21,30 @@ def find_private_fault(spec: JobFields) -> str:
         or _find_correction_fault(spec)
         or _find_worth_fault(spec)
     )
+
+
+def _find_rows_fault(spec: JobFields, data: PrivateData) -> str:
+    """Returns why a job cannot leave its rows with their holders.
+
+    A task is one holder's in one round. Nobody else has its rows, so nobody can vote on an answer or compute it again:
+    the norm bounds an answer, and the job's list of holders bounds its authors.
+    """
+    only = "nobody else has a holder's rows"
+    if spec.step.rows > data.least_rows:
+        return f"data.least_rows: a step takes {spec.step.rows} rows: name {spec.step.rows} or more"
+    if spec.evaluation and data.manifest is None:
+        return "evaluation: measured on rows of your own: upload them, and name their manifest in data.manifest"
+    if not spec.decided_alone:
+        return f'replication: {only}, so none can vote: {{"replicas": 1, "max_replicas": 1}}'
+    if spec.audited:
+        return f"audit: {only}, so no auditor can repeat its work: leave out audit, and policies that audit"
+    if spec.verifier.name != verifiers.DEFAULT:
+        return f"verifier: {only}, so nothing is compared or scored: leave out verifier"
+    if spec.by_epochs:
+        return "sampling: each holder draws from its own rows: leave out sampling"
+    if data.rows_cap is not None and spec.aggregator.name != MEAN:
+        return f"data.rows_cap: only the mean weighs answers: leave out rows_cap, or take the aggregator {MEAN}"
+    return ""
 
 
 def _find_noise_fault(spec: JobFields) -> str:

@@ -17,8 +17,7 @@ from gradmarket.market.features.secure_sums.ring import FixedPoint, Integers, fi
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.noise import draw_normal
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.job_parts import PrivateData, SecureAggregation
-from gradmarket.market.rules.private_jobs import MEAN
+from gradmarket.market.job_parts import MEAN, PrivateData, SecureAggregation
 
 FARTHEST: Final = 10.0
 """Deviations of a holder's noise for which its numbers have room; values beyond, one in 2^75, are cut off there."""

@@ -1,1 +1,16 @@
 """Tolerance: thresholds within which answers of different classes agree, from tasks that were computed twice."""
+
+from gradmarket.market.job_fields import JobFields
+
+
+def find_sketch_fault(spec: JobFields) -> str:
+    """Returns why this job cannot compare answers by sketches, the field first; empty where it can, or does not."""
+    if not spec.verifier.sketched:
+        return ""
+    if not spec.audited:
+        why = 'takes its thresholds from audited tasks: set audit, {"probability": 0.1} say'
+    elif not spec.replication.replicas == spec.replication.max_replicas >= 2:
+        why = "has one wave: set replication.replicas and max_replicas alike, to 2 or more"
+    else:
+        return ""
+    return f"verifier: {spec.verifier.name} {why}"

@@ -1,34 +1,6 @@
-"""Jobs whose rows stay with their holders: their permitted settings, the workers of their tasks, and the weight of an
-answer.
-
-A task of such a job is one holder's in one round. Nobody else has its rows, so nobody can vote on an answer or compute
-it again: the norm bounds an answer, and the job's list of holders bounds its authors.
-"""
+"""The visibility of a job's model, data and answers to others, in words."""
 
 from typing import Final
-
-MEAN: Final = "mean"
-
-
-def find_private_job_fault(
-    alone: bool, audited: bool, judged: str, by_epochs: bool, weighted: bool, aggregator: str
-) -> str:
-    """Returns why a private job cannot be of these settings, the field first; empty where it can.
-
-    alone: each task has one replica. judged: its verifier.
-    """
-    only = "nobody else has a holder's rows"
-    if not alone:
-        return f'replication: {only}, so none can vote: {{"replicas": 1, "max_replicas": 1}}'
-    if audited:
-        return f"audit: {only}, so no auditor can repeat its work: leave out audit, and policies that audit"
-    if judged != "exact":
-        return f"verifier: {only}, so nothing is compared or scored: leave out verifier"
-    if by_epochs:
-        return "sampling: each holder draws from its own rows: leave out sampling"
-    if weighted and aggregator != MEAN:
-        return f"data.rows_cap: only the mean weighs answers: leave out rows_cap, or take the aggregator {MEAN}"
-    return ""
 
 
 def describe_visibility(visibility: str, private: bool, secure: bool, noised: bool) -> str:
