@@ -17,9 +17,10 @@ from gradmarket.cli import COMMANDS, app
 from gradmarket.client import AsyncRequesterClient
 from gradmarket.sdk.sweep import Sweep
 from graphdoc import plugins
-from requester.api import openapi, problems
+from requester.api import problems
 from requester.app import routers_with
 from requester.features import FEATURES
+from requester.features.described_api import install_openapi
 
 CALLBACKS: Final = "gradmarket.callbacks"
 
@@ -89,7 +90,7 @@ def _signature(name: str, member: Any) -> str:
 def rest() -> str:
     """Returns every operation of the API, by its tag."""
     described = FastAPI(title="gradmarket", responses=problems.EVERYWHERE)
-    openapi.install_openapi(described)
+    install_openapi(described)
     for router in routers_with(FEATURES):
         described.include_router(router)
     by_tag: dict[str, list[str]] = defaultdict(list)

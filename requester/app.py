@@ -15,11 +15,9 @@ from requester.api import (
     batching,
     blob_routes,
     fund_routes,
-    health_routes,
     hot_route,
     job_routes,
     long_poll,
-    openapi,
     payload_pieces,
     payment_routes,
     problems,
@@ -41,7 +39,7 @@ from requester.feature import Feature, features_of
 ROUTERS: Final = tuple(
     routes.router
     for routes in (
-        *(worker_routes, payload_pieces, blob_routes, health_routes, sign_in_routes),
+        *(worker_routes, payload_pieces, blob_routes, sign_in_routes),
         *(job_routes, round_routes, payment_routes, fund_routes),
     )
 )
@@ -87,7 +85,6 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     )
     _build_state(app, context)
     problems.install_error_handlers(app)
-    openapi.install_openapi(app)
     routers = routers_with(features_of(context))
     for router in routers:
         app.include_router(router)
@@ -127,6 +124,5 @@ def _build_state(app: FastAPI, context: Context) -> None:
     app.state.parked = long_poll.LongPolls(context)
     app.state.strangers_share = share = response_cache.Share()
     app.state.standings = response_cache.Recent[Standing](share)
-    app.state.probe = health_routes.Probe(context)
     for feature in features_of(context):
         feature.open_caches(app.state, context)

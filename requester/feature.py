@@ -221,7 +221,9 @@ class Feature:
         return {}
 
     def add_middleware(self, app: FastAPI, context: Context) -> None:
-        """Called when the API starts; adds middleware behind the limits that the kernel has for all requests."""
+        """Called when the API starts, once it has all routes; may describe them, and add middleware behind the limits
+        that the kernel has for all requests.
+        """
 
     def limit_requests(self, app: FastAPI, context: Context) -> None:
         """Called after that; adds middleware that refuses a request before its body is read."""

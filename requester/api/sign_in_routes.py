@@ -17,7 +17,7 @@ from gradmarket.market.messages import SignedConsent
 from gradmarket.market.sign_in_message import SignInMessage, check_wallet
 from gradmarket.market.signing import Signer
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.sign_in import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.market.wire.sign_in import STATEMENT, ChainFacts, Session, SignIn, SignInNonce
 from requester.api.auth_routes import WORKER
 from requester.api.callers import network_of, resolve_caller
 from requester.api.state import Here
@@ -150,3 +150,10 @@ def _resolve_client_address(request: Request, context: Context) -> str:
 
 def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+@router.get(
+    "/v1/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers"
+)
+def chain(context: Here) -> ChainFacts:
+    return context.chain_facts

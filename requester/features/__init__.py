@@ -14,12 +14,14 @@ from requester.features.clock_steps import ClockStepsFeature
 from requester.features.consents import ConsentsFeature
 from requester.features.continuing import ContinuingFeature
 from requester.features.coverage import CoverageFeature
+from requester.features.described_api import DescribedApiFeature
 from requester.features.disputes import HearingsFeature
 from requester.features.drift import DriftFeature
 from requester.features.evaluations import EvaluationsFeature
 from requester.features.event_streams import EventStreamsFeature
 from requester.features.explanations import ExplanationsFeature
 from requester.features.fault_reports import FaultReportsFeature
+from requester.features.health import HealthFeature
 from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
 from requester.features.leftovers import LeftoversFeature
@@ -47,6 +49,7 @@ from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
+    HealthFeature(),
     ClockStepsFeature(),
     AuditsFeature(),
     ReputationFeature(),
@@ -84,6 +87,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     RateLimitsFeature(),
     ChainDoorFeature(),
     EventStreamsFeature(),
+    DescribedApiFeature(),
     MetricsFeature(),
     WebhooksFeature(),
     SpendingFeature(),

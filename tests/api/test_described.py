@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from requester.api.openapi import list_operations
+from requester.features.described_api import list_operations
 from tests.api.api_service import Service
 
 

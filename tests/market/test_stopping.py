@@ -12,7 +12,7 @@ RULE = TypeAdapter[Any](StopRule)
 
 
 def stops(rules: list[Any], *values: dict[str, float] | None) -> str:
-    ending = Ending(1000, [RULE.validate_python(rule) for rule in rules], None, None, None)
+    ending = Ending(1000, [RULE.validate_python(rule) for rule in rules], None, ())
     return find_stop_reason(ending, len(values) - 1, values, 0)
 
 

@@ -16,7 +16,10 @@ PAGES_SHARE: Final = 8.0
 
 class PagesFeature(Feature):
     name = "pages"
-    needs = ("audits", "coverage", "event_streams", "explanations", "metrics", "price_guide", "records", "reputation")
+    needs = (
+        *("audits", "coverage", "described_api", "event_streams", "explanations", "health", "metrics"),
+        *("price_guide", "records", "reputation"),
+    )
     routers = (page_routes.router,)
 
     def open_caches(self, state: State, context: Context) -> None:

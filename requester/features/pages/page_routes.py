@@ -24,7 +24,6 @@ from gradmarket.pages import build_html_response
 from requester.api import problem_kinds
 from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Submitter
 from requester.api.callers import parse_bearer_token
-from requester.api.health_routes import Probe
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
 from requester.api.state import Here
@@ -33,6 +32,7 @@ from requester.edge.serving import build_join_command
 from requester.features import price_guide
 from requester.features.coverage import read_books
 from requester.features.event_streams import FollowedJob, event_tail
+from requester.features.health import Probe
 from requester.features.pages import (
     coverage_page,
     job_form,

@@ -7,8 +7,10 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from requester.api.field_docs import describe_fields
 from requester.api.problems import MEDIA_TYPE, describe_problems
+from requester.context import Context
+from requester.feature import Feature
+from requester.features.described_api.field_docs import describe_fields
 
 Json = dict[str, Any]
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
@@ -63,3 +65,10 @@ def _correct_operation(operation: Json) -> None:
 def _is_problem(media: Json) -> bool:
     named = str(media.get("schema", {}).get("$ref", "")).rpartition("/")[2]
     return named in ("ProblemDetails", *UNUSED)
+
+
+class DescribedApiFeature(Feature):
+    name = "described_api"
+
+    def add_middleware(self, app: FastAPI, context: Context) -> None:
+        install_openapi(app)

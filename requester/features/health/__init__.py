@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
+from starlette.datastructures import State
 
 from gradmarket.market.views.service_views import Health, Readiness
-from gradmarket.market.wire.sign_in import ChainFacts
 from requester.api.hot_route import OpenHotRoute
-from requester.api.state import Here
 from requester.context import Context
+from requester.feature import Feature
 from requester.moves import probing
 
 router = APIRouter(tags=["service"])
@@ -78,8 +78,9 @@ def ready(probe: Annotated[Probe, Depends(_get_probe)]) -> JSONResponse:
     return JSONResponse({"status": "ok" if sound else "not ready", **parts}, 200 if sound else 503)
 
 
-@router.get(
-    "/v1/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers"
-)
-def chain(context: Here) -> ChainFacts:
-    return context.chain_facts
+class HealthFeature(Feature):
+    name = "health"
+    routers = (router,)
+
+    def open_caches(self, state: State, context: Context) -> None:
+        state.probe = Probe(context)
