@@ -44,6 +44,9 @@ from requester.store.session import features_in
 from requester.store.tables import Base, Job, JobEvent, Replica, Round, Task, Worker
 from requester.store.work import RowReader, Work
 
+ClockOfService = tuple[Callable[[], float], Callable[[Callable[[], object]], None]]
+"""Unix seconds, and how a function is called, until it succeeds, where stored times may be ahead of them."""
+
 
 class HeardAnswer(NamedTuple):
     root: Digest
@@ -215,6 +218,10 @@ class Feature:
         `here` is the service's address on its own machine. May change rows, in transactions of its own.
         """
         return nullcontext()
+
+    def open_clock(self) -> ClockOfService | None:
+        """Called before the context is made; returns the service's clock. Without one it is the machine's."""
+        return None
 
     def describe_start(self, settings: RequesterSettings) -> Mapping[str, str]:
         """Called when the service starts; returns the lines that it prints for the feature, by a word."""

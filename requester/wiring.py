@@ -35,7 +35,6 @@ from requester.meters import start_tracing
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay
 from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
-from requester.steady_clock import SteadyClock
 from requester.store import identities, schema
 from requester.store.locks import retry_on_conflict
 from requester.store.schema import check_unfinished
@@ -107,7 +106,9 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
     private_folder(settings.data, settings.hidden)
     with ExitStack() as stack:
         stack.enter_context(start_tracing(settings.tracing))
-        engine, clock = connect_database(settings.database_url), SteadyClock()
+        engine = connect_database(settings.database_url)
+        opened = next(filter(None, (feature.open_clock() for feature in FEATURES)), None)
+        clock, after_fall = opened or (time.time, lambda _mend: None)
         stack.callback(engine.dispose)
         check_unfinished(engine)
         schema.upgrade_schema(engine)
@@ -136,7 +137,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             blobs=blobs.open_blob_store(settings),
             notifier=notifier,
             clock=clock,
-            after_fall=clock.after_fall,
+            after_fall=after_fall,
             domain=chain.deployment.domain,
             signer=signing.signer_of(signer),
             signer_address=signing.address_of(signer),

@@ -54,7 +54,6 @@ REQUESTER: Final = {
         (
             "folder_lock",
             "part_troubles",
-            "steady_clock",
             "dataset",
             "model_runner",
             "ready_data",

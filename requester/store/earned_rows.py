@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import select
 
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Earned, Replica, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import Work
 
 WAITING: Final = (Earned.waits, Earned.revoked.is_(False))
 
@@ -63,29 +63,6 @@ def record_earning(
     )
     account.earned += price
     account.waiting += price * waits
-
-
-def end_waiting(work: Work, job_id: str, condition: ColumnElement[bool], paid: bool) -> list[Account]:
-    """Promises or drops the waiting pay of some replicas of a job; returns the accounts that change.
-
-    `whose` is a condition on the replicas.
-    """
-    theirs = (Earned.job_id == job_id, *WAITING, condition)
-    waiting = work.session.scalars(select(Earned).join(Replica, Replica.id == Earned.replica_id).where(*theirs)).all()
-    accounts = lock_accounts(work, [(job_id, row.worker) for row in waiting])
-    for row in waiting:
-        account = accounts[job_id, row.worker]
-        account.waiting -= row.units
-        account.earned -= 0 if paid else row.units
-        row.waits, row.revoked = not paid, not paid
-    work.flush()
-    return list(accounts.values())
-
-
-def list_waiting_operators(reader: RowReader, job_id: str) -> set[str]:
-    """Returns the operators whose pay waits in the job."""
-    theirs = select(Replica.operator).join(Earned, Earned.replica_id == Replica.id)
-    return set(reader.session.scalars(theirs.where(Earned.job_id == job_id, *WAITING).distinct()))
 
 
 def load_or_create_account(work: Work, job_id: str, worker: str) -> Account:

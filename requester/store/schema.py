@@ -1,22 +1,19 @@
 """Upgrades a database to the newest revision of `migrations/`, and downgrades it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from alembic import command
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, Table, func, inspect, select, text
+from sqlalchemy import Connection, Engine, func, inspect, select, text
 
 import migrations
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState
 from requester.store.session import is_shared
-from requester.store.tables import Base
 
 
 def _build_config(connection: Connection) -> Config:
@@ -43,28 +40,6 @@ def upgrade_schema(engine: Engine, revision: str = "head") -> None:
                     "it is from before 0.1.0 or of a later release: start that release again, or take a new database",
                 )
         command.upgrade(config, revision)
-
-
-def downgrade_schema(engine: Engine, revision: str = "base") -> None:
-    with engine.begin() as connection:
-        command.downgrade(_build_config(connection), revision)
-
-
-def list_schema_differences(engine: Engine) -> list[object]:
-    """Returns the differences between the tables that are imported and the database."""
-    with engine.connect() as connection:
-        compared = compare_metadata(MigrationContext.configure(connection), Base.metadata)
-        return [*compared, *_list_key_differences(connection)]
-
-
-def _list_key_differences(connection: Connection) -> Iterator[tuple[str, Table]]:
-    """Yields the tables whose primary key differs in the database: alembic does not compare them."""
-    found = inspect(connection)
-    there = set(found.get_table_names())
-    for table in Base.metadata.sorted_tables:
-        declared = {column.name for column in table.primary_key}
-        if table.name in there and set(found.get_pk_constraint(table.name)["constrained_columns"]) != declared:
-            yield "primary_key", table
 
 
 # Jobs that another release opened and that are not over: this one would judge and merge them by other rules.

@@ -45,12 +45,13 @@ from gradmarket.cli import COMMANDS
 from gradmarket.mistakes import find_absent_feature
 from requester.store import schema
 from requester.store.session import open_engine
+from tests.kit.schemas import list_schema_differences
 
 Path("migrated.db").unlink(missing_ok=True)
 database = open_engine("sqlite:///migrated.db")
 schema.upgrade_schema(database)
 with open("tables", "w") as tables:
-    for _kind, item in schema.list_schema_differences(database):
+    for _kind, item in list_schema_differences(database):
         print(getattr(item, "table", item).name, file=tables)
 with open("needed", "w") as needed:
     for module, _attribute, _help in COMMANDS.values():

@@ -23,6 +23,7 @@ from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Earned, Job, Task, Wave
 from requester.store.work import begin_work, open_reader
 from tests.databases import BOTH, NewDatabase, Postgres
+from tests.kit.schemas import downgrade_schema, list_schema_differences
 from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = BOTH
@@ -30,16 +31,16 @@ pytestmark = BOTH
 
 def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:
     database = open_engine(new_database(tmp_path))
-    assert schema.list_schema_differences(database) == []
+    assert list_schema_differences(database) == []
     assert {"jobs", "replicas", "earned"} <= set(inspect(database).get_table_names())
-    schema.downgrade_schema(database)
+    downgrade_schema(database)
     assert set(inspect(database).get_table_names()) <= {"alembic_version"}
     schema.upgrade_schema(database)
-    assert schema.list_schema_differences(database) == []
+    assert list_schema_differences(database) == []
     with database.begin() as connection:
         connection.execute(text("DROP TABLE waves"))
         connection.execute(text("CREATE TABLE waves (task_id VARCHAR NOT NULL PRIMARY KEY, number INTEGER NOT NULL)"))
-    assert ("primary_key", Wave.__table__) in schema.list_schema_differences(database), "alembic compares no keys"
+    assert ("primary_key", Wave.__table__) in list_schema_differences(database), "alembic compares no keys"
     database.dispose()
 
 

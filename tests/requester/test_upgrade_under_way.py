@@ -14,6 +14,7 @@ from requester.store.schema import check_unfinished
 from requester.store.session import open_engine
 from tests.databases import NewDatabase
 from tests.kit.reflected_rows import ReflectedRows
+from tests.kit.schemas import downgrade_schema, list_schema_differences
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 
@@ -92,10 +93,10 @@ def test_a_job_under_way_goes_on_across_the_revisions_since_the_first_release(ne
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *workers)
     engine = market.context.sessions.kw["bind"]
-    schema.downgrade_schema(engine, RELEASED)
+    downgrade_schema(engine, RELEASED)
     check_unfinished(engine)
     schema.upgrade_schema(engine)
-    assert schema.list_schema_differences(engine) == []
+    assert list_schema_differences(engine) == []
     market.play(*workers)
     assert market.state() == JobState.FINISHED
     check_books(market)

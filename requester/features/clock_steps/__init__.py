@@ -11,7 +11,8 @@ from sqlalchemy import func, select, update
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.feature import Feature
+from requester.feature import ClockOfService, Feature
+from requester.features.clock_steps.steady_clock import SteadyClock
 from requester.store.stored_times import SLACK_S, bound_row_times, count_changed_rows, set_at_most, shift_times
 from requester.store.tables import Account, Job, LeaderLease, Replica, Reputation, Strike, Task, Transaction, Worker
 from requester.store.work import Work
@@ -88,6 +89,10 @@ def _bound_claim_times(work: Work, now: float) -> int:
 
 class ClockStepsFeature(Feature):
     name = "clock_steps"
+
+    def open_clock(self) -> ClockOfService:
+        clock = SteadyClock()
+        return clock, clock.after_fall
 
     def bound_times(self, work: Work, now: float) -> int:
         return bring_back_kernel_times(work, now)

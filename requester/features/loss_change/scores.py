@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import JSON, ForeignKey, Index, and_, bindparam, exists, func, select
+from sqlalchemy import JSON, ColumnElement, ForeignKey, Index, and_, bindparam, exists, func, select
 from sqlalchemy.orm import Mapped, aliased, mapped_column
 
 from gradmarket.market.features.loss_change import (
@@ -20,8 +20,9 @@ from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from requester.features.audits.audit_draws import SUSPECT
 from requester.features.audits.audit_tables import Audit
 from requester.store import earned_rows
-from requester.store.tables import Base, Earned, Job, Replica, Task
-from requester.store.work import RowReader
+from requester.store.earned_rows import WAITING, lock_accounts
+from requester.store.tables import Account, Base, Earned, Job, Replica, Task
+from requester.store.work import RowReader, Work
 
 
 class Score(Base):
@@ -174,3 +175,26 @@ def is_operator_cleared(reader: RowReader, job_id: str, operator: str) -> bool:
     """Returns whether a whole test has found the operator honest in this job."""
     own = (Score.job_id == job_id, Score.operator == operator, Score.total <= CLEARS)
     return bool(reader.session.scalar(select(exists().where(*own))))
+
+
+def end_waiting(work: Work, job_id: str, condition: ColumnElement[bool], paid: bool) -> list[Account]:
+    """Promises or drops the waiting pay of some replicas of a job; returns the accounts that change.
+
+    `condition` is one on the replicas.
+    """
+    theirs = (Earned.job_id == job_id, *WAITING, condition)
+    waiting = work.session.scalars(select(Earned).join(Replica, Replica.id == Earned.replica_id).where(*theirs)).all()
+    accounts = lock_accounts(work, [(job_id, row.worker) for row in waiting])
+    for row in waiting:
+        account = accounts[job_id, row.worker]
+        account.waiting -= row.units
+        account.earned -= 0 if paid else row.units
+        row.waits, row.revoked = not paid, not paid
+    work.flush()
+    return list(accounts.values())
+
+
+def list_waiting_operators(reader: RowReader, job_id: str) -> set[str]:
+    """Returns the operators whose pay waits in the job."""
+    theirs = select(Replica.operator).join(Earned, Earned.replica_id == Replica.id)
+    return set(reader.session.scalars(theirs.where(Earned.job_id == job_id, *WAITING).distinct()))

@@ -24,9 +24,9 @@ from requester.features.audits import audit_draws
 from requester.features.audits.audit_kind import AuditKind
 from requester.features.audits.audit_tables import Audit
 from requester.features.loss_change import scores
-from requester.features.loss_change.scores import Score
+from requester.features.loss_change.scores import Score, end_waiting, list_waiting_operators
 from requester.notifier import worker_topic
-from requester.store import earned_rows, jobs
+from requester.store import jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.review import Clearance
 from requester.store.tables import Account, Job, Replica, Task
@@ -78,7 +78,7 @@ class ScoredAudits(AuditKind):
             return
 
         def end(operator: str, condition: ColumnElement[bool], paid: bool) -> None:
-            changed = earned_rows.end_waiting(work, job.id, and_(Replica.operator == operator, condition), paid)
+            changed = end_waiting(work, job.id, and_(Replica.operator == operator, condition), paid)
             for account in changed:
                 if account.promised:
                     account.voucher_signature = sign(job, account)
@@ -87,7 +87,7 @@ class ScoredAudits(AuditKind):
                 kind, workers = "pay_released" if paid else "pay_dropped", [one.worker for one in changed]
                 record_event(work, job.id, kind, now, operator=operator, workers=workers)
 
-        operators = sorted(earned_rows.list_waiting_operators(work, job.id))
+        operators = sorted(list_waiting_operators(work, job.id))
         paid = {operator: scores.decide_waiting_pay(work, job, operator) for operator in operators}
         decided = {operator: pay for operator, pay in paid.items() if pay is not None}
         for operator, pay in decided.items():

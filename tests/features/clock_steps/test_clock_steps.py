@@ -8,9 +8,9 @@ from sqlalchemy import text
 
 from gradmarket.market.terms import AuditState, JobState
 from requester.features.audits.audit_tables import Audit, AuditedClass
+from requester.features.clock_steps.steady_clock import ADOPT_S, SteadyClock
 from requester.features.leftovers import leftover_rows
 from requester.moves.probing import look_after
-from requester.steady_clock import ADOPT_S, SteadyClock
 from requester.store import stored_times
 from requester.store.tables import Account, Job, Replica, Strike, Task, Transaction, Worker
 from tests.kit.behaviour import IDLE

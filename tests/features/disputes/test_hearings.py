@@ -51,6 +51,7 @@ from requester.store import in_hand, jobs, schema
 from requester.store.tables import Job, Task
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.kit.schemas import downgrade_schema, list_schema_differences
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 from tests.requester.books import check_books
@@ -321,9 +322,9 @@ def test_a_hearing_under_way_goes_on_across_the_revision_that_hears_auditors(new
     honest, liar = split(market)
     say(market, honest, root_of(honest, 3))
     engine = market.context.sessions.kw["bind"]
-    schema.downgrade_schema(engine, "0050")
+    downgrade_schema(engine, "0050")
     schema.upgrade_schema(engine)
-    assert schema.list_schema_differences(engine) == []
+    assert list_schema_differences(engine) == []
     say(market, liar, root_of(liar, 3))
     market.drive()
     assert {asked_of(market, worker).number for worker in (honest, liar)} == {1}
