@@ -122,7 +122,8 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
     chain_view = _chain_view(settings, facts, market.origin, key.address, shared.journal)
     known_chains.record_joined_market(settings.data, market.origin, facts.chain_id)
-    fetcher = _open_fetcher(shared, market, named)
+    fetcher = build_fetcher(settings, market, named)
+    shared.stack.callback(fetcher.close)
     limits = limits_of(settings, TokenUnit.of(facts))
     if missing := shared.runner.missing():
         text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
@@ -174,9 +175,9 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     )
 
 
-def _open_fetcher(shared: Shared, market: MarketClient, named: bool) -> Fetcher:
-    settings = shared.settings
-    fetcher = Fetcher(
+def build_fetcher(settings: WorkerSettings, market: MarketClient, named: bool = True) -> Fetcher:
+    """Returns a fetcher of the market's blobs, which its user closes. `named` as in Fetcher."""
+    return Fetcher(
         Cache(settings.downloads, settings.max_disk),
         market.origin,
         settings.max_download,
@@ -185,8 +186,6 @@ def _open_fetcher(shared: Shared, market: MarketClient, named: bool) -> Fetcher:
         named=named,
         data_servers=settings.data_servers,
     )
-    shared.stack.callback(fetcher.close)
-    return fetcher
 
 
 def _describe_fault(

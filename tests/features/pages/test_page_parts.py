@@ -30,7 +30,7 @@ from requester.features.pages.measured import PageMeasures
 from requester.features.pages.page_route import render_template
 from requester.features.pages.sentences import KINDS, build_sentence
 from requester.features.pages.story_page import build_story_page
-from requester.features.private.spent_privacy import row_privacy_view
+from requester.features.private import row_privacy_view
 from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader

@@ -5,9 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
-from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.careful_side import PutQuestion
@@ -22,6 +20,7 @@ from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from worker.features.disputes.hearing_attendance import HearingAttendance, OwnAnswer
 from worker.features.disputes.kept_receipts import find_receipts_file
+from worker.markets.market_session import build_fetcher
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.client import MarketClient
 from worker.protocol.in_flight import InFlight, InFlightFolder
@@ -104,14 +103,7 @@ def open_course(
     """Fetches the task's inputs, and starts the child of the `classes` of its answers."""
     threads = settings.threads or choose_named_threads(classes) or 1
     limits = replace(runner_settings(settings), threads=threads)
-    fetcher = Fetcher(
-        Cache(settings.downloads, settings.max_disk),
-        market.origin,
-        settings.max_download,
-        bearer=market.bearer,
-        stores=settings.stores,
-        data_servers=settings.data_servers,
-    )
+    fetcher = build_fetcher(settings, market)
     try:
         with TracingRunner(limits) as runner:
             inputs = Executor(runner, fetcher, machine_limits(settings)).inputs_of(publication, offer)

@@ -14,7 +14,6 @@ from contracts import events, stakes
 from contracts.ledger import Ledger
 from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.client.transport import keep_trying_for
-from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
@@ -31,6 +30,7 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from worker.features.stakes import cases
 from worker.features.stakes.stake import Offered
+from worker.markets.market_session import build_fetcher
 from worker.money.chain_view import ChainView
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.protocol.policy import machine_limits, runner_settings
@@ -84,14 +84,7 @@ def examine_case(
         why = describe_missing_proof(ledger, case, cases.parse_case_name(name), about.spec, shown)
         if why:
             return Examined(False, f"what is published does not show it: {why}", shown.task)
-        fetcher = Fetcher(
-            Cache(settings.downloads, settings.max_disk),
-            market.origin,
-            settings.max_download,
-            bearer=market.bearer,
-            stores=settings.stores,
-            data_servers=settings.data_servers,
-        )
+        fetcher = build_fetcher(settings, market)
         stack.callback(fetcher.close)
         return compare_recomputed_roots(shown, _build_recompute(settings, fetcher, shown.ballot))
 
