@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.fused_steps import find_fused_loop
-from gradmarket.market.gradient.optimizers import load_optimizer
+from gradmarket.market.gradient.optimizers import find_fused_step, load_optimizer
 
 CASES = [
     ("adamw", {"weight_decay": 0.1}),
@@ -34,7 +33,7 @@ def test_fused_steps_have_the_bits_of_the_optimizers(
     name: str, chosen: dict[str, Any], data: st.DataObject, lr: float, cut: int, in_place: bool
 ) -> None:
     rule = load_optimizer(name)
-    picked, loop = rule.Settings(**chosen), find_fused_loop(rule)
+    picked, loop = rule.Settings(**chosen), find_fused_step(rule)
     assert loop is not None
     parameter = data.draw(vector(9))
     after = parameter.copy() if in_place else np.empty_like(parameter)
@@ -60,7 +59,7 @@ def test_fused_steps_have_the_bits_of_the_optimizers(
 @pytest.mark.parametrize("name", ["adamw", "nesterov"])
 def test_a_memory_that_lacks_an_array_is_refused(name: str) -> None:
     rule = load_optimizer(name)
-    loop = find_fused_loop(rule)
+    loop = find_fused_step(rule)
     assert loop is not None
     zeros = np.zeros(3, np.float32)
     with pytest.raises(PayloadRefused):
@@ -68,5 +67,5 @@ def test_a_memory_that_lacks_an_array_is_refused(name: str) -> None:
 
 
 def test_an_optimizer_of_few_operations_has_no_loop() -> None:
-    assert find_fused_loop(load_optimizer("sgd")) is None
-    assert find_fused_loop(load_optimizer("lamb")) is None
+    assert find_fused_step(load_optimizer("sgd")) is None
+    assert find_fused_step(load_optimizer("lamb")) is None

@@ -1,8 +1,8 @@
 """Compiles a loop over arrays. A compiled loop computes IEEE 754 operations one by one: no fast math, nothing is fused.
 
 A compiled loop releases the interpreter while it runs. Numba keeps machine code by the file that a loop stands in, and
-would keep using the old code of another file that it calls: a loop calls loops of its own file alone. The child that
-computes a stranger's model imports none of this, and numba is imported by the first call: most commands make none.
+would keep using the old code of another file that it calls: a loop calls loops of its own file alone. Numba is
+imported by the first call: most commands, and the child that computes a stranger's model, make none.
 """
 
 from collections import defaultdict

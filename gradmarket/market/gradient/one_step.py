@@ -13,8 +13,7 @@ import numpy as np
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import CHUNK, Arrays, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.fused_steps import find_fused_loop
-from gradmarket.market.gradient.optimizers import OptimizerRule
+from gradmarket.market.gradient.optimizers import OptimizerRule, find_fused_step
 from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, LayoutEntry
 
 
@@ -34,7 +33,7 @@ class OneStep:
         self, parameters: Tensors, after: Arrays, memory: Arrays, rule: OptimizerRule, settings: Any, lr: float
     ) -> None:
         self._parameters, self._after, self._memory, self._lr = parameters, after, memory, lr
-        self._rule, self._settings, self._fused = rule, settings, find_fused_loop(rule)
+        self._rule, self._settings, self._fused = rule, settings, find_fused_step(rule)
         self._keys: dict[str, list[str]] = {}
         """The optimizer's arrays by parameter; arrays of none, such as a number of steps, under an empty name."""
         self._common: Arrays = {}

@@ -23,6 +23,12 @@ from graphdoc import plugins
 
 Memory = dict[str, NDArray[Any]]
 Kernel = Callable[..., tuple[Vector, ...]]
+FusedStep = Callable[[str, Vector, Vector, Arrays, float, Any, Vector], Arrays]
+"""(name, parameter, gradient, memory, rate, settings, after): writes `after`, flat float32 like the others, and changes
+the memory of this parameter in place; returns the values common to all parameters after the step.
+
+Raises PayloadRefused as the optimizer's `step` does.
+"""
 
 
 class ParameterGroup(Part):
@@ -80,6 +86,14 @@ class OptimizerRule(Protocol):
 def load_optimizer(name: str) -> OptimizerRule:
     """Returns the optimizer of that name. Raises Refused where there is none."""
     return cast(OptimizerRule, plugins.load_plugin(__name__, name))
+
+
+def find_fused_step(rule: OptimizerRule) -> FusedStep | None:
+    """Returns the optimizer's `step_fused`, which gives the bits of `step` in one compiled pass; None where it has none.
+
+    It serves merges alone, where memory is the requester's own.
+    """
+    return getattr(rule, "step_fused", None)
 
 
 def check_gradient(parameters: Tensors, gradient: Tensors) -> None:

@@ -7,13 +7,14 @@ p <- p - lr * (g + momentum * m)
 DiLoCo (Douillard et al. 2023, section 3) takes lr 0.7 and momentum 0.9 with pseudo-gradients for g.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.compiled import compile_loop
 from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
 
 ELEMENTWISE: Final = True
@@ -52,3 +53,21 @@ def _build_nesterov_kernel(lr: float, decay: float, momentum: float) -> Kernel:
         return np.subtract(parameter, (slope + after * keep) * rate), after
 
     return kernel
+
+
+def step_fused(
+    name: str, parameter: Vector, gradient: Vector, memory: Arrays, lr: float, settings: Settings, after: Vector
+) -> Arrays:
+    momentum = read_memory_array(memory, f"momentum/{name}", parameter)
+    numbers = map(np.float32, (lr, settings.choose_weight_decay(name), settings.momentum))
+    _step_at_once(parameter, gradient, momentum, after, *numbers)
+    return {}
+
+
+@compile_loop
+def _step_at_once(parameter: Any, gradient: Any, momentum: Any, after: Any, rate: Any, shrink: Any, share: Any) -> None:
+    for place in range(parameter.size):
+        slope = gradient[place] + parameter[place] * shrink
+        moved = momentum[place] * share + slope
+        after[place] = parameter[place] - (slope + moved * share) * rate
+        momentum[place] = moved
