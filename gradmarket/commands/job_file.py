@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from gradmarket.client import RequesterClient
 from gradmarket.market import admissible
-from gradmarket.market.admissible import fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.features.continuing import fill_fields, find_continued
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.views.job_views import NewerPart

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from gradmarket import terminal
+from gradmarket.card_advice import describe_cards
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
@@ -27,7 +28,6 @@ from gradmarket.market.features.reputation import BESIDE, COMPARABLE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
-from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST, proven

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from gradmarket.card_advice import count_cards, propose_precision
 from gradmarket.client import RequesterClient
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
 from gradmarket.commands.job_file import read_job
@@ -18,7 +19,6 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Downlink, ReadyModel
-from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.step import GradientStep, LocalStep
 from gradmarket.runner.task_cost import compute_task_cost

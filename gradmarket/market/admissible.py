@@ -1,13 +1,12 @@
 """Checks of a job that need neither a service nor a computation: its named plug-ins, its amounts and its deadlines.
 
-A posted job takes over fields of the one that it continues. Jobs are compared field by field.
+Jobs are compared field by field.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +16,7 @@ from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Downlink, ReadyModel
 from gradmarket.market.model import arguments
 from gradmarket.market.printable import find_text_fault
@@ -86,31 +85,6 @@ def build_optimizer_step(field: str, wanted: InnerOptimizer) -> OptimizerStep:
         raise JobRefused(f"{field}.name", error.detail) from error
     except ValidationError as error:
         raise JobRefused(*first_fault(error, field)) from error
-
-
-CONTINUES: Final = "continue_from"
-_ID: Final = re.compile(r"[0-9a-f]{16}")
-_ITS_OWN: Final = ("budget", "growth", "rounds", CONTINUES)
-
-
-def find_continued(posted: Mapping[str, Any]) -> str | None:
-    """Returns the id of the job that a posted one continues; None where it names none, or no valid id."""
-    named = posted.get(CONTINUES)
-    job = named.get("job") if isinstance(named, Mapping) else named
-    return job if isinstance(job, str) and _ID.fullmatch(job) else None
-
-
-def fill_fields(posted: Mapping[str, Any], before: JobSpec, publication: Publication | None) -> dict[str, Any]:
-    """Returns the posted job with the fields that it leaves out of the one before; rounds and budget are its own.
-
-    It has as many tasks in each round as that job in its last ones.
-    """
-    fields = {name: value for name, value in before.model_dump(mode="json").items() if name not in _ITS_OWN}
-    fields |= {"tasks_per_round": before.sizes.most, "deadlines": fields["deadlines"] | {"end": None}}
-    if publication is not None:
-        parts = ("document", "parameters", "evaluation", "metrics")
-        fields["model"] = {part: digest for part in parts if (digest := getattr(publication, part)) is not None}
-    return fields | dict(posted)
 
 
 def list_fields(spec: Mapping[str, Any], above: str = "") -> dict[str, Any]:

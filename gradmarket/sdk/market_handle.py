@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import nn
 
+from gradmarket.card_advice import describe_cards
 from gradmarket.commands.needs import Speed
 from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
-from gradmarket.market.rules.card_speeds import describe_cards
 from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import USUAL, CreatedWebhook, SpendingView, WebhookView

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from gradmarket import coupled_rows
+from gradmarket.card_advice import count_cards, propose_precision
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.card_speeds import count_cards, propose_precision
 from gradmarket.market.step import Passes
 from graphdoc.document import schema
 from graphdoc.document.bound import compute_bound

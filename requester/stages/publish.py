@@ -13,7 +13,7 @@ from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.rules.card_speeds import find_common_memory
+from gradmarket.market.rules.classes import find_common_memory
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors

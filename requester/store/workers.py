@@ -26,7 +26,7 @@ from sqlalchemy import (
 from gradmarket.market.rules import assignment, operators
 from gradmarket.market.rules import classes as classes_rule
 from gradmarket.market.rules.assignment import Candidate, Mixable, Party
-from gradmarket.market.rules.card_speeds import SEEN_S
+from gradmarket.market.rules.classes import SEEN_S
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.strikes import BARRED_S

@@ -2,8 +2,8 @@
 
 import pytest
 
+from gradmarket.card_advice import MEASURED, count_cards, describe_cards, propose_precision
 from gradmarket.market.money import LOCAL_TOKEN
-from gradmarket.market.rules.card_speeds import MEASURED, count_cards, describe_cards, propose_precision
 from gradmarket.market.terms import Amount
 
 H100 = "cuda/sm_90/cuda-13.0/cublas-13.1.0/cudnn-91900/torch-2.11.0+cu130/tf32-off/workspace-4096x8/kernels-12"

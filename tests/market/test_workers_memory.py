@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gradmarket.market.rules.card_speeds import GRAIN, find_common_memory, round_memory
+from gradmarket.market.rules.classes import GRAIN, find_common_memory, round_memory
 
 TOLD = some.lists(some.integers(0, 9), max_size=12)
 

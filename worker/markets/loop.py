@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.rules.card_speeds import round_memory
+from gradmarket.market.rules.classes import round_memory
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire.base import SKETCH_TENSORS

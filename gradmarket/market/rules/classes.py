@@ -7,6 +7,7 @@ x86 processor. There such a processor of any class is of the class REPRODUCIBLE:
 checks them. Others keep their own class; a card takes no task, for it has no such kernels.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.terms import REPRODUCIBLE
@@ -30,3 +31,22 @@ def find_class_in_job(announced: str, reproducible: bool) -> str:
 def list_checked_classes(announced: str) -> tuple[str, ...]:
     """Returns the classes whose answers a machine that announces this one can compute again, bit by bit."""
     return tuple(dict.fromkeys((announced, find_class_in_job(announced, True))))
+
+
+SEEN_S: Final = 3600.0
+"""Seconds for which a worker counts as present after it was last seen."""
+
+
+GRAIN: Final = 2**28
+"""A worker rounds its statement down to multiples of this: enough to choose by, and little to recognise it by."""
+
+
+def round_memory(size: int) -> int:
+    """Returns a worker's statement about a device that takes steps of `size` bytes."""
+    return size // GRAIN * GRAIN
+
+
+def find_common_memory(reported: Sequence[int]) -> int | None:
+    """Returns the most bytes that at least half of these workers have; None where none states any."""
+    known = sorted((size for size in reported if size > 0), reverse=True)
+    return known[(len(known) - 1) // 2] if known else None

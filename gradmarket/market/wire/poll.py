@@ -256,7 +256,7 @@ class PollRequest(Wire):
     attending: tuple[ReplicaField, ...] = Field(default=(), max_length=1024)
     """Replicas whose referee this worker listens to already."""
     memory: int = Field(default=0, ge=0, lt=2**63)
-    """Bytes that a step may take on this worker's device, about (rules.card_speeds); 0: it does not say."""
+    """Bytes that a step may take on this worker's device, about (rules.classes); 0: it does not say."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 

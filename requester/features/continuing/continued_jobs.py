@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select
 
-from gradmarket.market.admissible import CONTINUES, fill_fields, find_continued
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.features.continuing import CONTINUES, fill_fields, find_continued
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec

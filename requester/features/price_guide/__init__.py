@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from sqlalchemy import exists, func, select
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.card_speeds import SEEN_S
+from gradmarket.market.rules.classes import SEEN_S
 from gradmarket.market.rules.price_guide import DAYS, compute_gflop_price
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import PriceGuide

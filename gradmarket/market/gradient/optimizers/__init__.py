@@ -89,7 +89,7 @@ def load_optimizer(name: str) -> OptimizerRule:
 
 
 def find_fused_step(rule: OptimizerRule) -> FusedStep | None:
-    """Returns the optimizer's `step_fused`, which gives the bits of `step` in one compiled pass; None where it has none.
+    """Returns the optimizer's `step_fused`, which gives the bits of `step` in one compiled pass, or None.
 
     It serves merges alone, where memory is the requester's own.
     """

@@ -1,20 +1,20 @@
-"""The best precision for the workers' cards, and the training speeds of the measured ones. Pure.
+"""The best precision for the cards of the workers that are there, and the training speeds of the measured ones.
 
 A card's class names its architecture (`cuda/sm_90/…`), and others say nothing of cards. Speeds are of GPT-2 small, 8
 rows of 1,024 tokens, on an H100: the document alone, forward and backward, without work outside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Amount
 from graphdoc.document.graph import Precision
 
-SEEN_S: Final = 3600.0
-"""Seconds for which a worker counts as present after it was last seen."""
 MEASURED: Final[Mapping[str, Mapping[Precision, float]]] = {"sm_90": {"fp32": 37e12, "tf32": 81e12, "bf16": 117e12}}
 """Operations a second by architecture and precision."""
+
+
 MOST_WITH_CARDS: Final = 0.5
 """Beyond this share of workers with cards a job's precision is one of theirs."""
 
@@ -64,18 +64,3 @@ def describe_cards(
     if other != precision:
         lines.append(f'"precision": "{other}" suits most of these workers')
     return lines
-
-
-GRAIN: Final = 2**28
-"""A worker rounds its statement down to multiples of this: enough to choose by, and little to recognise it by."""
-
-
-def round_memory(size: int) -> int:
-    """Returns a worker's statement about a device that takes steps of `size` bytes."""
-    return size // GRAIN * GRAIN
-
-
-def find_common_memory(reported: Sequence[int]) -> int | None:
-    """Returns the most bytes that at least half of these workers have; None where none states any."""
-    known = sorted((size for size in reported if size > 0), reverse=True)
-    return known[(len(known) - 1) // 2] if known else None
