@@ -13,8 +13,6 @@ from graphdoc.document.graph import Precision
 
 MEASURED: Final[Mapping[str, Mapping[Precision, float]]] = {"sm_90": {"fp32": 37e12, "tf32": 81e12, "bf16": 117e12}}
 """Operations a second by architecture and precision."""
-
-
 MOST_WITH_CARDS: Final = 0.5
 """Beyond this share of workers with cards a job's precision is one of theirs."""
 

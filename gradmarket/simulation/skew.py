@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.features.coverage import worst_share
+from gradmarket.market.features.late import compute_pace, expected_s, grace_s
 from gradmarket.market.model.sampling import epoch_rows
 from gradmarket.market.rules import stragglers
-from gradmarket.market.rules.stragglers import expected_s, grace_s
 
 Policy = Literal["ours", "drop", "wait"]
 POLICIES: Final[dict[Policy, str]] = {"ours": "ours", "drop": "drop the slowest", "wait": "wait for all"}
@@ -152,7 +152,7 @@ class SkewPlay:
         times = list(self._times)
         late = [answer for answer in answers if answer.ends > enough]
         expected = [answer.began + expected_s((), times, NEVER) - enough for answer in late]
-        until = enough + grace_s(expected, stragglers.compute_pace(times), self.scenario.wave_s)
+        until = enough + grace_s(expected, compute_pace(times), self.scenario.wave_s)
         return min(until, max(answer.ends for answer in answers))
 
     def _list_carried_answers(self, left: list[_Answer], number: int, now: float) -> list[_Answer]:

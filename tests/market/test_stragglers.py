@@ -7,17 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.stragglers import (
-    DEVIATIONS,
-    LEAST,
-    NORMAL,
-    SLOWEST,
-    Pace,
-    compute_pace,
-    due_since,
-    expected_s,
-    grace_s,
-)
+from gradmarket.market.features.late import DEVIATIONS, LEAST, NORMAL, SLOWEST, Pace, compute_pace, expected_s, grace_s
+from gradmarket.market.rules.stragglers import due_since
 
 SECONDS = st.floats(0.001, 1e5)
 TIMES = st.lists(SECONDS, min_size=LEAST, max_size=30)

@@ -17,10 +17,11 @@ from gradmarket.cli import app
 from gradmarket.market.features.disputes.transcript import receipt_struct
 from gradmarket.market.features.log.job_log import encode_answers, encode_verdict
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
+from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import secrets
-from gradmarket.market.rules.proof import Fault, Finding
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units

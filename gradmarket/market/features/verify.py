@@ -15,22 +15,26 @@ from gradmarket.market.features.disputes import refereed
 from gradmarket.market.features.tolerance import calibration
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import secrets, sketch_packing, voting
-from gradmarket.market.rules.proof import (
-    PROMISES,
-    Fault,
-    Finding,
-    OfferScope,
-    is_signed_by,
-    of_offer,
-    of_verdict,
-    of_wave,
-)
+from gradmarket.market.rules.proof import PROMISES, Fault, OfferScope, is_signed_by, of_offer, of_verdict, of_wave
 from gradmarket.market.rules.replication import JobChecks
 from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.market.wire.poll import SignedVerdict, SketchRequest, hash_of
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault and its subject: a wave, a replica; empty for the task or the job as a whole."""
+
+    fault: Fault
+    about: str = ""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.about}{': ' if self.about else ''}{self.fault}{f' ({self.detail})' if self.detail else ''}"
+
 
 OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
 """States of a task that no audit can change any more."""

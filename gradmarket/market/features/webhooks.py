@@ -62,8 +62,6 @@ def _encode_any(text: str) -> bytes:
 
 
 HAPPENINGS: Final[tuple[str, ...]] = get_args(Happening)
-
-
 URL_LENGTH: Final = 2000
 
 

@@ -95,18 +95,6 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A fault and its subject: a wave, a replica; empty for the task or the job as a whole."""
-
-    fault: Fault
-    about: str = ""
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.about}{': ' if self.about else ''}{self.fault}{f' ({self.detail})' if self.detail else ''}"
-
-
-@dataclass(frozen=True, slots=True)
 class OfferScope:
     """The references for checking signatures: the domain, the requester's signer, and the offer in question."""
 

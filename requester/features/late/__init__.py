@@ -1,11 +1,11 @@
-"""Late tasks: a round with its least tasks waits by market.rules.stragglers, and asks one more worker for the last.
+"""Late tasks: a round with its least tasks waits by market.features.late, and asks one more worker for the last.
 
 The first commitments decide a task, as many as its wave needs: a backup changes neither the vote nor its cost.
 """
 
 from collections.abc import Callable, Sequence
 
-from gradmarket.market.rules import stragglers
+from gradmarket.market.features.late import expected_s
 from gradmarket.market.terms import ReplicaState, TaskState
 from requester.feature import Feature, Lateness
 from requester.features.late import late_tasks, paces
@@ -27,7 +27,7 @@ class MeasuredLateness(Lateness):
 
         def expect(worker: Worker) -> float:
             own, others = known.of_worker(worker.address), known.of_class(workers.get_class(worker, job))
-            return stragglers.expected_s(own, others, spec.deadlines.lease_s)
+            return expected_s(own, others, spec.deadlines.lease_s)
 
         return expect
 

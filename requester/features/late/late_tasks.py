@@ -1,11 +1,11 @@
-"""Tasks that keep a round with its least tasks waiting, and how long it waits, by market.rules.stragglers."""
+"""Tasks that keep a round with its least tasks waiting, and how long it waits, by market.features.late."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import exists, select
 
-from gradmarket.market.rules import stragglers
+from gradmarket.market.features.late import compute_pace, grace_s
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.features.late import paces
@@ -61,9 +61,9 @@ def compute_grace_seconds_left(reader: RowReader, job: Job, row: Round, now: flo
     if len(times) < spec.tasks_needed:
         return 0.0
     enough_at = max(row.opened_at, times[spec.tasks_needed - 1] or 0.0)
-    usual = stragglers.compute_pace(paces.of_job(reader, job.id, row.number).of_class())
+    usual = compute_pace(paces.of_job(reader, job.id, row.number).of_class())
     ends = [end - enough_at for end in _list_expected_times(reader, row, enough_at)]
-    return max(0.0, enough_at + stragglers.grace_s(ends, usual, spec.deadlines.wave_s) - now)
+    return max(0.0, enough_at + grace_s(ends, usual, spec.deadlines.wave_s) - now)
 
 
 def _list_expected_times(reader: RowReader, row: Round, now: float) -> list[float]:

@@ -86,7 +86,7 @@ _RECORDED: Final = {
 
 class ProvenFeature(Feature):
     name = "proven"
-    needs = ("audits", "reputation")
+    needs = ("audits", "late", "reputation")
 
     def choose_pool(self, reader: RowReader, job: Job, now: float) -> type[CandidatePool] | None:
         if jobs.load_spec(job).proof is None:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from gradmarket.market.features.late import expected_s
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.features.proven.seat_rules import LeftPlace, Newcomer
-from gradmarket.market.rules import assignment, stragglers
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.replication.proven import LAST, is_proven
@@ -120,7 +121,7 @@ class SeatPool(CandidatePool):
 
     def _expect_seconds(self, determinism_class: str) -> float:
         of_class = seats.list_paces(self._reader, self._job, determinism_class)
-        return stragglers.expected_s((), of_class, self._spec.deadlines.lease_s)
+        return expected_s((), of_class, self._spec.deadlines.lease_s)
 
     def _is_proven(self, worker: Address) -> bool:
         return is_proven(self._standings.get(worker, 0.0), self._proof)

@@ -13,9 +13,9 @@ from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble, nam
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
-from gradmarket.market.features.verify import VerdictCase, of_rejection
+from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
-from gradmarket.market.rules.proof import Fault, Finding
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.poll import NO_ROOT, hash_of

@@ -15,9 +15,10 @@ from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
 from gradmarket.market.features.log.job_log import encode_verdict
 from gradmarket.market.features.log.merkle import is_included
+from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import proof
-from gradmarket.market.rules.proof import Fault, Finding, OfferScope
+from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units

@@ -21,11 +21,11 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.features.disputes.transcript import count_answers, find_receipt_fault
 from gradmarket.market.features.log.job_log import encode_answers
 from gradmarket.market.features.log.merkle import is_included
-from gradmarket.market.features.verify import VerdictCase, of_rejection
+from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import PROTOCOL
-from gradmarket.market.rules.proof import Fault, Finding
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId, Units
 from gradmarket.market.wire.evidence import PublishedAudit

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree
+from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import LogHead
-from gradmarket.market.rules.proof import Fault, Finding, is_signed_by
+from gradmarket.market.rules.proof import Fault, is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire.log_proofs import LeafHashes, PublishedHead, PublishedRestart

@@ -96,8 +96,6 @@ def _encode_number(number: int) -> bytes:
 
 OVER: Final = "nobody waits for a ruling any more"
 """The reason of a hearing that ended because nothing depends on it any longer: nobody is wrong, for any answers."""
-
-
 HEARING_S: Final = 60
 """The least seconds for an answer: the first one has the task traced, which takes longer than its step."""
 

@@ -9,7 +9,7 @@
    and its owner waits behind other deposits alone.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
-   of a worker later than its class (rules.stragglers.expected_s), and the first to answer is paid. So a flood of fresh
+   of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
    networks that leave their seats makes a round at most as long as that time and a further answer, and a newcomer waits
    for those alone that were there before it. Places that were left are given again beyond the share, up to half of a
    round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds, or 2 k / tasks where that is
