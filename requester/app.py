@@ -36,12 +36,9 @@ from requester.edge.serving import OwnPath
 from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
 
-ROUTERS: Final = tuple(
-    routes.router
-    for routes in (
-        *(worker_routes, payload_pieces, blob_routes, sign_in_routes),
-        *(job_routes, round_routes, payment_routes, fund_routes),
-    )
+ROUTERS: Final = (
+    *(routes.router for routes in (worker_routes, payload_pieces, blob_routes, sign_in_routes)),
+    *(sign_in_routes.chain_router, job_routes.router, round_routes.router, payment_routes.router, fund_routes.router),
 )
 """The routers, the most used first: FastAPI tries one after the other."""
 

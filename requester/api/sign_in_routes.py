@@ -67,6 +67,7 @@ def named_in(message: str) -> str | None:
 
 
 router = APIRouter(prefix="/v1", tags=["session"])
+chain_router = APIRouter(tags=["service"])
 
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
 CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
@@ -152,7 +153,7 @@ def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-@router.get(
+@chain_router.get(
     "/v1/chain", operation_id="get_chain", summary="Chain, contract, token, and the signer of offers and vouchers"
 )
 def chain(context: Here) -> ChainFacts:
