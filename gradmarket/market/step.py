@@ -88,8 +88,8 @@ class Passes(Part):
     rows: Count
     microbatch: Count | None = None
     per_row: RowPrivacy | None = Field(default=None, exclude_if=_is_none)
-    """DP-SGD of a private job: each row's gradient is clipped, and their sum noised, by the holder's own worker
-   . Omitted where there is none."""
+    """DP-SGD of a private job: each row's gradient is clipped, and their sum noised, by the holder's own
+    worker. Omitted where there is none."""
 
     @property
     def by_row(self) -> bool:
