@@ -60,7 +60,7 @@ class RowUsesFolder:
         """Returns the uses of every job. Raises Refused where a file cannot be read."""
         return [_read_uses(path, "rows") for path in sorted(self.folder.glob("*.json"))]
 
-    def store_round(self, job: str, uses: RowUses) -> None:
+    def store_uses(self, job: str, uses: RowUses) -> None:
         durable.write_file_atomically(self._build_file_path(job), _USES.dump_json(uses))
 
     def _build_file_path(self, job: str) -> Path:
