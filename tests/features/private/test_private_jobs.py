@@ -287,7 +287,7 @@ def test_a_private_job_has_one_replica_a_task() -> None:
         ({"step": {"rows": 9}}, "a step takes 9 rows"),
         ({"evaluation": {}}, "rows of your own"),
         ({"data": SPEC["data"] | {"rows_cap": 5}, "aggregator": {"name": "median"}}, "only the mean"),  # type: ignore[operator]
-        ({"data": SPEC["data"] | {"holders": ["0x" + "ab" * 20, "0x" + "AB" * 20]}}, "stands there twice"),  # type: ignore[operator]
+        ({"data": SPEC["data"] | {"holders": ["0x" + "ab" * 20, "0x" + "AB" * 20]}}, "is listed twice"),  # type: ignore[operator]
         ({"data": SPEC["data"] | {"holders": []}}, "at least 1"),  # type: ignore[operator]
     ],
 )
