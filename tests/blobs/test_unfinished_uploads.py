@@ -46,7 +46,7 @@ def test_what_broke_off_is_there_and_what_ended_is_not(uploads: UnfinishedUpload
 def test_names_of_two_owners_are_two_uploads(uploads: UnfinishedUploads) -> None:
     broken(uploads, "a", "x", 10)
     assert uploads.received("b", "x") == 0
-    with pytest.raises(Conflict, match="go on from 0"), uploads.opened("b", "x", 10):
+    with pytest.raises(Conflict, match="continue from 0"), uploads.opened("b", "x", 10):
         pass
     assert uploads.received("a", "x") == 10
 

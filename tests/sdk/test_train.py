@@ -408,7 +408,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
         (network(), (x, y), {"held_out": 1.0}, Refused, "fraction from 0 to below 1"),
         (network(), (x, y), {"partition_format": "pickle"}, Refused, "there is jsonl"),
         (network(), x, {}, Refused, "a pair"),
-        (network(), (x, y[:7]), {}, Refused, "one number of rows"),
+        (network(), (x, y[:7]), {}, Refused, "differ in their number of rows"),
         (network(), {"x": x, "z": y}, {}, Refused, "name its target"),
         (network(), {"x": np.array([{}]), "y": y[:1]}, {}, Refused, "not an array of numbers"),
     ]

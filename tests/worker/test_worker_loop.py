@@ -559,7 +559,7 @@ def test_a_strangers_words_end_no_worker_whose_terminal_has_not_all_letters() ->
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_stranger_s_words_are_as_long_as_a_line_may_be(as_json: bool) -> None:
     said = StringIO()
-    Journal(as_json, said).say("rejected", "x" * 10**6, reason="y" * 10**6, paid=7)
+    Journal(as_json, said).report("rejected", "x" * 10**6, reason="y" * 10**6, paid=7)
     assert len(said.getvalue()) < 10_000
     assert ("y" in said.getvalue()) == as_json
 

@@ -297,7 +297,7 @@ def test_a_panel_that_never_agrees_ends_and_its_task_is_done_again(new_floor: Ne
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"), [({"count": 2, "agree": 3}, "give no 3"), ({"count": 4, "agree": 2}, "more than half")]
+    ("asked", "why"), [({"count": 2, "agree": 3}, "cannot give 3"), ({"count": 4, "agree": 2}, "more than half")]
 )
 def test_a_threshold_that_cannot_decide_is_refused(asked: dict[str, int], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
