@@ -29,10 +29,10 @@ LOOPS := .venv/loops
 
 UNIT := tests/data tests/graphdoc tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# Two more than there are cores: tests wait for processes that start, and for rules that take seconds, a sixth of their
-# time in make test and a third in make test-all.
+# Two more than there are cores: tests wait for processes that start and for rules that take seconds, two fifths of
+# their time.
 PROCESSES ?= $(shell expr $(CORES) + 2)
-PARALLEL := --processes $(PROCESSES) --disable-warnings
+PARALLEL := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --disable-warnings
 
 .PHONY: help install develop demo newcomer demo-containers images secrets check types test test-all test-unit test-deep attacks fuzz mutants mutants-sample test-containers test-cuda bench-cuda bench bench-peers docs rounds screenshots figures lock sbom release clean
 

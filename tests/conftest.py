@@ -4,12 +4,12 @@ import gc
 import os
 import random
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import distribution
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -24,14 +24,13 @@ from gradmarket.demo import service as demo_service
 from gradmarket.demo.service import Service
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, plays_deep, postgres_server
 from tests.durations import load_file_seconds
-from tests.lanes import check_list, file_of, leave_later_cases, record_lanes
+from tests.lanes import file_of, leave_later_cases, record_lanes
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
-from tests.parallel import Group, Processes, file_named
 from tests.patience import PATIENCE_S, TEST_S
 from tests.source_tree import PACKAGES
-from tests.town import NEIGHBOURS, start_town
+from tests.town import NEIGHBOURS, TownScheduling, start_town
 
-pytest_plugins = ["tests.durations", "tests.parallel"]
+pytest_plugins = ["tests.durations"]
 
 settings.register_profile(
     "tests",
@@ -58,58 +57,44 @@ demo_service.START_S = PATIENCE_S  # type: ignore[misc]
 
 HERE = Path(__file__).parent
 LONGEST = (
-    "town",
-    "tests/attacks/test_attacks.py",
-    "tests/attacks/test_attacks_alone.py",
-    "tests/benchmarks/test_smallest.py",
-    "tests/containers/test_deployed_in_containers.py",
-    "tests/e2e/test_readme.py",
-    "tests/e2e/test_deployed.py",
-    "tests/e2e/test_crash.py",
-    "tests/e2e/test_parts_in_celery.py",
-    "tests/e2e/test_demo.py",
-    "tests/e2e/test_page.py",
-    "tests/e2e/test_page_wallet.py",
-    "tests/worker/test_worker_process.py",
-    "tests/contracts/test_forge.py",
-    "tests/requester/test_any_order.py",
+    "sdk/test_train.py",  # and all of the town
+    "attacks/test_attacks.py",
+    "attacks/test_attacks_alone.py",
+    "benchmarks/test_smallest.py",
+    "containers/test_deployed_in_containers.py",
+    "e2e/test_readme.py",
+    "e2e/test_deployed.py",
+    "e2e/test_crash.py",
+    "e2e/test_parts_in_celery.py",
+    "e2e/test_demo.py",
+    "e2e/test_page.py",
+    "e2e/test_page_wallet.py",
+    "worker/test_worker_process.py",
+    "contracts/test_forge.py",
+    "requester/test_any_order.py",
 )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Child processes import what is installed, which an install of an older checkout has not all of."""
     installed = (distribution("gradmarket").read_text("top_level.txt") or "").split()
     if lacking := set(PACKAGES) - set(installed):
         pytest.exit(f"the install lacks {', '.join(sorted(lacking))}: make install", returncode=1)
-    if config.option.processes and not config.option.collectonly:
-        config.pluginmanager.register(Processes(arrange_files), "processes")
-
-
-def arrange_files(files: Sequence[pytest.Item | pytest.Collector]) -> list[Group]:
-    """Returns groups, the longest first: whoever has one left when all others are done is waited for. How long those
-    of `make test` take is in tests/durations.json.
-
-    With ORDER in the environment, a number, they come in an order of its own.
-    """
-    named: dict[str, list[pytest.Item | pytest.Collector]] = defaultdict(list)
-    for file in files:
-        named["town" if file_named(file) in NEIGHBOURS else file_named(file)].append(file)
-    if order := os.environ.get("ORDER"):
-        return random.Random(int(order)).sample(list(named.values()), len(named))
-    ranks, seconds = {name: rank for rank, name in enumerate(LONGEST)}, load_file_seconds()
-    order_of = sorted(named, key=lambda name: (ranks.get(name, len(ranks)), -seconds.get(name, 0.0)))
-    return [named[name] for name in order_of]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ORDER in the environment, a number, the tests come in an order of its own."""
+    """The longest files begin first: whoever has one left when all others are done is waited for. How long those of
+    `make test` take is in tests/durations.json.
+
+    With ORDER in the environment, a number, files and the tests of each come in an order of its own.
+    """
     record_lanes(config, items)
-    if config.option.processes and not any("::" in asked for asked in config.args):
-        check_list(config)
     if not plays_deep():
         items[:], left = leave_later_cases(items)
         config.hook.pytest_deselected(items=left)
+    ranks, seconds = {HERE / name: rank for rank, name in enumerate(LONGEST)}, load_file_seconds()
+    items.sort(key=lambda item: (ranks.get(item.path, len(ranks)), -seconds.get(file_of(item.nodeid), 0.0)))
     strangers = {file_of(item.nodeid) for item in items if lives_in_town(item)} - set(NEIGHBOURS)
     assert not strangers, f"tests.town.NEIGHBOURS lacks {strangers}: they would start a town of their own"
     if order := os.environ.get("ORDER"):
@@ -125,8 +110,14 @@ def lives_in_town(item: pytest.Item) -> bool:
     return "town" in getattr(item, "fixturenames", ())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TownScheduling | None:
+    return TownScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: a collector that walks over it again and again takes a twentieth of all time."""
+    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
 

@@ -2,8 +2,8 @@
 
 Seconds of wall time by lane (folder of tests), file and test; a test's set-up, call and clean-up apart, since what
 several tests share is paid by the first of them. `cpu` is the processor time of the test's process and of all children
-that ended meanwhile: those that several tests share count at their end. `run_cpu` is that of the whole run, with what
-its processes read and share. It hardly depends on what else runs beside it.
+that ended meanwhile: those that several tests share count at their end. It hardly depends on what else runs beside it.
+Under xdist the controller writes what its workers reported.
 """
 
 import json
@@ -34,16 +34,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if path is None:
         return
     config.pluginmanager.register(CpuClock(), "cpu-clock")
-    config.pluginmanager.register(DurationsRecorder(path), "durations-recorder")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationsRecorder(path), "durations-recorder")
 
 
 class CpuClock:
     """Adds to each report what processor time was spent since the one before."""
 
     def __init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
         self._spent = spent_cpu()
 
     @pytest.hookimpl(wrapper=True)
@@ -73,8 +71,7 @@ class DurationsRecorder:
 
     def pytest_sessionfinish(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        told = {"run_cpu": round(spent_cpu(), 2)} | summarize_durations(self.seconds)
-        self.path.write_text(json.dumps(told, indent=1) + "\n")
+        self.path.write_text(json.dumps(summarize_durations(self.seconds), indent=1) + "\n")
 
 
 def load_file_seconds() -> dict[str, float]:

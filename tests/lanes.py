@@ -37,15 +37,6 @@ def record_lanes(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     }
 
 
-def check_list(config: pytest.Config) -> None:
-    """Reports an error where the list tells otherwise of the files that were collected, each with all its tests."""
-    collected = config.stash[COLLECTED]
-    files = {file_of(node) for node in collected}
-    if summarize_lane(collected) != [line for line in read_list() if file_of(line) in files]:
-        told = f"{LIST.name} is not of these files' marks: python -m tests.lanes"
-        config.hook.pytest_collectreport(report=pytest.CollectReport(" ".join(sorted(files)), "failed", told, []))
-
-
 def on_postgres_by_rule(item: pytest.Item) -> bool:
     """Returns whether the test runs on PostgreSQL because `make test-all` runs every test there."""
     case = getattr(item, "callspec", None)

@@ -4,26 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.lanes import COLLECTED, check_list, file_of, leave_later_cases, read_list, summarize_lane
-from tests.source_tree import ROOT
+from tests.lanes import COLLECTED, file_of, leave_later_cases, read_list, summarize_lane
 
 
-def test_the_list_names_files_that_there_are() -> None:
-    assert [line for line in read_list() if not (ROOT / file_of(line).partition(":")[0]).is_file()] == []
-
-
-def test_a_mark_that_the_list_lacks_is_an_error() -> None:
-    """Each process checks it of every file that it collects."""
-    (listed, *_) = (line for line in read_list() if "::" not in line)
-    told: list[pytest.CollectReport] = []
-    hook = SimpleNamespace(pytest_collectreport=lambda report: told.append(report))
-    config = SimpleNamespace(stash={COLLECTED: {f"{listed}::x": True}}, hook=hook)
-    check_list(config)
-    assert told == []
-    for changed in ({f"{listed}::x": False}, {"tests/test_lanes.py::x": True}):
-        config.stash = {COLLECTED: changed}
-        check_list(config)
-    assert [report.outcome for report in told] == ["failed", "failed"]
+def test_the_list_names_what_make_test_leaves_to_make_test_all(request: pytest.FixtureRequest) -> None:
+    """Of the files that were collected beside it: `python -m tests.lanes` writes it."""
+    collected = request.config.stash[COLLECTED]
+    if any("::" in asked for asked in request.config.args):
+        return  # not all tests of a file were collected
+    files = {file_of(node) for node in collected}
+    assert summarize_lane(collected) == [line for line in read_list() if file_of(line) in files]
 
 
 def test_a_lane_is_named_by_files_tests_and_cases() -> None:

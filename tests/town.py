@@ -1,12 +1,14 @@
 """One town for a whole run: a served market with one worker, for all tests that use a market from outside.
 
-Each test has jobs of its own there. One process runs all of NEIGHBOURS, so that one town is started.
+Each test has jobs of its own there. xdist gives all of NEIGHBOURS to one process, so that one town is started.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from xdist.scheduler import LoadFileScheduling
 
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
@@ -35,6 +37,14 @@ NEIGHBOURS: Final = (
     "tests/sdk/test_train.py",
     "tests/sdk/test_two_classes_vote.py",
 )
+
+
+class TownScheduling(LoadFileScheduling):
+    """Gives each file to one process, and all files of the town to the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "town" if file in NEIGHBOURS else file
 
 
 @contextmanager
