@@ -34,7 +34,7 @@ def test_who_is_not_listed_does_not_take_part(service: Service, posted: Post) ->
     _, stranger = service.worker()
     refused = stranger.put(f"/v1/work/holdings/{posted(data=private(address))['id']}", json={"rows": 100})
     assert refused.status_code == 403
-    assert "none of them" in refused.json()["detail"]
+    assert "not listed" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import httpx
 import pytest
 
 from requester.api.hot_route import FastRouters
-from requester.app import ROUTERS
+from requester.app import routers_with
+from requester.feature import features_of
 from tests.api.api_service import Service
 
 HOT = {("GET", "/v1/health"), ("POST", "/v1/work/poll"), ("POST", "/v1/work/answers")}
@@ -22,7 +23,7 @@ def refused(answer: httpx.Response, status: int) -> None:
 
 
 def test_what_is_hot_is_described_like_the_rest(service: Service) -> None:
-    doors = FastRouters(nowhere, ROUTERS, {})
+    doors = FastRouters(nowhere, routers_with(features_of(service.context)), {})
     assert set(doors._doors) == HOT
     paths = service.anyone.get("/openapi.json").json()["paths"]
     assert all(method.lower() in paths[path] for method, path in HOT)

@@ -78,7 +78,7 @@ def test_the_tokens_are_stored_once_and_y_is_moved_on_by_the_manifest() -> None:
         ({"y": "y"}, "and not the same one"),
         ({"y": "w"}, "y is w moved on, so both have one type and shape"),
         ({"v": "u"}, "v is u moved on, so both have one type and shape"),
-        ({"y": "x", "x": "y"}, "at most 1 item"),
+        ({"y": "x", "x": "y"}, "1 at most"),
     ],
 )
 def test_a_manifest_whose_y_cannot_move_on_is_refused_in_a_sentence(shifted: dict[str, str], said: str) -> None:

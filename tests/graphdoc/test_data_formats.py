@@ -189,7 +189,7 @@ def test_a_zip_bomb_is_not_unpacked() -> None:
 
 
 def test_members_too_many_twice_or_elsewhere_are_refused() -> None:
-    refused("npz", zip_of([("x.npy", X), ("y.npy", Y), ("z.npy", Y)]), "too many")
+    refused("npz", zip_of([("x.npy", X), ("y.npy", Y), ("z.npy", Y)]), "unexpected: z")
     refused("npz", zip_of([("x.npy", X), ("../y.npy", Y)]), "missing or unexpected")
     with pytest.warns(UserWarning, match="Duplicate"):
         twice = zip_of([("x.npy", X), ("y.npy", Y), ("y.npy", Y)])

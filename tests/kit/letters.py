@@ -11,9 +11,9 @@ from siwe import SiweMessage
 from gradmarket.market.wire import sign_in
 
 
-def letter(nonce: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
-    """`told`: what /v1/session/nonce answered; `of`: the wallet; `changed` are what a cheater writes instead."""
-    fields = {name: nonce[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
+def letter(challenge: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
+    """Returns the sign-in of wallet `of`; `challenge`: the answer of /v1/session/nonce; `changed`: a cheater's fields."""
+    fields = {name: challenge[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
         "address": of,
         "statement": sign_in.STATEMENT.format(payout=payout or of),
         "version": "1",

@@ -10,6 +10,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market import messages, signing
 from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.features.disputes import questions
 from gradmarket.market.features.secure_sums import signed
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash
@@ -24,7 +25,7 @@ DOMAIN = Domain(
 )
 
 
-STRUCTS = vars(messages) | vars(signed)
+STRUCTS = vars(messages) | vars(questions) | vars(signed)
 KINDS = {kind.TYPE.partition("(")[0]: kind for kind in STRUCTS.values() if hasattr(kind, "TYPE")}
 """By the name of its EIP-712 type."""
 

