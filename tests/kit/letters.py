@@ -12,7 +12,7 @@ from gradmarket.market.wire import sign_in
 
 
 def letter(challenge: Mapping[str, Any], of: str, payout: str | None = None, **changed: Any) -> SiweMessage:
-    """Returns the sign-in of wallet `of`; `challenge`: the answer of /v1/session/nonce; `changed`: a cheater's fields."""
+    """Returns the sign-in of wallet `of`. `challenge`: from /v1/session/nonce; `changed`: fields of a cheater."""
     fields = {name: challenge[name] for name in ("domain", "uri", "chain_id", "nonce")} | {
         "address": of,
         "statement": sign_in.STATEMENT.format(payout=payout or of),
