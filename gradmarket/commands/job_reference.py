@@ -12,7 +12,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import metric_names
 from gradmarket.terminal import echo_text
 from graphdoc import plugins
-from requester.features.described_api.field_docs import describe_fields, parse_docstrings
+from requester.api.field_docs import describe_fields, parse_docstrings
 
 Json = dict[str, Any]
 HEAD: Final = """# The job file

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.terminal import echo_text
-from requester.features.described_api.field_docs import parse_docstrings
+from requester.api.field_docs import parse_docstrings
 from requester.settings import RequesterSettings as ServiceSettings
 from worker.settings import WorkerSettings
 

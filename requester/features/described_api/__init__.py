@@ -7,10 +7,10 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
+from requester.api.field_docs import describe_fields
 from requester.api.problems import MEDIA_TYPE, describe_problems
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.described_api.field_docs import describe_fields
 
 Json = dict[str, Any]
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}

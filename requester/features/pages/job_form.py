@@ -13,7 +13,7 @@ from gradmarket.market.fields import faults_of, in_words
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from graphdoc import plugins
-from requester.features.described_api.field_docs import describe_fields
+from requester.api.field_docs import describe_fields
 
 Schemas = Mapping[str, Mapping[str, Any]]
 
