@@ -108,12 +108,13 @@ def _list_task_records(
             yield f"wave {wave.number} of task {task}", data, size
     for heard in shown.hearings or ():
         sides = " and ".join(heard.sides)
-        yield f"the hearing of {sides} in task {task}", job_log.encode_hearing(offer, *heard.sides), size
+        due = size if heard.run is None else None  # pay does not wait for an audit, nor for its panel's hearings
+        yield f"the hearing of {sides} in task {task}", job_log.encode_hearing(offer, *heard.sides), due
         if heard.ruling is not None:
             data = job_log.encode_ruling(offer, *heard.sides, heard.ruling.signature)
-            yield f"the ruling on {sides} in task {task}", data, size
+            yield f"the ruling on {sides} in task {task}", data, due
             data = job_log.encode_answers(offer, *heard.sides, *count_answers(heard))
-            yield f"the number of answers of {sides} in task {task}", data, size
+            yield f"the number of answers of {sides} in task {task}", data, due
     for ballot in shown.committed:
         due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id)
         yield from _list_ballot_records(task, offer, ballot, due)

@@ -190,6 +190,15 @@ def test_two_answers_that_are_heard_at_once_are_both_stood_by(tmp_path: Path) ->
     play(market, open_hearings(market, tmp_path))
 
 
+def test_an_answer_counts_where_its_receipt_cannot_be_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "receipts").write_bytes(b"a file where their folder would be, as on a full disk")
+    market = HearingMarket(offers(1))
+    play(market, open_hearings(market, tmp_path))
+    assert "Could not keep the receipt" in capsys.readouterr().out
+
+
 def test_an_answer_that_was_lost_on_its_way_is_brought_again(tmp_path: Path) -> None:
     market = HearingMarket(offers(1), loses=2)
     play(market, open_hearings(market, tmp_path))

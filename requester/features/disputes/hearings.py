@@ -1,6 +1,6 @@
 """The stage that hears answers that differ: asks, computes the one operation where two part, rules, and settles."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
@@ -226,7 +226,7 @@ def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float 
     try:
         with open_referee_course(context, scene.publication, scene.offer, scene.threads) as here:
             referee = play_hearing(terms, here.course, hearing.questions, scene.body).referee
-            _move_referee(referee, here, len(hearing.questions), context.clock())
+            _move_referee(referee, here, len(hearing.questions), context.clock)
             asked, most = _put_question(context, referee), referee.most_bytes
     except (MarketError, RunnerFailed) as error:
         ruling = _sign_ruling(
@@ -251,7 +251,7 @@ def _go_on(context: Context, scene: _Scene, hearing: PublishedHearing) -> float 
     return None
 
 
-def _move_referee(referee: Referee, here: RefereeCourse, put: int, now: float) -> None:
+def _move_referee(referee: Referee, here: RefereeCourse, put: int, clock: Callable[[], float]) -> None:
     """Computes the operation, gives a question that is not among those `put` its whole time, or ends one that is over.
 
     Raises Refused where the clock was ahead when it was put.
@@ -259,7 +259,8 @@ def _move_referee(referee: Referee, here: RefereeCourse, put: int, now: float) -
     if not referee.is_decided() and referee.operation is not None:
         _compute_operation(here, referee, referee.operation)
     elif referee.open_question.number < put:
-        referee.expire(ceil(now))
+        referee.expire(ceil(clock()))
+    now = clock()  # read after the computation, whose time is no side's
     if referee.open_question.number == put:
         referee.extend(int(now) + referee.terms.answer_s)
     if not referee.is_decided() and referee.open_question.until > now + referee.terms.answer_s + hearing_rows.AHEAD_S:

@@ -128,6 +128,14 @@ def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt
     assert "is hidden" in by_receipt.detail
 
 
+def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    evidence, _honest, _liar = hear(market)
+    (held,) = evidence.hearings or ()
+    hurried = evidence.model_copy(update={"hearings": (held.model_copy(update={"answer_s": 1}),)})
+    assert "its sides had 1 s for an answer" in prove(market, hurried).faults[0].detail
+
+
 @pytest.mark.parametrize("change", ["signature", "said", "roots"])
 def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, change: str) -> None:
     market = traced(new_floor)

@@ -1,6 +1,7 @@
 """Between classes a market's referee asks about later operations: each question has its whole time."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 from gradmarket.market.features.disputes.referee import Referee, Terms
@@ -41,7 +42,7 @@ def test_a_later_operation_s_questions_have_their_whole_time_from_when_they_are_
         for reply in (each for ask in asks for each in ask(asked, question)):
             referee.receive(reply, now + LATE_S)
         now += LATE_S + AWAY_S
-        _move_referee(referee, here, asked.number + 1, now)
+        _move_referee(referee, here, asked.number + 1, partial(float, now))
         assert referee.is_decided() or referee.open_question.until == now + ANSWER_S
     assert referee.verdict is not None
     assert (referee.verdict.wrong, referee.verdict.leaf) == (frozenset({address_of(LIAR)}), later)

@@ -120,7 +120,7 @@ class HearingAttendance(ABC, Generic[Name]):
         try:
             if not self.turn() and self.list_attended() is None:
                 self._close_child()
-        except (MarketError, ValueError, LookupError, ArithmeticError) as error:  # whatever a question led to
+        except (MarketError, OSError, ValueError, LookupError, ArithmeticError) as error:  # whatever a question led to
             self.report_progress(f"Could not hear what a referee asks: {error}", None)
             self.over.wait(REST_S)
 
@@ -129,7 +129,7 @@ class HearingAttendance(ABC, Generic[Name]):
         refused: tuple[type[Exception], ...] = (Refused, NotFound, RunnerFailed, *self.refusals)
         try:
             reply = self._attend(name, put).answer(put)
-            self._keep_receipt(name, put, reply, self.bring(name, reply))
+            receipt = self.bring(name, reply)
         except refused as error:
             self.report_progress(f"Could not answer the referee about {name}: {error}", name)
             if isinstance(error, RunnerFailed):
@@ -139,11 +139,16 @@ class HearingAttendance(ABC, Generic[Name]):
         self.report_progress(
             f"Answered question {put.number} of the referee about {name}: {put.question.asked}.", name, reply
         )
+        self._keep_receipt(name, put, reply, receipt)
         return True
 
     def _keep_receipt(self, name: Name, put: PutQuestion, reply: Reply, receipt: HearingReceipt) -> None:
-        own = self.find_answer(name, put)
-        keep_receipt(own.receipts_file, own.domain, own.offer, own.referee, put, reply, receipt)
+        """Keeps the receipt of an answer that was brought; on a full disk the answer counts all the same."""
+        try:
+            own = self.find_answer(name, put)
+            keep_receipt(own.receipts_file, own.domain, own.offer, own.referee, put, reply, receipt)
+        except (OSError, MarketError) as error:
+            self.report_progress(f"Could not keep the receipt of an answer about {name}: {error}", name)
 
     def _attend(self, name: Name, put: PutQuestion) -> AttendedAnswer:
         """Returns the answer with its trace, made at the first question. Raises NotFound, Refused."""

@@ -20,6 +20,7 @@ from gradmarket.auditor import OpenMachine
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
+from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.disputes.transcript import (
     count_answers,
     find_receipt_fault,
@@ -120,8 +121,10 @@ def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator
         leaf = Hash(hash_leaf(encode_hearing(shown.offer_digest, one, other)))
         if frozenset((one, other)) not in heard and leaf in leaves:
             yield f"the log has a hearing of {one} and {other}, which is hidden"
-    for each in shown.hearings or () if leaves else ():
-        if any(Hash(hash_leaf(data)) in leaves for data in _list_more_answers(shown.offer_digest, each)):
+    counted = {encode_answers(shown.offer_digest, *each.sides, *count_answers(each)) for each in shown.hearings or ()}
+    for each in shown.hearings or () if leaves else ():  # a panel may hear its auditors again
+        more = (data for data in _list_more_answers(shown.offer_digest, each) if data not in counted)
+        if any(Hash(hash_leaf(data)) in leaves for data in more):
             yield f"the log has more answers in the hearing of {' and '.join(each.sides)} than are shown"
 
 
@@ -159,6 +162,9 @@ def _find_faults(
 ) -> Iterator[str]:
     if hearing.run is not None and record.publication.spec.panel is None:
         yield "it is of a panel's auditors, and the job has no panel"
+    due = max(HEARING_S, shown.offer.lease_seconds + shown.offer.upload_seconds)
+    if hearing.answer_s != due:
+        yield f"its sides had {hearing.answer_s} s for an answer, and the offer gives {due} s"
     signed = list(find_transcript_faults(record.domain, record.opened.signer, shown.offer_digest, hearing))
     yield from signed
     ruling = hearing.ruling
