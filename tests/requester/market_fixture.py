@@ -130,6 +130,8 @@ class MarketFixture:
         own = {"data": folder}
         self.settings = RequesterSettings(**own, **settings) if settings else usual_settings().model_copy(update=own)
         self.workers: list[SimWorker] = []
+        self.one_by_one = False
+        """Whether a worker polls only when the one before it was answered: it is drawn before the others ask."""
         self.stages = STAGES
         self.sketched: set[str] = set()
         """The jobs that compare sketches."""
@@ -382,7 +384,11 @@ class MarketFixture:
         self.drive()
 
     def take_turns(self, *workers: SimWorker) -> None:
-        """Each polls as a real worker's loop does and acts on the answer; their polls are heard together."""
+        """Each polls as a real worker's loop does and acts on the answer; polls are heard together, or `one_by_one`."""
+        if self.one_by_one and len(asking := workers or self.workers) > 1:
+            for worker in tuple(asking):
+                self.take_turns(worker)
+            return
         self._poll(workers, lambda worker: {"commitments": worker.commitments(), "reveals": worker.reveals()})
         self.drive()
         self._hear(workers)

@@ -80,6 +80,7 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
     """A fresh identity asks whenever the one before has a place, and `leave` is what each does with its own."""
     fresh = [market.worker()]
     market.workers.remove(fresh[0])
+    market.one_by_one = True
     for _ in range(400):
         if market.state() != JobState.RUNNING:
             break

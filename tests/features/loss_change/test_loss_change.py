@@ -129,6 +129,7 @@ def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_floor: NewFloo
 def test_noise_that_changes_wallets_every_four_answers_is_paid_no_more(new_floor: NewFloor) -> None:
     """No wallet's own test ends. Together they are noise, and cleared workers alone are asked for a while."""
     market = new_floor(rounds=14, tasks_per_round=16, **scored())
+    market.one_by_one = True
     honest = hired(market, *[HONEST] * 3)
     auditor = Scorer(market, passing=1.0)
     while {event["operator"] for event in market.events("scores_honest")} != {worker.address for worker in honest}:

@@ -341,7 +341,7 @@ def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_w
 def test_where_one_of_the_cleared_diverges_too_the_job_waits_for_its_requester(new_floor: NewFloor) -> None:
     """The twin: here the model diverges, and nobody further is asked."""
     market, honest, auditor = open_with_a_cleared_worker(new_floor)
-    honest.behaviour = INFINITE
+    honest.behaviour = auditor.computer.behaviour = INFINITE
     honest.capacity = 1
     for _ in range(12):
         market.worker(INFINITE)

@@ -140,6 +140,7 @@ def vote_without_auditor(new_floor: NewFloor, honest: int, liars: int, **spec: o
 @FULL
 def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_floor: NewFloor) -> None:
     market = vote_without_auditor(new_floor, honest=5, liars=0)
+    market.one_by_one = True
     market.play()
     assert market.state() == JobState.FINISHED
     plans = [(task.plan.first_wave, task.plan.quorum, task.plan.maximum) for task in market.tasks()]
