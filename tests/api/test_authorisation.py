@@ -270,7 +270,7 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
 
 
 @pytest.mark.parametrize("route", EXPECTED | PAGES, ids=" ".join)
-def test_a_route_lets_pass_whom_it_should(scene: Scene, route: tuple[str, str]) -> None:
+def test_a_route_admits_its_roles_alone(scene: Scene, route: tuple[str, str]) -> None:
     method, path = route
     found = []
     for role in scene.roles:

@@ -50,7 +50,7 @@ def test_a_stranger_reads_the_chain_and_sends_what_it_signed(service: Service) -
 
 
 @pytest.mark.parametrize("method", ["anvil_setBalance", "evm_mine", "eth_sendTransaction", "debug_traceCall", "", 7])
-def test_what_is_the_node_s_owner_s_alone_does_not_pass(service: Service, method: Any) -> None:
+def test_methods_of_the_node_s_owner_are_refused(service: Service, method: Any) -> None:
     refused = ask(service, READ | {"method": method})
     assert refused["error"]["code"] == -32601
     assert ask(service, [READ, READ | {"method": method}])["error"]["code"] == -32601, "a batch passes as a whole"

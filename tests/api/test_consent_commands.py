@@ -75,7 +75,7 @@ def test_a_key_that_is_elsewhere_signs_what_is_printed(service: Any, tmp_path: P
     assert operator_of(service, worker.address) == worker.address
 
 
-def test_what_is_typed_has_the_digest_that_is_checked(service: Any) -> None:
+def test_the_printed_typed_data_has_the_digest_that_the_check_takes(service: Any) -> None:
     market = MarketClient(service.url, lambda _seconds: False)
     facts, account = market.facts(), Account.create()
     market.close()
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: A
     assert operator_of(service, worker.address) == worker.address, "one of another contract is not brought here"
 
 
-def test_what_nobody_signed_is_neither_printed_nor_sent(service: Any, tmp_path: Path) -> None:
+def test_a_consent_with_a_wrong_signature_is_refused_by_the_command(service: Any, tmp_path: Path) -> None:
     cold = wallet.create_wallet(tmp_path, None)
     place = ["--payout", Account.create().address, "--nonce", "5", "--signature"]
     for command in ("give", "withdraw"):

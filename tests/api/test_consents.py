@@ -34,7 +34,7 @@ def told(service: Any, worker: Any) -> tuple[str, bool]:
     return seen["operator"], seen["proven"]
 
 
-def test_a_claim_is_paid_where_it_says_and_proves_nothing(service: Any) -> None:
+def test_an_unsigned_payout_claim_is_paid_there_and_proves_nothing(service: Any) -> None:
     worker, victim = Account.create(), Account.create()
     assert knock(service, worker, victim, None).json()["payout"] == victim.address
     assert told(service, worker) == (worker.address, False)

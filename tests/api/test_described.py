@@ -22,7 +22,7 @@ def fields(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(f"{name}.{field}", told) for name, one in schemas for field, told in one.get("properties", {}).items()]
 
 
-def test_every_field_says_what_it_is(document: dict[str, Any]) -> None:
+def test_every_field_has_a_description(document: dict[str, Any]) -> None:
     assert [name for name, told in fields(document) if len(told.get("description", "").split()) < 1] == []
 
 

@@ -34,7 +34,7 @@ def test_no_answer_s_type_is_guessed(service: Service, path: str) -> None:
     assert httpx.get(service.url + path).headers.get_list("x-content-type-options") == ["nosniff"]
 
 
-def test_what_is_no_http_is_answered_without_guessing_too(service: Service) -> None:
+def test_bytes_that_are_no_http_get_400_and_nosniff(service: Service) -> None:
     with socket.create_connection(service.url.removeprefix("http://").split(":")) as raw:
         raw.sendall(b"nonsense\r\n\r\n")
         answer = raw.recv(4096)

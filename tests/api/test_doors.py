@@ -50,11 +50,11 @@ def test_the_page_has_every_door_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("door", ALL, ids=" ".join)
-def test_the_page_says_who_may_call_and_what_is_read_before(door: tuple[str, str]) -> None:
+def test_the_page_has_each_route_s_callers_and_reads(door: tuple[str, str]) -> None:
     assert DOORS[door][:2] == (who(*ALL[door]), read(*door))
 
 
-def test_whatever_takes_bytes_is_a_stream_that_no_limit_of_parsed_bodies_ends() -> None:
+def test_every_route_of_octets_is_a_stream_without_the_limit_of_parsed_bodies() -> None:
     """Else a body of more than `max_body_bytes` is refused before its route counts it, and its price is by length."""
     paths = json.loads((PAGES.parent / "tests" / "goldens" / "data" / "openapi.json").read_text())["paths"]
     takes = {
@@ -112,7 +112,7 @@ def places(service) -> dict[str, str]:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("door", ALL, ids=" ".join)
-def test_the_page_says_how_many_statements_a_stranger_s_request_costs(
+def test_a_stranger_s_request_costs_at_most_the_page_s_statements(
     service: Any, places: dict[str, str], door: tuple[str, str]
 ) -> None:
     """With a token that somebody made up, where one is asked for: that one is looked up."""
@@ -125,7 +125,7 @@ def test_the_page_says_how_many_statements_a_stranger_s_request_costs(
         assert len(told) == (path not in OPEN), "a token is looked up, and nothing else"
 
 
-def test_the_page_says_what_was_measured() -> None:
+def test_the_page_has_the_measured_times() -> None:
     told = {f"doors.{method} {path}.worst_ms": float(cpu) for method, path, cpu in CPU.findall(PAGE)}
     measured = {figure["name"]: round(figure["value"], 1) for figure in json.loads(MEASURED.read_text())}
     worst = measured.pop("doors.worst_ms")

@@ -57,7 +57,7 @@ def followed(service: Service, job: str, after: int = 0) -> list[int]:
         return list(ids(stream.iter_lines()))
 
 
-def test_who_is_far_behind_catches_up_and_misses_nothing(service: Service, posted: Posted) -> None:
+def test_a_follower_far_behind_catches_up_and_misses_nothing(service: Service, posted: Posted) -> None:
     job = posted()["id"]
     told(service, job, KEPT + AT_ONCE + 7)
     with ThreadPoolExecutor(4) as pool:

@@ -59,7 +59,7 @@ def test_an_amount_that_is_nested_without_end_is_refused(service: Service, deep:
 
 
 @pytest.mark.parametrize("written", ["0.5 DARG", "-1 GRAD", "GRAD", "1e99 GRAD", "0.5", "²", "1" * 200])
-def test_what_is_no_amount_of_the_token_is_refused_by_name(
+def test_a_malformed_amount_is_refused_by_its_field(
     service: Service, posted: Callable[..., dict[str, str]], written: str
 ) -> None:
     job = posted()
@@ -83,7 +83,7 @@ def elsewhere(
         yield service, lambda call: require_receipt(execute_call(web3, key, call)) and None
 
 
-def test_a_repeated_request_is_told_what_is_still_to_be_signed(
+def test_a_repeated_request_lists_the_calls_still_to_sign(
     elsewhere: tuple[Service, Callable[[calls.Call], None]],
 ) -> None:
     service, sign = elsewhere

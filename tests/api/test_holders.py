@@ -15,7 +15,7 @@ def private(*holders: str, **more: Any) -> dict[str, Any]:
     return {"inputs": INPUTS, "holders": list(holders), "least_rows": 32, **more}
 
 
-def test_a_listed_worker_takes_part_once_and_what_it_told_stands(service: Service, posted: Post) -> None:
+def test_a_listed_worker_joins_once_and_its_first_row_count_stands(service: Service, posted: Post) -> None:
     address, worker = service.worker()
     job = posted(data=private(address))["id"]
     door = f"/v1/work/holdings/{job}"
@@ -23,13 +23,13 @@ def test_a_listed_worker_takes_part_once_and_what_it_told_stands(service: Servic
         assert worker.put(door, json={"rows": rows}).json() == {"job": job, "rows": 100}
 
 
-def test_a_holder_need_not_tell_how_many_rows_it_has(service: Service, posted: Post) -> None:
+def test_a_holder_may_join_without_a_row_count(service: Service, posted: Post) -> None:
     address, worker = service.worker()
     job = posted(data=private(address))["id"]
     assert worker.put(f"/v1/work/holdings/{job}", json={}).json()["rows"] is None
 
 
-def test_who_is_not_listed_does_not_take_part(service: Service, posted: Post) -> None:
+def test_an_unlisted_worker_cannot_join(service: Service, posted: Post) -> None:
     address, _ = service.worker()
     _, stranger = service.worker()
     refused = stranger.put(f"/v1/work/holdings/{posted(data=private(address))['id']}", json={"rows": 100})

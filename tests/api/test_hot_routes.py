@@ -22,7 +22,7 @@ def refused(answer: httpx.Response, status: int) -> None:
     assert answer.json()["status"] == status
 
 
-def test_what_is_hot_is_described_like_the_rest(service: Service) -> None:
+def test_hot_routes_are_in_the_openapi_document(service: Service) -> None:
     doors = FastRouters(nowhere, routers_with(features_of(service.context)), {})
     assert set(doors._doors) == HOT
     paths = service.anyone.get("/openapi.json").json()["paths"]
@@ -45,14 +45,14 @@ def test_nobody_else_is(service: Service, path: str) -> None:
     refused(worker.get(path), 405)
 
 
-def test_what_is_no_poll_is_refused_by_its_field(service: Service) -> None:
+def test_a_malformed_poll_is_refused_by_its_field(service: Service) -> None:
     _, worker = service.worker()
     answer = worker.post("/v1/work/poll", json={**POLL, "capacity": "many"})
     refused(answer, 422)
     assert answer.json()["errors"][0]["field"] == "capacity"
 
 
-def test_what_is_no_json_is_refused_by_its_place(service: Service) -> None:
+def test_a_poll_that_is_no_json_is_refused_by_its_line_and_column(service: Service) -> None:
     _, worker = service.worker()
     answer = worker.post("/v1/work/poll", content=b"[" * 1000)
     refused(answer, 422)
@@ -74,6 +74,6 @@ def test_a_body_of_more_values_than_any_honest_one_is_refused_unread(service: Se
     assert answer.json()["detail"] == "a body has at most 50000 values"
 
 
-def test_a_body_that_never_says_its_length_is_refused_where_it_is_too_long(service: Service) -> None:
+def test_a_chunked_body_that_grows_too_long_is_refused(service: Service) -> None:
     _, worker = service.worker()
     refused(worker.post("/v1/work/poll", content=iter([b"["] + [b" " * 2**16] * 20)), 413)

@@ -198,7 +198,7 @@ def test_a_repeated_extension_gets_its_stored_answer_whatever_became_of_the_job(
     assert extend(3).status_code == 409
 
 
-def test_a_private_job_is_told_what_to_do_in_place_of_an_extension() -> None:
+def test_the_refused_extension_of_a_private_job_names_the_remedy() -> None:
     private = {"inputs": {"x": {"dtype": "float32"}}, "holders": ["0x" + "1" * 40]}
     fields = {"name": "n", "model": {"architecture": "mlp"}, "data": private, "step": {"rows": 1}, "rounds": 1}
     fields |= {"optimizer": {"name": "sgd", "lr": 0.1}, "price": "1"}

@@ -102,7 +102,7 @@ def test_a_job_that_is_not_there_has_no_stream(service: Service) -> None:
     assert service.anyone.get(f"/page/jobs/{'0' * 16}", headers=STREAM).status_code == 404
 
 
-def test_who_asks_for_a_page_gets_one(service: Service, posted: Posted) -> None:
+def test_a_job_s_page_is_html_with_its_series(service: Service, posted: Posted) -> None:
     answer = service.anyone.get(f"/page/jobs/{posted()['id']}")
     assert answer.headers["content-type"].startswith("text/html")
     assert 'id="series"' in answer.text

@@ -131,9 +131,7 @@ def test_a_flipped_byte_costs_its_piece(
     assert (made.sent, made.listed) == (len(DATA) + piece, 1)
 
 
-def test_who_spoils_a_piece_again_costs_it_again(
-    relay: tuple[Relay, str], bearer: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_piece_spoilt_again_is_sent_again(relay: tuple[Relay, str], bearer: dict[str, str], tmp_path: Path) -> None:
     made, url = relay
     made.spoilt, made.again = {5 * PIECE}, 2
     assert fetched(tmp_path, url, bearer) == DATA
@@ -178,7 +176,7 @@ def test_a_connection_that_breaks_in_a_piece_loses_that_piece(
     cuts=st.lists(st.integers(0, len(DATA)), max_size=5),
     again=st.integers(0, 2),
 )
-def test_what_comes_twice_is_the_spoilt_pieces_and_those_that_broke_off(
+def test_only_spoilt_and_broken_pieces_are_sent_twice(
     relay: tuple[Relay, str], bearer: dict[str, str], spoilt: set[int], cuts: list[int], again: int
 ) -> None:
     made, url = relay
@@ -245,7 +243,7 @@ def test_a_relay_that_cuts_and_spoils_for_ever_is_given_up(
     assert made.sent <= 2 * (len(DATA) + fetch.PIECE_TRIES * PIECE)
 
 
-def test_what_the_service_has_no_list_of_is_fetched_as_before(
+def test_a_blob_without_a_list_of_pieces_is_downloaded_whole(
     relay: tuple[Relay, str], bearer: dict[str, str], tmp_path: Path, service: Service
 ) -> None:
     made, url = relay

@@ -106,7 +106,7 @@ def test_one_wallet_signs_in_many_times_at_once(anvil, deployment, new_database,
         assert [answer.status_code for answer in found] == [201] * 8
 
 
-def test_what_was_used_is_forgotten_after_its_end(service) -> None:  # type: ignore[no-untyped-def]
+def test_a_used_nonce_is_forgotten_after_its_end(service) -> None:  # type: ignore[no-untyped-def]
     value, until = OURS.make(1000.0)
     with service.context.begin() as work:
         assert identities.use_nonce(work, value, until, 1000.0)

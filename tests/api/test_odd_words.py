@@ -58,7 +58,7 @@ def test_a_cursor_of_another_kind_is_not_ours(here: Service, path: str) -> None:
         assert HALF not in json.dumps(cursor, ensure_ascii=False) or answer.status_code == 422, cursor
 
 
-def test_lists_that_a_number_alone_leads_through_say_so(here: Service) -> None:
+def test_a_list_refuses_a_cursor_of_another_type(here: Service) -> None:
     job = here.requester.post("/v1/jobs", json=JOB).json()["id"]
     for path, ours, wrong in (("payments", [0], ["a"]), ("rounds", [0], [0.5]), ("workers", ["a"], [1])):
         place = f"/v1/jobs/{job}/{path}"

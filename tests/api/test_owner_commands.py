@@ -96,7 +96,7 @@ def test_a_token_s_budget_is_set_shown_and_kept_to(service: Service, tmp_path: P
     assert run(service, ["token", "limit", "spender", "9 GRAD"], mine).exit_code == 2, "only an admin sets it"
 
 
-def test_a_plan_says_what_others_paid(service: Service, tmp_path: Path) -> None:
+def test_a_plan_contains_the_market_s_price_guide(service: Service, tmp_path: Path) -> None:
     job = tmp_path / "job.json"
     job.write_text(json.dumps(JOB))
     plan = ["job", "plan", str(job), "--parameters", "1e6"]

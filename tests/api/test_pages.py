@@ -89,7 +89,7 @@ def test_more_jobs_than_a_page_holds_are_on_the_next(
         ({"data": {"manifest": "blake3:" + "0" * 64}}, r'data-fault="data\.manifest".*upload it first'),
     ],
 )
-def test_the_form_s_plan_says_what_posting_would(service: Service, changed: dict[str, Any], said: str) -> None:
+def test_the_form_s_plan_agrees_with_posting(service: Service, changed: dict[str, Any], said: str) -> None:
     answer = service.requester.post("/page/plan", json={**JOB, **changed})
     assert re.search(said, answer.text, re.DOTALL), answer.text
     posts = service.requester.post("/v1/jobs", json={**JOB, **changed}).status_code

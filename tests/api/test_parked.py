@@ -65,7 +65,7 @@ class Polling:
 
 
 @FULL
-def test_who_waits_stays_alive_and_asking_for_as_long_as_it_waits(service: Service) -> None:
+def test_a_waiting_worker_stays_alive_and_asking_while_its_poll_waits(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)
     wait_until(lambda: asks(service, address))
@@ -76,7 +76,7 @@ def test_who_waits_stays_alive_and_asking_for_as_long_as_it_waits(service: Servi
     wait_until(lambda: waiting(service, 0))
 
 
-def test_who_goes_away_asks_no_more_at_once_and_its_poll_ends(service: Service) -> None:
+def test_a_disconnected_worker_stops_asking_at_once_and_its_poll_ends(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)
     wait_until(lambda: asks(service, address) and waiting(service, 1))
@@ -92,14 +92,14 @@ def test_who_goes_away_asks_no_more_at_once_and_its_poll_ends(service: Service) 
     wait_until(lambda: waiting(service, 0))
 
 
-def test_whose_poll_is_over_asks_no_more_whatever_was_said_of_it_meanwhile(service: Service) -> None:
+def test_a_worker_with_an_ended_poll_is_no_longer_asking(service: Service) -> None:
     """Who asks once, for a second, would be given places for as long as a waiting worker is vouched for."""
     address, client = service.worker()
     assert client.post("/v1/work/poll", json=ASK | {"wait_s": 1.0}).status_code == 200
     assert not asks(service, address)
 
 
-def test_whose_poll_ends_while_it_is_vouched_for_asks_no_more(
+def test_a_poll_that_ends_during_its_renewal_is_no_longer_asking(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of its poll may be written down before the word that it is there, which a thread is still to write."""
@@ -117,7 +117,7 @@ def test_whose_poll_ends_while_it_is_vouched_for_asks_no_more(
     assert not asks(service, address)
 
 
-def test_who_came_again_before_its_old_connection_went_still_asks(service: Service) -> None:
+def test_a_reconnected_worker_still_asks_after_its_old_connection_ends(service: Service) -> None:
     address, client = service.worker()
     old = Polling(service, client)
     wait_until(lambda: waiting(service, 1))

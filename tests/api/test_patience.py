@@ -40,13 +40,13 @@ def sends(made: socket.socket, first: bytes, drop: bytes = b"") -> bytes:
 
 
 @FULL
-def test_a_connection_that_says_nothing_is_let_go(hasty: Service) -> None:
+def test_a_silent_connection_is_closed(hasty: Service) -> None:
     with connected(hasty) as made:
         assert drip(made) == b""
 
 
 @FULL
-def test_a_header_a_byte_at_a_time_is_let_go(hasty: Service) -> None:
+def test_a_connection_that_drips_its_header_is_closed(hasty: Service) -> None:
     with connected(hasty) as made:
         assert sends(made, b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"a") == b""
 
@@ -68,7 +68,7 @@ def test_a_body_that_drips_is_answered_408_without_a_token(hasty: Service) -> No
 
 
 @FULL
-def test_an_upload_that_stands_still_is_let_go(hasty: Service) -> None:
+def test_a_stalled_upload_is_closed(hasty: Service) -> None:
     head = (
         f"PUT /v1/blobs/blake3:{'0' * 64} HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: Bearer {hasty.token}\r\nContent-Length: 100000\r\n\r\n"
@@ -80,7 +80,7 @@ def test_an_upload_that_stands_still_is_let_go(hasty: Service) -> None:
 
 
 @FULL
-def test_an_upload_that_moved_for_long_and_then_stands_still_is_let_go(hasty: Service) -> None:
+def test_an_upload_that_stalls_after_a_long_time_is_closed(hasty: Service) -> None:
     """Bytes come while its timer runs out, which must be set again."""
     head = (
         f"PUT /v1/blobs/blake3:{'0' * 64} HTTP/1.1\r\nHost: x\r\n"
@@ -117,7 +117,7 @@ def test_a_poll_that_waits_longer_than_every_bound_is_not(hasty: Service) -> Non
 
 
 @FULL
-def test_an_answer_that_nobody_reads_is_let_go(hasty: Service) -> None:
+def test_an_unread_answer_is_closed(hasty: Service) -> None:
     data = b"\0" * (32 << 20)
     digest = hasty.context.blobs.put(data)
     with connected(hasty) as made:
@@ -168,7 +168,7 @@ def test_a_body_over_the_limit_is_refused_before_anybody_is_asked_for_a_token(ha
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_who_is_refused_for_its_length_can_send_all_of_it_and_then_read_why(service: Service, declared: bool) -> None:
+def test_a_body_too_long_is_drained_and_its_refusal_can_be_read(service: Service, declared: bool) -> None:
     """Most clients read no answer before they have sent everything."""
     pieces = [b" " * (128 << 10)] * 16
     length = f"Content-Length: {sum(map(len, pieces))}" if declared else "Transfer-Encoding: chunked"
@@ -185,7 +185,7 @@ def test_who_is_refused_for_its_length_can_send_all_of_it_and_then_read_why(serv
 
 
 @FULL
-def test_who_is_refused_for_its_length_and_sends_on_is_let_go(hasty: Service) -> None:
+def test_a_refused_body_that_goes_on_for_long_is_closed(hasty: Service) -> None:
     with connected(hasty) as made:
         heard = sends(made, b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n{", b" ")
         assert b" 413 " in heard.splitlines()[0]

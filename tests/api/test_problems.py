@@ -64,7 +64,7 @@ def test_every_error_has_a_kind_and_every_status_one() -> None:
     assert kinds == {401: "no_token", 418: "broken_request", 502: "fault"}
 
 
-def test_a_command_tells_the_remedy_of_the_service() -> None:
+def test_a_command_prints_the_service_s_remedy() -> None:
     body = json.dumps({"status": 422, "detail": "no", "remedy": "do this"}).encode()
     assert describe_error(parse_problem(422, "", body), "gradmarket job submit").fix == "do this"
     assert describe_error(parse_problem(404, "", body), "gradmarket job show").fix.startswith("look for it"), (

@@ -58,7 +58,7 @@ def statuses(client: httpx.Client, times: int, **options: Any) -> list[int]:
     return [client.get("/v1/health", **options).status_code for _ in range(times)]
 
 
-def test_one_address_is_limited_and_told_when_to_come_again(limited) -> None:  # type: ignore[no-untyped-def]
+def test_one_address_is_limited_and_gets_a_retry_after(limited) -> None:  # type: ignore[no-untyped-def]
     with serving(limited(address_rate=0.05)) as service:
         assert statuses(service.anyone, 20) == [200] * 20
         refused = service.anyone.get("/v1/health")
@@ -157,7 +157,7 @@ def test_in_any_span_at_most_burst_and_rate_times_it_pass(pauses: list[float], p
 
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=100), st.integers(1, 10), st.integers(1, 10))
-def test_who_comes_again_when_told_is_let_pass(pauses: list[float], per_s: int, burst: int) -> None:
+def test_a_request_after_its_bucket_s_wait_passes(pauses: list[float], per_s: int, burst: int) -> None:
     clock = Clock()
     buckets = Buckets(Rate(per_s, burst), clock)
     for pause in pauses:

@@ -11,7 +11,7 @@ CLAIM = ("POST", "/v1/audits/claim", {"auditor": "mine", "determinism_class": "c
 
 
 @pytest.mark.parametrize(("method", "path", "body"), [POLL, CLAIM, ("GET", "/v1/work/states", None)])
-def test_another_release_is_told_what_to_install(
+def test_another_release_is_refused_with_the_release_to_install(
     service: Service, method: str, path: str, body: dict[str, object] | None
 ) -> None:
     auditor = path.startswith("/v1/audits")
@@ -30,7 +30,7 @@ def test_another_release_is_told_what_to_install(
         assert answer.headers[HEADER] == f"{PROTOCOL}/{own_version()}"
 
 
-def test_what_a_worker_is_owed_is_read_by_any_release(service: Service) -> None:
+def test_any_release_reads_earnings_and_vouchers(service: Service) -> None:
     address, client = service.worker()
     for what in ("earnings", "vouchers"):
         answer = client.get(f"/v1/workers/{address}/{what}", headers={HEADER: f"{PROTOCOL - 1}/0.0.9"})

@@ -110,7 +110,7 @@ def test_a_rule_of_several_fields_names_the_one_to_change(service, changed: dict
 
 
 @pytest.mark.parametrize("broken", [b'{ // mine\n"name": "a"}', b'{"name": "a",}', b"nonsense"])
-def test_what_is_no_json_is_told_so(service, broken: bytes) -> None:  # type: ignore[no-untyped-def]
+def test_a_body_that_is_no_json_is_refused_with_its_place(service, broken: bytes) -> None:  # type: ignore[no-untyped-def]
     headers = {"Content-Type": "application/json"}
     body = problem(service.requester.post("/v1/jobs", content=broken, headers=headers), 422)
     assert body["detail"].startswith("the body is not JSON: ")
@@ -121,7 +121,7 @@ def test_a_job_whose_audits_repeat_windows_is_taken(service) -> None:  # type: i
     assert service.requester.post("/v1/jobs", json=JOB | AUDITED).status_code == 201
 
 
-def test_without_a_token_the_problem_says_which_one_to_send(service) -> None:  # type: ignore[no-untyped-def]
+def test_a_request_without_a_token_gets_the_kind_of_token_in_its_problem(service) -> None:  # type: ignore[no-untyped-def]
     body = problem(service.anyone.post("/v1/jobs", json=JOB), 401)
     assert "Authorization: Bearer" in body["detail"]
     _, worker = service.worker()
@@ -181,7 +181,7 @@ def test_a_poll_with_a_nul_character_is_refused(service, said: dict) -> None:  #
     problem(worker.post("/v1/work/poll", json={"wait_s": 0, **said}), 422)
 
 
-def test_what_is_not_there_is_a_404_that_names_it(service, posted) -> None:  # type: ignore[no-untyped-def]
+def test_an_absent_resource_is_a_404(service, posted) -> None:  # type: ignore[no-untyped-def]
     job = posted()["id"]
     for path in (
         "jobs/nowhere",
@@ -202,7 +202,7 @@ def test_a_paused_job_cannot_be_a_draft(service, posted) -> None:  # type: ignor
     assert service.requester.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
 
 
-def test_events_tell_what_happened_and_go_on_where_they_broke(service, posted) -> None:  # type: ignore[no-untyped-def]
+def test_events_come_in_order_and_resume_after_the_last_one_read(service, posted) -> None:  # type: ignore[no-untyped-def]
     job = posted()["id"]
     service.requester.post(f"/v1/jobs/{job}/cancel")
     text = service.anyone.get(f"/v1/jobs/{job}/events").text
@@ -297,12 +297,14 @@ def test_a_seed_that_is_not_named_is_drawn_so_that_equal_jobs_have_other_answers
         (b'"name"', "application/json; charset=utf-8", "the body is no JSON object"),
     ],
 )
-def test_a_body_of_another_kind_is_said_to_be(service: Service, body: bytes, kind: str, said: str) -> None:
+def test_a_body_of_another_content_type_is_refused_with_its_reason(
+    service: Service, body: bytes, kind: str, said: str
+) -> None:
     refused = service.requester.post("/v1/jobs", content=body, headers={"Content-Type": kind})
     assert (refused.status_code, refused.json()["detail"][: len(said)]) == (422, said)
 
 
-def test_bytes_under_another_digest_are_told_their_own(service: Service) -> None:
+def test_bytes_under_another_digest_are_refused_with_their_own(service: Service) -> None:
     refused = service.requester.put(f"/v1/blobs/blake3:{'0' * 64}", content=b"x")
     assert (refused.status_code, refused.json()["detail"][:18]) == (422, "the bytes are blak")
 

@@ -35,12 +35,12 @@ def test_the_second_part_of_an_answer_does_not_wait_until_the_first_is_acknowled
         assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_who_keeps_an_idle_connection_as_long_as_httpx_does_is_not_cut_off_as_it_asks() -> None:
+def test_the_service_keeps_an_idle_connection_longer_than_httpx_does() -> None:
     """Who closes at the same moment as the other asks resets the connection, and the request is lost."""
     assert (httpx.Limits().keepalive_expiry or 0) < KEEP_ALIVE_S < RequesterSettings(data=Path()).header_s
 
 
-def test_a_connection_that_says_nothing_for_minutes_is_kept_alive() -> None:
+def test_an_accepted_connection_has_tcp_keep_alive_within_a_minute() -> None:
     """Or a NAT forgets it, and nobody hears that the other is gone."""
     with accepted() as ours:
         assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

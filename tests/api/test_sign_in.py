@@ -51,7 +51,7 @@ def test_another_wallets_signature_is_refused(service) -> None:  # type: ignore[
 
 
 @pytest.mark.parametrize("signature", ["11" * 64 + "1b", "00" * 65, "ff" * 65, "00" * 64 + "1c"])
-def test_what_is_no_signature_at_all_is_refused(service, signature: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_malformed_signature_is_refused(service, signature: str) -> None:  # type: ignore[no-untyped-def]
     text = service.siwe(Account.create()).prepare_message()
     answer = service.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature})
     assert answer.status_code == 422, answer.text

@@ -223,7 +223,7 @@ def test_an_address_has_so_many_connections_and_no_more(anvil, deployment, tmp_p
             pytest.fail("no place came back")
 
 
-def test_so_many_lines_of_headers_and_no_more(service: Service) -> None:
+def test_a_request_has_a_limited_number_of_header_lines(service: Service) -> None:
     fits, does_not = (HEALTH + b"a: b\r\n" * lines + b"\r\n" for lines in (HEADER_LINES - 3, HEADER_LINES))
     with connected(service) as made:
         assert answered(made, fits)

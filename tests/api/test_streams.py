@@ -74,7 +74,7 @@ def test_no_more_is_taken_than_may_come(chunks: list[bytes], most: int) -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_what_fails_while_it_is_taken_is_told(pieces: int) -> None:
+def test_an_error_of_the_consumer_reaches_the_sender(pieces: int) -> None:
     """Such as a full disk, in the thread and at the end."""
 
     def take(_block: Bytes) -> None:

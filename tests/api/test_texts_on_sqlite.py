@@ -9,8 +9,8 @@ from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_odd_words import (  # noqa: F401
     test_a_cursor_of_another_kind_is_not_ours,
+    test_a_list_refuses_a_cursor_of_another_type,
     test_a_poll_with_half_a_surrogate_pair_is_refused,
-    test_lists_that_a_number_alone_leads_through_say_so,
     test_no_word_in_a_body_is_an_error_of_ours,
 )
 from tests.api.test_surrogates import places, schema, test_no_text_is_an_error_of_ours  # noqa: F401

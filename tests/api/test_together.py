@@ -40,7 +40,7 @@ def asked(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int 
     return asyncio.run(all_of_them())
 
 
-def test_what_comes_while_one_is_busy_goes_together() -> None:
+def test_requests_during_a_call_are_batched_into_the_next() -> None:
     doubler = Doubler()
     assert asked(doubler, [2, 4, 6, 8]) == [4, 8, 12, 16]
     assert doubler.calls == [[2], [4, 6, 8]]
@@ -60,7 +60,7 @@ def test_nobody_answers_for_anothers_fault() -> None:
         raise found[2]  # type: ignore[misc]
 
 
-def test_who_has_gone_holds_nobody_up() -> None:
+def test_cancelled_requests_do_not_hold_up_others() -> None:
     doubler = Doubler()
 
     async def one_goes() -> int:
@@ -77,7 +77,7 @@ def test_who_has_gone_holds_nobody_up() -> None:
     assert asyncio.run(one_goes()) == 12
 
 
-def test_who_comes_a_moment_later_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_a_moment_apart_join_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("requester.api.batching.LONGEST_GATHER_S", 60.0)
     doubler = Doubler()
     doubler.may_go_on.set()
@@ -124,7 +124,7 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
     assert sorted(doubler.calls) == [[2, 4], [6]], "of two threads either may be the first"
 
 
-def test_who_always_come_in_pairs_wait_for_nobody_else_but_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batcher_gathers_for_no_longer_than_usual_and_probes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("requester.api.batching.GATHER_S", 0.0)
     doubler = Doubler()
     doubler.may_go_on.set()

@@ -48,7 +48,7 @@ def test_each_role_opens_its_doors_and_no_other(service: Service) -> None:
     }
 
 
-def test_who_submits_steers_jobs_of_its_own_alone(service: Service) -> None:
+def test_a_submit_token_steers_its_own_jobs_alone(service: Service) -> None:
     ours, theirs = (service.client(made(service, f"steers-{name}", "submit")) for name in ("ours", "theirs"))
     job = ours.post("/v1/jobs", json=JOB).json()["id"]
     refused = theirs.post(f"/v1/jobs/{job}/cancel")
@@ -106,7 +106,7 @@ def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service) -> 
     assert service.client(made(service, "short", "read")).get("/v1/tokens").status_code == 403
 
 
-def test_a_list_tells_no_secret_and_the_database_has_none(service: Service) -> None:
+def test_neither_the_list_of_tokens_nor_the_database_has_a_secret(service: Service) -> None:
     token = made(service, "listed", "read", expires_in_s=None)
     answer = service.requester.get("/v1/tokens")
     assert token not in answer.text
@@ -167,7 +167,7 @@ def test_the_commands_make_list_and_end_a_token(service: Service) -> None:
         (["revoke", "nobody"], "no token nobody"),
     ],
 )
-def test_a_wrong_argument_is_said_in_a_sentence(service: Service, arguments: list[str], said: str) -> None:
+def test_a_wrong_argument_is_refused_in_one_sentence(service: Service, arguments: list[str], said: str) -> None:
     found = CliRunner().invoke(command, ["token", *arguments, "--market", service.url, "--token", service.token])
     assert (found.exit_code, said in found.output) == (2, True), found.output
     assert "Traceback" not in found.output

@@ -80,7 +80,7 @@ def test_nobody_reads_what_is_unserved(service: Service) -> None:
     assert service.context.blobs.has(digest), "an answer of equal content does not take it away"
 
 
-def test_what_was_uploaded_openly_before_or_after_is_read(service: Service) -> None:
+def test_a_blob_that_anyone_uploaded_openly_is_served(service: Service) -> None:
     """Whoever uploads has the bytes: so nobody hides what another's workers need."""
     _, worker = service.worker()
     data = b"first open, then unserved by a stranger"
@@ -94,7 +94,7 @@ def test_what_was_uploaded_openly_before_or_after_is_read(service: Service) -> N
     assert codes(worker, digest) == [200] * 3
 
 
-def test_what_the_service_has_of_itself_is_not_hidden(service: Service) -> None:
+def test_an_unserved_upload_does_not_hide_the_service_s_own_blob(service: Service) -> None:
     """Datasets and parameters that nobody uploaded."""
     _, worker = service.worker()
     data = b"what the service made"
@@ -104,7 +104,7 @@ def test_what_the_service_has_of_itself_is_not_hidden(service: Service) -> None:
 
 
 @pytest.mark.parametrize("part", ["parameters", "updated"])
-def test_what_a_job_comes_to_is_not_hidden_beforehand(service: Service, part: str) -> None:
+def test_an_unserved_upload_does_not_hide_a_round_s_later_blob(service: Service, part: str) -> None:
     """Who knows a round's parameters before it is merged uploads them unserved in vain."""
     address, worker = service.worker()
     digest = put(other_requester(service), f"parameters to come, {part}".encode(), unserved=True)
@@ -115,7 +115,7 @@ def test_what_a_job_comes_to_is_not_hidden_beforehand(service: Service, part: st
     assert codes(worker, digest) == [200] * 3
 
 
-def test_what_a_job_is_published_with_is_not_hidden_beforehand(service: Service) -> None:
+def test_an_unserved_upload_does_not_hide_a_job_s_later_document(service: Service) -> None:
     _, worker = service.worker()
     digest = put(other_requester(service), b"a document to come", unserved=True)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
@@ -235,7 +235,7 @@ def test_an_answer_is_not_hidden_from_auditors_beforehand(service: Service, part
     assert codes(worker, digest) == [404] * 3
 
 
-def test_what_is_unserved_is_refused_like_what_is_not_here(service: Service) -> None:
+def test_an_unserved_blob_is_refused_like_an_absent_one(service: Service) -> None:
     """Where the refusals differ, whoever guesses rows learns that they are unserved, and a job is admitted that may
     come to name them."""
     other = other_requester(service)

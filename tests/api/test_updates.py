@@ -101,14 +101,14 @@ def test_a_kept_job_names_the_last_alone_and_one_without_a_downlink_none(service
     assert listed(service, draft, 0) == []
 
 
-def test_a_job_or_round_that_there_is_not_is_said_to_be_none(service: Service) -> None:
+def test_updates_of_an_absent_job_or_malformed_round_are_refused(service: Service) -> None:
     assert codes(service.anyone.get(f"/v1/jobs/{'0' * 16}/rounds/0/updates")) == [404]
     job, _, _ = trained(service, "workers")
     for number in ("-1", "x", str(2**63)):
         assert codes(service.anyone.get(f"/v1/jobs/{job}/rounds/{number}/updates")) == [422]
 
 
-def test_blobs_say_that_they_never_change(service: Service) -> None:
+def test_blobs_are_served_as_immutable(service: Service) -> None:
     job, holder, _ = trained(service, "workers")
     for text in (f"{job} w4", f"{job} c3"):
         answer = holder.get(f"/v1/blobs/{digest(text)}")

@@ -61,7 +61,7 @@ def test_a_body_is_whole_whether_it_comes_at_once_or_a_piece_at_a_time(service: 
 
 
 @pytest.mark.parametrize("length", SIZES)
-def test_what_is_sent_behind_a_body_is_answered_after_it(service: Service, length: int) -> None:
+def test_pipelined_requests_behind_a_body_are_answered_in_order(service: Service, length: int) -> None:
     data, digest = made(length)
     upload = head(service, digest, length) + data
     with connected(service) as connection:
@@ -69,7 +69,7 @@ def test_what_is_sent_behind_a_body_is_answered_after_it(service: Service, lengt
         assert statuses(connection, 5) == ["201", "200", "201", "200", "200"]
 
 
-def test_a_body_that_is_refused_while_it_comes_is_let_through_and_the_next_request_is_answered(
+def test_a_body_refused_halfway_is_drained_and_the_next_request_is_answered(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a full disk does it, with most of the body still to come."""
@@ -99,7 +99,7 @@ def test_a_body_of_nobody_is_refused_before_it_comes(service: Service) -> None:
         assert statuses(connection, 1) == ["200"]
 
 
-def test_who_asks_first_is_told_to_go_on(service: Service) -> None:
+def test_an_upload_that_expects_100_continue_gets_it(service: Service) -> None:
     data, digest = made(3 * BLOCK)
     with connected(service) as connection:
         connection.sendall(head(service, digest, len(data), "Expect: 100-continue"))
@@ -108,7 +108,7 @@ def test_who_asks_first_is_told_to_go_on(service: Service) -> None:
         assert statuses(connection, 1) == ["201"]
 
 
-def test_who_asks_to_close_is_closed_after_the_answer(service: Service) -> None:
+def test_a_request_with_connection_close_is_closed_after_its_answer(service: Service) -> None:
     data, digest = made(3 * BLOCK)
     with connected(service) as connection:
         connection.sendall(head(service, digest, len(data), "Connection: close") + data)
@@ -151,7 +151,7 @@ def test_a_file_goes_out_whole_and_the_connection_goes_on(service: Service, leng
             assert expected is None or body == expected
 
 
-def test_who_hangs_up_in_the_middle_of_a_file_disturbs_nobody(service: Service) -> None:
+def test_a_client_that_disconnects_during_a_download_disturbs_no_other(service: Service) -> None:
     data, digest = made(24 * PIECE)
     service.context.blobs.put(data)
     ask = f"GET /v1/blobs/{digest} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n\r\n".encode()

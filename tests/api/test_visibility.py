@@ -49,7 +49,7 @@ def codes(*answers: httpx.Response) -> list[int]:
     ("visibility", "expected"),
     [("public", [200, 200, 200, 200]), ("workers", [401, 200, 200, 200]), ("requester", [401, 200, 403, 403])],
 )
-def test_the_newest_parameters_are_for_whom_the_job_says(
+def test_the_newest_parameters_follow_the_job_s_visibility(
     service: Service, visibility: str, expected: list[int]
 ) -> None:
     job, holder, other = trained(service, visibility)
@@ -62,7 +62,7 @@ def test_the_newest_parameters_are_for_whom_the_job_says(
     assert codes(*(client.get(f"/v1/blobs/{digest(made)}/pieces") for client in clients)) == expected
 
 
-def test_who_computes_on_kept_parameters_reads_them_as_long_as_it_does(service: Service) -> None:
+def test_a_worker_reads_private_parameters_only_while_it_computes_on_them(service: Service) -> None:
     job, holder, other = trained(service, "requester")
     made = MADE + b"requester"
     service.requester.put(f"/v1/blobs/{digest(made)}", content=made)
@@ -101,7 +101,7 @@ def test_kept_first_parameters_are_read_by_who_computes_on_them_alone(service: S
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("workers", 401), ("public", 200)])
-def test_what_another_job_starts_from_too_is_as_free_as_there(service: Service, visibility: str, expected: int) -> None:
+def test_parameters_of_two_jobs_have_the_wider_visibility(service: Service, visibility: str, expected: int) -> None:
     first = b"what two jobs start from, one of them " + visibility.encode()
     service.requester.put(f"/v1/blobs/{digest(first)}", content=first)
     for said in ({"visibility": "requester"}, {} if visibility == "workers" else {"visibility": visibility}):
@@ -113,7 +113,7 @@ def test_what_another_job_starts_from_too_is_as_free_as_there(service: Service, 
     assert codes(worker.get(place), service.anyone.get(place)) == [200, expected]
 
 
-def test_what_a_public_job_computes_from_is_public_too(service: Service) -> None:
+def test_the_documents_of_a_public_job_are_public(service: Service) -> None:
     job = service.requester.post("/v1/jobs", json=JOB | {"visibility": "public"}).json()["id"]
     published, unnamed = b"a document", b"a partition of nobody"
     for data in (published, unnamed):
@@ -169,7 +169,7 @@ def test_naming_an_answer_or_uploading_other_bytes_for_it_opens_it_to_nobody(ser
     assert codes(holder.get(f"/v1/blobs/{digest(answer)}")) == [404]
 
 
-def test_a_spec_that_says_nothing_keeps_its_bytes(service: Service) -> None:
+def test_a_spec_without_a_visibility_keeps_its_bytes(service: Service) -> None:
     """Publications from before there was a choice keep their digests."""
     said: dict[str, Any] = JobSpec.model_validate(JOB).model_dump(mode="json")
     assert "visibility" not in said

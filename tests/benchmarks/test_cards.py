@@ -37,7 +37,7 @@ from tests.source_tree import ROOT
 
 @FULL
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a card")
-def test_a_machine_without_a_driver_says_so_in_one_line() -> None:
+def test_a_machine_without_a_driver_prints_one_line() -> None:
     command = [sys.executable, "-m", "benchmarks.cards"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def test_operators_compute_where_no_card_raises() -> None:
 
 
 @pytest.mark.parametrize("check", [check_optimizers, check_tf32, pytest.param(check_taken_memory, marks=FULL)])
-def test_what_a_card_does_for_the_host_holds_on_its_twin(check: Callable[[str], Iterator[Line]]) -> None:
+def test_the_checks_of_the_host_s_work_on_a_card_pass_on_the_cpu(check: Callable[[str], Iterator[Line]]) -> None:
     lines = list(check("cpu"))
     assert len(lines) > 2
     assert [line for line in lines if not line.ok] == []
@@ -100,7 +100,7 @@ def test_a_host_s_devices_compute_the_same() -> None:
     assert (line.ok, line.value) == (True, 1), line.note
 
 
-def test_what_cards_tell_is_checked_on_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_of_card_loads_run_on_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(tmp_path / "lib", make_nodes(tmp_path / "root")))
     library = str(tmp_path / "lib" / MANAGEMENT_NAME)
@@ -116,7 +116,7 @@ def test_what_cards_tell_is_checked_on_the_stand_in(tmp_path: Path, monkeypatch:
 
 @FULL
 @pytest.mark.parametrize("check", [check_codecs, check_payload])
-def test_what_a_card_packs_holds_on_its_twin(check: Callable[[str], Iterator[Line]]) -> None:
+def test_the_checks_of_packing_on_a_card_pass_on_the_cpu(check: Callable[[str], Iterator[Line]]) -> None:
     lines = list(check("cpu"))
     assert len(lines) >= 2
     assert [line for line in lines if not line.ok] == []

@@ -40,7 +40,7 @@ def test_a_plain_vote_is_wrong_as_often_as_a_ring_holds_two_of_three() -> None:
     assert mean(each.unpaid_share for each in outcomes) == pytest.approx(0.0877, abs=0.01)
 
 
-def test_sharing_is_paid_as_the_formula_says() -> None:
+def test_sharing_is_paid_by_the_formula() -> None:
     rare = Rules(rate=0.0, closing=0)
     pay = mean(each.pay for each in played("honest", rare, market=RingMarket(300, 100, 200)))
     assert pay == pytest.approx(3 * 0.3 / (1 - 0.7**3), rel=0.03)

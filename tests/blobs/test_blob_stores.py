@@ -36,7 +36,7 @@ def store(name: str, settings: RequesterSettings) -> Blobs:
 @pytest.mark.parametrize("name", NAMES)
 class TestStore:
     @pytest.mark.parametrize("data", [b"", b"x", DATA])
-    def test_what_was_put_is_there(self, store: Blobs, data: bytes) -> None:
+    def test_a_stored_blob_is_read_back(self, store: Blobs, data: bytes) -> None:
         digest = store.put(data)
         assert digest == blob_digest(data)
         assert store.has(digest)
@@ -55,7 +55,7 @@ class TestStore:
         with pytest.raises(NotFound):
             store.pieces(digest)
 
-    def test_what_was_not_put_is_not(self, store: Blobs) -> None:
+    def test_an_absent_blob_is_not_found(self, store: Blobs) -> None:
         assert not store.has(ABSENT)
         for ask in (store.length, store.read, store.where):
             with pytest.raises(NotFound):
@@ -64,7 +64,7 @@ class TestStore:
             pass
 
     @pytest.mark.parametrize("strange", NO_DIGESTS)
-    def test_what_is_no_digest_is_not_there(self, store: Blobs, strange: str) -> None:
+    def test_a_malformed_digest_is_not_found(self, store: Blobs, strange: str) -> None:
         with pytest.raises(NotFound):
             store.read(Digest(strange))
         with pytest.raises(NotFound):
@@ -87,7 +87,7 @@ class TestStore:
         assert not store.has(blob_digest(DATA))
         assert not store.has(blob_digest(b"other"))
 
-    def test_what_is_not_kept_is_gone(self, store: Blobs, settings: RequesterSettings) -> None:
+    def test_a_received_file_that_is_not_stored_is_deleted(self, store: Blobs, settings: RequesterSettings) -> None:
         with store.receive() as incoming:
             incoming.write(DATA)
         assert not store.has(blob_digest(DATA))
@@ -117,7 +117,7 @@ class TestStore:
         with pytest.raises(NotFound), store.left("replica", 10):
             pass
 
-    def test_a_file_is_where_it_says_unless_it_is_reached_past_us(self, store: Blobs) -> None:
+    def test_a_stored_blob_has_a_path_unless_it_is_reached_past_the_service(self, store: Blobs) -> None:
         place = store.where(store.put(DATA))
         assert isinstance(place, str) == store.reached_past_us
         assert isinstance(place, str) or place.read_bytes() == DATA
@@ -145,7 +145,7 @@ def test_a_view_that_outlives_its_block_spoils_nothing(tmp_path: Path) -> None:
         refuse_beside_a_view(data, views)
 
 
-def test_what_a_killed_process_left_behind_is_swept(tmp_path: Path) -> None:
+def test_incomplete_uploads_of_a_killed_process_are_deleted_at_the_start(tmp_path: Path) -> None:
     left = tmp_path / "blobs" / "incoming" / "0123"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half a blob")

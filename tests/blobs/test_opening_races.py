@@ -33,7 +33,7 @@ def test_a_starting_process_takes_no_blob_that_another_has_just_begun(
     assert list((tmp_path / "incoming").iterdir()) == []
 
 
-def test_what_a_starting_process_found_is_not_deleted_under_another_that_has_its_name(
+def test_a_start_does_not_delete_a_file_that_another_process_wrote_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = tmp_path / "incoming" / "left"

@@ -44,13 +44,13 @@ def put(store: S3Blobs, data: bytes = DATA, length: int | None = None) -> httpx.
     return httpx.put(door, content=data)
 
 
-def test_what_is_served_elsewhere_is_the_blob(store: S3Blobs) -> None:
+def test_the_signed_address_serves_the_blob(store: S3Blobs) -> None:
     place = store.where(store.put(DATA))
     assert httpx.get(place).content == DATA
     assert httpx.get(place, headers={"range": "bytes=1000-"}).content == DATA[1000:]
 
 
-def test_what_was_put_at_a_door_is_kept_without_sending_it_again(store: S3Blobs) -> None:
+def test_a_blob_uploaded_past_the_service_is_stored_without_a_second_upload(store: S3Blobs) -> None:
     assert put(store).is_success
     with store.left("replica", len(DATA)) as incoming:
         assert incoming.digest == blob_digest(DATA)
@@ -141,7 +141,7 @@ def test_a_worker_mends_a_download_from_the_store(  # type: ignore[no-untyped-de
     assert [url.path.split("/")[-1] == "pieces" for url in fetched] == [False, False, True, False, False]
 
 
-def test_what_is_long_has_an_address_for_each_part_and_none_for_all(store: S3Blobs) -> None:
+def test_a_long_upload_has_an_address_for_each_part_and_none_for_the_whole(store: S3Blobs) -> None:
     assert store.door("replica", len(LONG), 60) is None
     parts = store.missing_parts("replica", len(LONG))
     assert [(part.start, part.length) for part in parts] == [(0, PART), (PART, PART), (2 * PART, 1000)]
@@ -165,7 +165,7 @@ def test_parts_that_came_need_not_come_again(store: S3Blobs, s3: str, bucket: st
     assert store.pieces(blob_digest(LONG)) == framing.join_piece_digests(LONG)
 
 
-def test_what_lacks_a_part_is_not_there_and_loses_nothing(store: S3Blobs) -> None:
+def test_an_upload_that_lacks_a_part_is_not_found_and_keeps_the_others(store: S3Blobs) -> None:
     first, *others = store.missing_parts("replica", len(LONG))
     put_part(first)
     with pytest.raises(NotFound, match="only 1 of"), store.left("replica", len(LONG)):

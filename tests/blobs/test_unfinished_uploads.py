@@ -33,7 +33,7 @@ def broken(uploads: UnfinishedUploads, owner: str, name: str, length: int, start
         os.utime(uploads._build_upload_path(owner, name), (then, then))
 
 
-def test_what_broke_off_is_there_and_what_ended_is_not(uploads: UnfinishedUploads) -> None:
+def test_an_interrupted_upload_is_kept_and_a_finished_one_is_not(uploads: UnfinishedUploads) -> None:
     broken(uploads, "a", "x", 10)
     assert uploads.received("a", "x") == 10
     broken(uploads, "a", "x", 10, start=10)
@@ -101,7 +101,7 @@ def test_half_of_a_small_disk_is_the_most(uploads: UnfinishedUploads, monkeypatc
     assert [uploads.received("a", name) for name in ("one", "two")] == [0, 40]
 
 
-def test_what_nobody_continues_is_deleted_and_what_is_written_is_not(uploads: UnfinishedUploads) -> None:
+def test_stale_uploads_are_deleted_and_those_being_written_are_not(uploads: UnfinishedUploads) -> None:
     broken(uploads, "a", "old", 10, age=KEPT_S + 1)
     broken(uploads, "a", "young", 10, age=KEPT_S - 60)
     broken(uploads, "a", "written", 10, age=KEPT_S + 1)

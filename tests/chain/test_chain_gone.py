@@ -93,9 +93,7 @@ def test_a_service_that_was_asked_to_end_does_not_start_its_chain_again(
     assert LocalChain.find_running_chain(own.directory or Path()) is None
 
 
-def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
-    chain_fixture: ChainFixture, own: LocalChain
-) -> None:
+def test_a_job_names_its_lost_chain_until_the_chain_is_back(chain_fixture: ChainFixture, own: LocalChain) -> None:
     job_id = chain_fixture.running_job()
     wait_for_the_state(own)
     running = LocalChain.find_running_chain(own.directory or Path())
@@ -112,7 +110,7 @@ def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
 
 
 @FULL
-def test_what_was_declined_while_the_chain_was_gone_is_offered_again_at_once(
+def test_a_task_declined_while_the_chain_was_gone_is_offered_again_at_once(
     chain_fixture: ChainFixture, own: LocalChain, new_key: NewKey
 ) -> None:
     job_id = chain_fixture.running_job()
@@ -134,6 +132,6 @@ def test_what_was_declined_while_the_chain_was_gone_is_offered_again_at_once(
     assert (waits[0] or later) < later
 
 
-def test_what_runs_or_has_no_folder_is_not_started_again(own: LocalChain) -> None:
+def test_a_running_chain_or_one_without_a_folder_is_not_started_again(own: LocalChain) -> None:
     assert not own.revive()
     assert not replace(own, directory=None).revive()

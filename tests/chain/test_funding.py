@@ -40,7 +40,7 @@ def test_a_published_job_is_funded_and_runs(chain_fixture: ChainFixture) -> None
 
 
 @FULL
-def test_what_was_added_to_a_budget_is_deposited_and_told_of_once_it_is_mined(chain_fixture: ChainFixture) -> None:
+def test_an_added_budget_is_deposited_and_counts_from_its_deposit(chain_fixture: ChainFixture) -> None:
     job_id = chain_fixture.new_job()
     chain_fixture.settle_down()
     chain_fixture.chain.begin.args[0].kw["info"]["features"] = FEATURES  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_the_job_s_own_end_is_the_contract_s_expiry(chain_fixture: ChainFixture)
     assert chain_fixture.job(job_id).expiry == 4070908800
 
 
-def test_a_job_whose_end_has_come_says_why_it_does_not_start(chain_fixture: ChainFixture) -> None:
+def test_a_job_past_its_end_does_not_start_and_has_the_reason(chain_fixture: ChainFixture) -> None:
     job_id = chain_fixture.new_job(deadlines={"end": "2020-01-01T00:00:00Z"})
     chain_fixture.settle_down()
     job = chain_fixture.job(job_id)
@@ -186,7 +186,7 @@ def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: C
 
 
 @FULL
-def test_what_a_silent_worker_kept_comes_back_after_the_claim_window(
+def test_a_silent_worker_s_unused_reservation_is_refunded_after_the_claim_window(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)

@@ -33,9 +33,7 @@ def test_a_block_wakes_it(chain_fixture: ChainFixture) -> None:
     assert chain_fixture.chain_worker.wanted()
 
 
-def test_what_is_due_in_the_books_wakes_it_and_what_is_not_does_not(
-    chain_fixture: ChainFixture, new_key: NewKey
-) -> None:
+def test_only_a_due_settlement_wakes_the_chain_worker(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())
     at_rest(chain_fixture)
@@ -49,7 +47,7 @@ def test_what_is_due_in_the_books_wakes_it_and_what_is_not_does_not(
     assert len(chain_fixture.all(Batch)) == 1
 
 
-def test_what_an_audit_took_back_does_not_keep_it_awake(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_revoked_earnings_do_not_keep_the_chain_worker_awake(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())
     at_rest(chain_fixture)

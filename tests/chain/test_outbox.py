@@ -23,7 +23,7 @@ from tests.lanes import FULL, leave_to_full
 from tests.onchain import ETHER, NewKey
 
 
-def test_what_was_earned_is_settled(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_earnings_are_settled(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     check(chain_fixture, job_id, worker, 7)
     (row,) = chain_fixture.all(Transaction, Transaction.kind == "settle")
@@ -264,7 +264,7 @@ def test_voucher_and_batch_together_pay_what_was_earned(
 
 
 @FULL
-def test_what_a_worker_takes_is_seen_without_a_restart(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_a_worker_s_withdrawal_is_recorded_without_a_restart(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
     require_receipt(claims.redeem(chain_fixture.ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))

@@ -54,7 +54,7 @@ def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], 
 
 
 @FULL
-def test_a_new_chain_stops_the_work_and_says_why(
+def test_a_new_chain_stops_the_work_with_its_reason(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)
@@ -96,7 +96,7 @@ def test_a_chain_swapped_between_two_steps_is_noticed(
 
 
 @FULL
-def test_what_the_chain_forgot_is_sent_again_byte_by_byte(
+def test_a_transaction_dropped_by_the_chain_is_sent_again_byte_by_byte(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)
@@ -205,7 +205,7 @@ def test_a_database_restored_from_before_the_opening_does_not_deposit_twice(chai
     assert (chain_fixture.job(job_id).chain_job, _job_count(chain_fixture)) == (chain_job, jobs)
 
 
-def test_differences_are_told(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_differences_between_books_and_chain_are_listed(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
     assert list_chain_differences(chain_fixture.chain, job_id) == []

@@ -50,7 +50,7 @@ def test_never_more_than_is_free_and_nobody_twice(cases: list[Need], free: int) 
 
 
 @given(needs(), st.integers(0, 5_000))
-def test_who_can_take_no_task_goes_first(cases: list[Need], free: int) -> None:
+def test_workers_without_cover_for_a_task_are_reserved_for_first(cases: list[Need], free: int) -> None:
     given_to = {worker for worker, _ in plan_reservations(cases, Units(free), Units(PRICE), AHEAD)}
     stuck = {case.worker for case in cases if case.standing.uncommitted < PRICE}
     assert stuck <= given_to or free // PRICE <= len(given_to & stuck) or free < PRICE * len(stuck)
@@ -100,14 +100,14 @@ def test_the_last_money_goes_to_whom_an_open_task_waits_for_and_none_beyond_what
     assert dict(plan_reservations([over, wanted], Units(10**6), Units(PRICE), AHEAD)) == {wanted.worker: PRICE}
 
 
-def test_what_an_audit_awarded_is_covered_though_no_work_is_left() -> None:
+def test_pay_awarded_by_an_audit_is_covered_though_no_work_is_left() -> None:
     vindicated = replace(need(1, 20, 50), most=0)
     rows = dict(plan_reservations([vindicated], Units(10**6), Units(PRICE), AHEAD))
     assert rows == {vindicated.worker: 30}
 
 
 @given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(1, 100))
-def test_what_lies_with_who_never_earned_is_a_round_s_cost_or_a_quarter(cost: int, deposit: int, price: int) -> None:
+def test_newcomers_hold_at_most_a_round_s_cost_or_a_quarter_of_the_deposit(cost: int, deposit: int, price: int) -> None:
     most = newcomers.compute_allowance(Units(deposit), Units(cost * price))
     assert most <= deposit
     assert most <= max(cost * price, deposit // 4)
@@ -129,7 +129,7 @@ def test_a_worker_that_asks_gets_cover_and_an_earner_more(chain_fixture: ChainFi
 
 @FULL
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_who_has_done_its_part_takes_no_money_from_one_that_the_last_task_waits_for(
+def test_a_worker_with_its_part_done_takes_no_money_from_the_last_task_s_worker(
     chain_fixture: ChainFixture, new_key: NewKey, rounds: int
 ) -> None:
     """The deposit is what the job costs, to a gradient: it would stop for good. In a further round both have a part."""
@@ -170,9 +170,7 @@ def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(
 
 
 @FULL
-def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
-    chain_fixture: ChainFixture, new_key: NewKey
-) -> None:
+def test_stalling_newcomers_hold_at_most_a_quarter_of_the_deposit(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job(budget=40 * PRICE)
     for _ in range(30):
         chain_fixture.joins(job_id, new_key())
@@ -191,7 +189,7 @@ def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
 
 
 @FULL
-def test_who_earns_once_and_leaves_locks_what_it_delivered_and_the_others_go_on(
+def test_a_worker_that_earns_once_and_leaves_locks_one_price_and_the_others_go_on(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
     job_id = chain_fixture.running_job(budget=200 * PRICE)
@@ -234,7 +232,9 @@ def test_the_books_follow_the_chain_not_the_wish(chain_fixture: ChainFixture, ne
 
 
 @FULL
-def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_nothing_is_reserved_for_workers_that_leave_are_gone_or_are_in_another_job(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
     job_id = chain_fixture.running_job()
     leaving, gone, other = [chain_fixture.joins(job_id, new_key()) for _ in range(3)]
     chain_fixture.clock.now += 46
@@ -287,7 +287,7 @@ def test_a_paused_or_ended_job_reserves_nothing(chain_fixture: ChainFixture, new
 
 
 @FULL
-def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_back(
+def test_a_worker_vindicated_after_a_job_s_end_is_covered_before_the_refund(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
     job_id = chain_fixture.running_job()
@@ -341,7 +341,9 @@ def test_a_cancel_frees_within_a_minute_all_but_what_an_audit_may_award_and_the_
     assert chain_fixture.ledger.job(chain_job).reserved == sum(account.reserved for account in accounts)
 
 
-def test_low_money_is_told_once_and_before_it_is_gone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_a_low_balance_is_recorded_once_and_before_the_deposit_is_used_up(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
     job_id = chain_fixture.running_job(budget=6 * PRICE)
     workers = [chain_fixture.joins(job_id, new_key()) for _ in range(5)]
     with chain_fixture.chain.begin() as work:
@@ -373,9 +375,7 @@ def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: C
 
 
 @FULL
-def test_what_was_not_sent_before_the_job_was_over_is_not_reserved(
-    chain_fixture: ChainFixture, new_key: NewKey
-) -> None:
+def test_a_reservation_not_sent_before_the_job_s_end_is_dropped(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     """Its workers have released the rest by then; the demo's requester lacked what three of them were given."""
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())

@@ -69,7 +69,7 @@ def test_nonces_start_where_the_chain_is(rich: ChainFixture) -> None:
     assert post(rich).nonce == 1
 
 
-def test_what_the_contract_would_refuse_takes_no_nonce(rich: ChainFixture) -> None:
+def test_a_call_that_the_contract_would_refuse_takes_no_nonce(rich: ChainFixture) -> None:
     with pytest.raises(ContractRefused):
         sender.quote_call(rich.chain, calls.refund(rich.chain.market, 10**9))
     assert rich.all(Transaction) == []
@@ -130,7 +130,7 @@ def test_the_first_attempt_may_be_the_one_that_is_mined(
 
 @pytest.mark.parametrize("mined_one", [0, 1, 2])
 @pytest.mark.parametrize("replaced_since", [False, True])
-def test_what_an_earlier_release_replaced_may_be_the_one_that_is_mined(
+def test_any_attempt_of_an_earlier_release_may_be_the_mined_one(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], mined_one: int, replaced_since: bool
 ) -> None:
     """It kept no attempts: each doubled both fees, the first tip was odd."""
@@ -207,7 +207,7 @@ def test_where_the_base_fee_is_forty_times_as_high_a_transaction_is_replaced_at_
     assert [row.state for row in chain_fixture.all(Transaction)] == [TransactionState.MINED]
 
 
-def test_what_can_be_mined_is_not_replaced_by_the_clock_before_it_is_overdue(
+def test_a_minable_transaction_is_not_replaced_before_it_is_overdue(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:
     chain_fixture = rich_on(till_on(own_ledger))
@@ -220,7 +220,7 @@ def test_what_can_be_mined_is_not_replaced_by_the_clock_before_it_is_overdue(
 
 
 @FULL
-def test_gas_beyond_the_owner_s_ceiling_is_waited_for_and_said(
+def test_the_chain_worker_waits_for_gas_below_the_owner_s_ceiling_with_its_reason(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)
@@ -243,7 +243,7 @@ def test_gas_beyond_the_owner_s_ceiling_is_waited_for_and_said(
     assert chain_fixture.chain_worker.trouble == ""
 
 
-def test_what_is_sent_already_waits_for_its_ceiling_too(
+def test_the_replacement_of_a_sent_transaction_waits_for_the_ceiling_too(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
 ) -> None:
     chain_fixture = rich_on(till_on(own_ledger))
@@ -328,7 +328,7 @@ def test_a_reverted_batch_is_sent_again_when_it_can_be(
     assert states == [TransactionState.REVERTED, TransactionState.MINED]
 
 
-def test_no_gas_money_is_told_and_ends(
+def test_missing_gas_money_is_named_until_it_is_there(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)

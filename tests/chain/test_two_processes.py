@@ -58,7 +58,7 @@ def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -
 
 
 @FULL
-def test_who_has_not_the_duty_touches_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_a_process_without_the_lease_touches_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     before = len(chain_fixture.all(Transaction))
     other = chain_fixture.another()

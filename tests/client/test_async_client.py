@@ -99,7 +99,7 @@ def ask(url: str, call: Callable[[AsyncRequesterClient], Any]) -> Any:
     return asyncio.run(run())
 
 
-def test_what_is_committed_is_made_of_the_synchronous_client() -> None:
+def test_the_committed_asynchronous_client_is_current() -> None:
     assert TARGET.read_text() == make_client(), "python -m tests.kit.asynchronous writes it"
 
 
@@ -141,7 +141,7 @@ def test_an_empty_id_is_refused_before_a_request(url: str, script: Script) -> No
     assert script.asked == []
 
 
-def test_a_service_that_is_not_there_is_told_in_the_same_words() -> None:
+def test_an_unreachable_service_raises_the_same_error_in_both_clients() -> None:
     nowhere = "http://127.0.0.1:9"
     with RequesterClient(nowhere) as market:
         kind, said, _remedy = outcome(market.prices)  # type: ignore[misc]

@@ -93,7 +93,7 @@ def test_another_digest_has_another_root() -> None:
     assert batch_root([one]) != batch_root([other])
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_groups_and_reservations_out_of_range_are_refused() -> None:
     bad = [
         PackedGroup(ALICE, Units(2**48), (DIGEST,)),
         PackedGroup(ALICE, Units(1), ()),

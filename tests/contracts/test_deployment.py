@@ -31,7 +31,7 @@ def test_the_address_book_is_read_back(deployment: Deployment, ledger: Ledger, t
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"genesis": "zz", "instance": ""}'])
-def test_what_is_no_address_book_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_malformed_deployment_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "chain.json").write_text(text)
     with pytest.raises(ValueError):  # noqa: PT011
         load_deployment(tmp_path / "chain.json")

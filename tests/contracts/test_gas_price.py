@@ -18,7 +18,7 @@ def minable(fees: Fees, price: GasPrice) -> bool:
 
 
 @given(PRICES)
-def test_what_is_offered_can_be_mined_now(price: GasPrice) -> None:
+def test_the_offered_fees_can_be_mined_now(price: GasPrice) -> None:
     fees = compute_offered_fees(price)
     assert minable(fees, price)
     assert fees.legacy is (price.base is None)
@@ -68,7 +68,7 @@ def test_no_offer_is_beyond_the_ceiling(before: GasPrice, now: GasPrice, overdue
     assert new is None or new.tip <= new.most <= ceiling
 
 
-def test_gas_beyond_the_ceiling_is_said_in_gwei() -> None:
+def test_gas_beyond_the_ceiling_is_refused_in_gwei() -> None:
     with pytest.raises(GasTooDear, match=r"waits: gas is 120 gwei, ceiling 50 gwei \(GRADMARKET_MAX_FEE\)"):
         compute_offered_fees(GasPrice(119 * GWEI, GWEI), 50 * GWEI)
     with pytest.raises(GasTooDear, match="gas is 120 gwei"):

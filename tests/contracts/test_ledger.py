@@ -123,7 +123,7 @@ def test_batch_and_voucher_count_the_same_earnings(open_job: OpenJob, worker: Pr
     assert job.ledger.balance(me) == 45
 
 
-def test_what_a_batch_credited_is_collected_without_a_voucher(open_job: OpenJob, worker: PrivateKey) -> None:
+def test_a_batch_s_credit_is_collected_without_a_voucher(open_job: OpenJob, worker: PrivateKey) -> None:
     job, me = open_job(), address_of(worker)
     job.reserve((me, 60))
     settle(job, worker, 0, 3, price=5)
@@ -228,7 +228,7 @@ def test_nobody_else_settles_or_withdraws(open_job: OpenJob, worker: PrivateKey)
     assert (caught.value.name, caught.value.arguments) == ("WrongBatch", (1,))
 
 
-def test_deposits_and_refunds_are_told(open_job: OpenJob) -> None:
+def test_receipts_have_the_events_of_deposits_and_refunds(open_job: OpenJob) -> None:
     job = open_job(deposit=10)
     added = job.send(calls.top_up(job.market, job.id, Units(5)))
     assert [event.amount for event in events.deposited(job.ledger, added)] == [5]

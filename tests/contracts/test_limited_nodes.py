@@ -96,7 +96,7 @@ def test_a_busy_node_is_not_asked_for_less(open_job: OpenJob, refusal: Refusal) 
 
 
 @pytest.mark.parametrize(("status", "words"), [(429, "429 Too Many Requests"), (502, "502 Bad Gateway"), (503, "503")])
-def test_a_busy_node_is_told_as_such(ledger: Ledger, status: int, words: str) -> None:
+def test_a_busy_node_raises_chain_unreachable_with_its_answer(ledger: Ledger, status: int, words: str) -> None:
     with (
         serving(lambda *_asked: (status, b"")) as url,
         pytest.raises(ChainUnreachable, match=f"cannot answer now: it answers {words}") as busy,
@@ -106,7 +106,7 @@ def test_a_busy_node_is_told_as_such(ledger: Ledger, status: int, words: str) ->
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_a_node_that_refuses_by_its_status_is_told_as_such(ledger: Ledger, status: int) -> None:
+def test_a_node_that_refuses_by_its_status_raises_node_refused(ledger: Ledger, status: int) -> None:
     with serving(lambda *_asked: (status, b"")) as url, pytest.raises(NodeRefused, match=f"it answers {status}"):
         Ledger(connect_to_node(url), ledger.deployment).height()
 
@@ -159,7 +159,7 @@ def test_a_refusal_of_one_moment_lessens_batches_for_a_while_only(monkeypatch: p
     assert sizes == [20, 10, 10, 20, 20]
 
 
-def test_a_call_that_a_node_refuses_by_itself_is_told_and_batches_stay() -> None:
+def test_a_call_that_a_node_refuses_raises_its_message_and_keeps_the_batch_size() -> None:
     sizes = list[int]()
 
     def answer(_method: str, _target: str, body: bytes) -> tuple[int, bytes]:
@@ -208,7 +208,7 @@ def test_behind_a_full_block_spans_grow_again() -> None:
     assert min(to - at + 1 for at, to in asked[-100:-1]) >= events.LEAST_KEPT
 
 
-def test_what_a_node_answers_is_remembered_but_nothing_narrower_than_public_nodes_do() -> None:
+def test_a_node_s_narrow_span_is_remembered_but_not_below_public_nodes() -> None:
     web3 = connect_to_node("http://127.0.0.1:9")
     asked_in_spans(web3, 9_999, lambda at, to: to - at >= 800)
     assert max(to - at + 1 for at, to in asked_in_spans(web3, 9_999, lambda _at, _to: False)) == 625

@@ -155,7 +155,7 @@ def test_development_keys_are_the_ones_anvil_funds(anvil: LocalChain) -> None:
     assert web3.eth.chain_id == CHAIN_ID
 
 
-def test_what_a_process_holds(folder: Path) -> None:
+def test_an_open_file_is_found_at_its_process(folder: Path) -> None:
     path = folder / "held"
     with path.open("w"):
         assert has_open_file(os.getpid(), path)

@@ -24,7 +24,7 @@ def batch(count: int) -> list[PackedGroup]:
 
 
 @given(st.lists(records, min_size=1, max_size=20, unique=True), records)
-def test_what_is_in_the_batch_is_proved_and_nothing_else(
+def test_each_record_of_a_batch_has_a_proof_and_no_other_record_has_one(
     rows: list[tuple[Address, Units, Hash]], other: tuple[Address, Units, Hash]
 ) -> None:
     groups = group_by_worker(rows)

@@ -145,7 +145,7 @@ ANSWERS: tuple[Callable[[Any], bytes], ...] = (
 
 
 @pytest.mark.parametrize("read", leave_to_full(READS.values(), 5), ids=READS)
-def test_whatever_a_node_answers_is_an_error_of_the_chain_or_an_answer(
+def test_any_answer_of_a_node_is_read_or_raises_a_chain_error(
     senseless: Ledger, read: Callable[[Ledger], object]
 ) -> None:
     refused = 0

@@ -13,7 +13,7 @@ from tests.onchain import NewKey, open_on, with_money
 SOMEONE = checksum_address("0x" + "5d" * 20)
 
 
-def test_our_own_token_moves_what_it_is_told(ledger: Ledger, new_key: NewKey) -> None:
+def test_our_own_token_moves_the_whole_amount(ledger: Ledger, new_key: NewKey) -> None:
     rich = address_of(with_money(ledger, new_key(), 1001))
     assert token_move(ledger.web3, ledger.deployment.token, rich, SOMEONE) == TokenMove(500, 500, 500)
     assert ledger.balance(rich) == 1001
@@ -41,7 +41,7 @@ def test_a_fee_is_seen_in_a_market_s_money_before_anybody_is_paid(
     assert bool(move.fault) is bool(why)
 
 
-def test_what_cannot_be_seen_is_not_guessed(ledger: Ledger, own_ledger: Ledger) -> None:
+def test_a_token_move_that_cannot_be_traced_is_none(ledger: Ledger, own_ledger: Ledger) -> None:
     assert token_move(ledger.web3, ledger.deployment.token, SOMEONE, ledger.deployment.contract) is None
     call_json_rpc(own_ledger.web3, "anvil_setCode", own_ledger.deployment.token, "0x60006000fd")
     assert token_move(own_ledger.web3, own_ledger.deployment.token, SOMEONE, own_ledger.deployment.contract) is None

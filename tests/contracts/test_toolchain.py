@@ -36,7 +36,9 @@ def test_a_missing_program_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch
     assert "make install" in missing.value.remedy
 
 
-def test_who_has_a_wheel_alone_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wheel_without_a_checkout_names_another_remedy_than_make_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(toolchain, "CHECKOUT", tmp_path / "Makefile")
     with pytest.raises(toolchain.ToolMissing) as missing:
         toolchain.locate_tool("chisel")

@@ -89,7 +89,7 @@ def test_sending_again_is_harmless(open_job: OpenJob) -> None:
     assert job.ledger.free(job.id) == 6
 
 
-def test_what_is_not_mined_yet_is_unknown(own_ledger: Ledger, new_key: NewKey) -> None:
+def test_a_transaction_that_is_not_mined_is_unknown(own_ledger: Ledger, new_key: NewKey) -> None:
     web3 = own_ledger.web3
     key = with_money(own_ledger, new_key())
     call_json_rpc(web3, "evm_setAutomine", False)
@@ -141,7 +141,7 @@ def test_a_transaction_that_the_base_fee_overtakes_is_replaced_while_it_is_waite
     assert own_ledger.payout_of(address_of(key)) == SOMEONE
 
 
-def test_what_an_earlier_call_left_stuck_does_not_hold_up_the_next(
+def test_a_stuck_transaction_does_not_hold_up_the_next_call(
     own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "STUCK_S", 0.0)
@@ -182,7 +182,7 @@ def strict(ledger: Ledger) -> Iterator[tuple[Ledger, list[str]]]:
         yield Ledger(connect_to_node(strict_url), ledger.deployment), methods
 
 
-def test_what_is_stuck_with_a_high_tip_is_outbid_at_once(
+def test_a_stuck_transaction_with_a_high_tip_is_outbid_at_once(
     own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tip is beyond the usual one: what a first transaction offers is refused, and so are some raises."""
@@ -204,7 +204,7 @@ def test_what_is_stuck_with_a_high_tip_is_outbid_at_once(
 
 
 @FULL
-def test_what_is_stuck_and_offers_beyond_all_measure_is_named_at_once(
+def test_a_stuck_transaction_with_excessive_fees_is_named_at_once(
     own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "STUCK_S", 0.0)
@@ -246,7 +246,7 @@ def test_on_a_chain_without_a_base_fee_transactions_are_legacy_ones(
         chain.stop()
 
 
-def test_what_an_earlier_version_signed_tells_its_offer(new_key: NewKey) -> None:
+def test_the_offer_is_read_from_a_transaction_of_an_earlier_version(new_key: NewKey) -> None:
     call = calls.build_creation_call("GradToken", "a", "b", 18, 0)
     assert offer_in(sign_call(new_key(), CHAIN_ID, 0, call, 90_000, Fees(9, 3)).raw) == (90_000, Fees(9, 3))
 
@@ -260,9 +260,7 @@ def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
 
 
 @pytest.mark.parametrize("method", ["eth_getTransactionReceipt", "eth_getTransactionByHash"])
-def test_a_node_that_refuses_to_tell_what_was_sent_is_asked_again(
-    own_ledger: Ledger, new_key: NewKey, method: str
-) -> None:
+def test_a_node_that_hides_a_sent_transaction_is_asked_again(own_ledger: Ledger, new_key: NewKey, method: str) -> None:
     """Who took that for a failure would send the same a second time."""
     key, url = with_money(own_ledger, new_key()), str(own_ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     asked = list[str]()

@@ -122,7 +122,7 @@ def test_every_row_is_in_one_partition(total: int, rows: int, held_out: float, s
     assert pack_dataset(arrays, cut).digest == packed.digest
 
 
-def test_the_manifest_says_what_a_row_is_and_how_many_labels_there_are() -> None:
+def test_the_manifest_has_the_row_s_shape_and_the_number_of_classes() -> None:
     manifest = pack_dataset(select_inputs({"x": X, "y": Y}), Cut(5)).manifest
     assert manifest.labelled == Labelled(dtype="float32", shape=(4,), classes=3)
     assert pack_dataset(select_inputs({"x": X, "y": Y - 1}), Cut(5)).manifest.labelled is None
@@ -148,7 +148,7 @@ def test_links_lead_to_the_requester_or_to_a_static_server() -> None:
         ({"y": Y}, {"target": "y"}, "needs a column"),
     ],
 )
-def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> None:
+def test_arrays_that_are_no_dataset_are_refused(arrays: Any, options: Any, why: str) -> None:
     with pytest.raises(Refused, match=why):
         select_inputs(arrays, **options)
 
@@ -252,7 +252,7 @@ def test_bfloat16_is_widened_and_fp8_is_refused_by_name(tmp_path: Path) -> None:
         sources.load_columns(tmp_path / "t.safetensors")
 
 
-def test_labels_of_one_byte_have_classes_and_classes_that_are_given_are_told() -> None:
+def test_labels_of_one_byte_have_classes_and_given_classes_stand() -> None:
     arrays = {"x": np.zeros((6, 4, 4), np.uint8), "y": (np.arange(6) % 3).astype(np.uint8)}
     told = pack_dataset(select_inputs(arrays), Cut(5)).manifest.labelled
     assert told == Labelled(dtype="uint8", shape=(4, 4), classes=3)
@@ -305,7 +305,7 @@ def test_the_command_writes_the_same_folder_twice(tmp_path: Path) -> None:
     assert Manifest.model_validate_json(first["manifest.json"]).named("test").rows == 2
 
 
-def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+def test_the_command_names_the_wrong_option(tmp_path: Path) -> None:
     source = written(tmp_path, "npz")
     for options, why in (
         (["--format", "pickle"], "there is jsonl"),

@@ -93,13 +93,13 @@ def test_rows_unlike_the_manifest_are_named(modelling: ModelRunner, tmp_path: Pa
         check(modelling, tmp_path, packed, fewer)
 
 
-def test_what_was_in_order_is_not_read_again(modelling: ModelRunner, tmp_path: Path) -> None:
+def test_a_checked_partition_is_not_read_again(modelling: ModelRunner, tmp_path: Path) -> None:
     packed = pack_dataset(dataset(), Cut(rows=7))
     check(modelling, tmp_path, packed)
     check_rows(DiskBlobs(tmp_path / "empty"), modelling, SPEC, packed.manifest, LABELS)
 
 
-def test_what_lies_elsewhere_is_left_to_who_reads_it(modelling: ModelRunner, tmp_path: Path) -> None:
+def test_partitions_at_another_host_are_not_checked(modelling: ModelRunner, tmp_path: Path) -> None:
     packed = pack_dataset(dataset(7), Cut(rows=10, base_url="https://example.org/data"))
     check(modelling, tmp_path, packed)
 

@@ -39,7 +39,7 @@ FRAMES = {"pandas": as_pandas, "polars": pl.DataFrame, "arrow": pa.table}
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
-def test_a_frame_with_words_becomes_numbers_and_its_manifest_says_how(frame: Any) -> None:
+def test_a_frame_with_words_becomes_numbers_and_its_manifest_has_the_encoding(frame: Any) -> None:
     rows = load_rows(frame(FIELDS), "bought")
     assert rows.arrays["x"].dtype == np.float32
     assert rows.arrays["x"].tolist() == X
@@ -159,7 +159,7 @@ def test_ids_are_no_categories() -> None:
         load_rows(table, "y")
 
 
-def test_numbers_that_are_said_to_be_categories_are_some() -> None:
+def test_numbers_of_a_categorical_column_are_categories() -> None:
     frame = pd.DataFrame({"zip": pd.Categorical(["0150", "8001", "0150"]), "y": [0, 1, 1]})
     assert load_rows(frame, "y").arrays["x"].tolist() == [[1, 0], [0, 1], [1, 0]]
 

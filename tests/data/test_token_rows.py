@@ -154,7 +154,7 @@ def say(*arguments: Any) -> Any:
     return CliRunner().invoke(app, ["data", "pack", *map(str, arguments)])
 
 
-def test_the_command_packs_text_and_says_what_is_missing(tmp_path: Path) -> None:
+def test_the_command_packs_text_and_names_a_missing_input(tmp_path: Path) -> None:
     book, packed = tmp_path / "book.txt", tmp_path / "packed"
     book.write_text(WRITTEN)
     words().save(str(tmp_path / "words.json"))

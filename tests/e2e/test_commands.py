@@ -67,7 +67,7 @@ def posted(run: Run, file: Callable[..., str]) -> str:
     return run("job", "submit", file(), "--yes").stdout.strip()
 
 
-def test_submit_says_first_what_it_costs_at_most_and_who_sees_what(run: Run, file: Callable[..., str]) -> None:
+def test_submit_prints_its_highest_cost_and_its_readers_first(run: Run, file: Callable[..., str]) -> None:
     done = run("job", "submit", file(), "--yes")
     assert done.exit_code == 0
     assert "costs at most 30 GRAD" in done.stderr
@@ -100,7 +100,7 @@ def test_a_wrong_field_is_named_before_anything_is_sent(run: Run, file: Callable
     assert "roundz" in done.stderr
 
 
-def test_what_the_service_refuses_is_shown_with_its_field(run: Run, file: Callable[..., str]) -> None:
+def test_the_service_s_refusal_is_printed_with_its_field(run: Run, file: Callable[..., str]) -> None:
     done = run("job", "submit", file(model={"architecture": "perceptron"}), "--yes")
     assert done.exit_code == 2
     assert "model.architecture" in done.stderr
@@ -126,7 +126,7 @@ def test_the_books_of_a_job_sum_to_zero_and_add_up(run: Run, posted: str) -> Non
     assert "no job" in run("job", "ledger", "0000").stderr
 
 
-def test_a_job_that_compares_roots_says_that_it_has_no_thresholds(run: Run, posted: str) -> None:
+def test_the_calibration_of_an_exact_job_has_no_thresholds(run: Run, posted: str) -> None:
     assert "this one's is exact" in run("job", "calibration", posted).stdout
     assert json.loads(run("job", "calibration", posted, "--json").stdout)["pairs"] == []
     assert "no job" in run("job", "calibration", "0000").stderr
@@ -173,7 +173,7 @@ def test_without_the_token_nothing_is_steered(run: Run, served: Service, posted:
     assert "401" in done.stderr
 
 
-def test_an_unknown_job_and_an_absent_service_are_said_in_a_line(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_job_and_an_absent_service_are_named_in_a_line(run: Run, tmp_path: Path) -> None:
     assert "no job 12345" in run("job", "show", "12345").stderr
     away = run("job", "list", "--market", "http://127.0.0.1:9")
     assert (away.exit_code, "does not answer" in away.stderr) == (2, True)

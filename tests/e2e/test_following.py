@@ -107,7 +107,9 @@ def test_watching_outlives_the_service(restarted: Restarted, job: str, watched: 
 
 
 @FULL
-def test_who_leaves_is_told_that_the_job_stays(restarted: Restarted, job: str, watched: Watch, tmp_path: Path) -> None:
+def test_an_interrupted_watch_prints_that_the_job_goes_on(
+    restarted: Restarted, job: str, watched: Watch, tmp_path: Path
+) -> None:
     process = watched()
     wait_until(lambda: (tmp_path / "said").read_text() != "")
     process.send_signal(signal.SIGINT)
@@ -136,6 +138,6 @@ def test_a_shell_completes_commands_and_job_ids(restarted: Restarted, job: str, 
     assert completed("gradmarket job show ", GRADMARKET_DATA=str(tmp_path)) == [], "without a service there are none"
 
 
-def test_it_tells_its_version() -> None:
+def test_the_command_prints_its_version() -> None:
     done = subprocess.run([sys.executable, "-m", "gradmarket", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"gradmarket {version('gradmarket')}\n"

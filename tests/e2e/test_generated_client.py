@@ -88,7 +88,7 @@ def test_a_refusal_is_a_problem_with_its_fields(made: Generated) -> None:
     assert (again.status, isinstance(again, made.model("ProblemDetails"))) == (409, True)
 
 
-def test_whoever_has_no_token_is_told_so(package: str, town: Service, made: Generated) -> None:
+def test_a_generated_client_without_a_token_gets_401(package: str, town: Service, made: Generated) -> None:
     stranger = Generated(package, town.place.url, "made-up")
     refused = stranger.call("jobs", "create_job", body=made.model("JobSpec").from_dict(JOB))
     assert refused.status == 401

@@ -191,7 +191,7 @@ def test_a_grid_of_many_rounds_scrolls_by_itself_on_a_phone(market: Watched, bro
 
 
 @FULL
-def test_what_a_job_waits_for_is_read_on_a_phone_without_scrolling(market: Watched, browser: Browser) -> None:
+def test_a_job_s_reason_to_wait_fits_a_phone_without_scrolling(market: Watched, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 800})
     shown = context.new_page()
     shown.goto(market.url)
@@ -237,7 +237,7 @@ def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Bro
 @FULL
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_form_s_plan_says_what_others_paid_and_fits(
+def test_the_form_s_plan_has_the_price_guide_and_fits(
     market: Watched, browser: Browser, scheme: Any, width: int
 ) -> None:
     with page(browser) as first:
@@ -332,7 +332,7 @@ def test_the_operator_sees_its_service_and_others_do_not(market: Watched, browse
         expect(shown.locator("#now")).to_contain_text("Chain sender")
 
 
-def test_a_page_that_is_not_there_is_said_in_html(market: Watched) -> None:
+def test_an_absent_page_is_a_404_in_html(market: Watched) -> None:
     for path in ("/jobs/none", f"/jobs/{market.job}/tasks/none", "/workers/0x" + "00" * 20, "/workers/bad"):
         answer = httpx.get(market.url + path)
         assert answer.status_code == 404

@@ -167,7 +167,7 @@ def test_a_wallet_funds_a_job_and_later_adds_to_it(market: Elsewhere, browser: B
         ({"chain": 1, "switches": False}, "Unrecognized chain ID"),
     ],
 )
-def test_a_wallet_that_does_not_sign_is_told_why_and_nothing_is_sent(
+def test_a_wallet_that_does_not_sign_shows_its_reason_and_nothing_is_sent(
     market: Elsewhere, browser: Browser, how: dict[str, Any], told: str
 ) -> None:
     job, wallet = market.post(), BrowserWallet(market.ledger.web3, **how)
@@ -179,14 +179,16 @@ def test_a_wallet_that_does_not_sign_is_told_why_and_nothing_is_sent(
     assert market.ledger.nonce(address_of(OWNER)) == nonce
 
 
-def test_without_a_wallet_it_says_what_is_to_be_signed(market: Elsewhere, browser: Browser) -> None:
+def test_the_page_without_a_wallet_shows_the_transactions_to_sign(market: Elsewhere, browser: Browser) -> None:
     with shown(browser, market, market.post(), None) as page:
         fund(page)
         expect(page.locator("#steered")).to_contain_text("Sign these 2 transactions with the owner's wallet")
 
 
 @pytest.mark.parametrize("amount", ["much", "0.5", "0.5 EUR", "-1 GRAD", "1e18 GRAD GRAD", "0." + "1" * 19 + " GRAD"])
-def test_what_is_no_amount_is_told_before_anything_is_asked(market: Elsewhere, browser: Browser, amount: str) -> None:
+def test_a_malformed_amount_is_refused_before_the_wallet_is_asked(
+    market: Elsewhere, browser: Browser, amount: str
+) -> None:
     job, wallet = market.post(), BrowserWallet(market.ledger.web3)
     with shown(browser, market, job, wallet) as page:
         fund(page, amount)

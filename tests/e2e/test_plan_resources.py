@@ -72,7 +72,7 @@ def private(model: dict[str, Any]) -> dict[str, Any]:
     return job | {"model": model, "data": data, "tasks_per_round": 1, "step": {"rows": 16, "per_row": BY_ROW}}
 
 
-def test_what_a_job_spends_of_a_row_is_told_before_it_is_posted(tmp_path: Path) -> None:
+def test_the_plan_has_the_epsilon_that_a_job_spends_of_a_row(tmp_path: Path) -> None:
     """64 rows, 16 a step: three rounds use no row twice, or draw each with a quarter three times."""
     asked = RowPrivacy.model_validate(BY_ROW)
     spent, drawn = compute_spent_epsilon(asked, 1), compute_spent_epsilon(asked, 3, 0.25)
@@ -116,7 +116,7 @@ def test_rounds_that_grow_cost_what_all_their_tasks_cost(tmp_path: Path) -> None
 
 
 @FULL
-def test_updates_in_few_bytes_are_told_for_the_rounds_since_a_worker_s_last_task(tmp_path: Path) -> None:
+def test_the_plan_counts_updates_of_all_rounds_since_a_worker_s_last_task(tmp_path: Path) -> None:
     """Six replicas a round: of six workers each has a task a round, of twelve in every other, of sixty hardly any."""
     small = READY | {"downlink": {"codec": "int8"}}
     six, twelve, sixty = (planned(tmp_path, small, "--workers", count)["takes"] for count in ("6", "12", "60"))
@@ -127,7 +127,7 @@ def test_updates_in_few_bytes_are_told_for_the_rounds_since_a_worker_s_last_task
 
 
 @FULL
-def test_the_first_rounds_longer_updates_are_told_as_a_part_of_the_mean(tmp_path: Path) -> None:
+def test_the_plan_s_mean_download_includes_the_first_rounds_longer_updates(tmp_path: Path) -> None:
     """One round of three has int8, and the others int4."""
     downlink = {"codec": "int4", "first": {"codec": "int8", "rounds": 1}}
     takes = planned(tmp_path, READY | {"downlink": downlink}, "--workers", "6")["takes"]

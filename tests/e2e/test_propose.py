@@ -55,7 +55,7 @@ def test_over_a_slow_link_a_task_takes_many_steps(tmp_path: Path) -> None:
 
 
 @FULL
-def test_over_a_fast_link_nothing_is_changed_but_the_codec_said(tmp_path: Path) -> None:
+def test_a_fast_link_changes_only_the_named_codecs(tmp_path: Path) -> None:
     answer = said(tmp_path, JOB, "--tflops", "1e-6", "--down", "100000", "--up", "100000")
     assert answer.exit_code == 0, answer.output
     spec = JobSpec.model_validate_json(answer.stdout)

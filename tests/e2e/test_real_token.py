@@ -75,7 +75,7 @@ def test_the_page_s_lines_open_a_market_of_another_token(testnet: LocalChain, ne
 
 
 @pytest.mark.parametrize("key", ["0xKEY", "0x12", ""])
-def test_a_key_as_the_page_writes_it_is_told_in_a_sentence(
+def test_a_placeholder_key_is_refused_in_a_sentence(
     testnet: LocalChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("GRADMARKET_SENDER_KEY", key)
@@ -85,7 +85,7 @@ def test_a_key_as_the_page_writes_it_is_told_in_a_sentence(
     assert not (tmp_path / "deployment.json").exists()
 
 
-def test_a_token_that_is_no_contract_is_told_in_a_sentence(
+def test_a_token_that_is_no_contract_is_refused_in_a_sentence(
     testnet: LocalChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADMARKET_SENDER_KEY", DEPLOYER.to_bytes().hex())

@@ -109,7 +109,7 @@ def test_a_problem_keeps_its_fields() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b""])
-def test_an_error_that_is_no_problem_document_is_told_all_the_same(body: bytes) -> None:
+def test_an_error_that_is_no_problem_document_still_raises_its_status(body: bytes) -> None:
     with stranger(sends(body, 502)) as url, RequesterClient(url) as market, pytest.raises(ServiceProblem) as raised:
         market.chain()
     assert raised.value.status == 502
@@ -147,7 +147,7 @@ def test_a_list_without_an_end_is_refused() -> None:
         list(market.jobs())
 
 
-def test_what_a_newer_service_adds_is_ignored() -> None:
+def test_fields_of_a_newer_service_are_ignored() -> None:
     job = shown_job().model_dump(mode="json")
     newer = job | {"added": 1, "costs": job["costs"] | {"added": 1}}
     with stranger(sends(json.dumps(newer).encode())) as url, RequesterClient(url) as market:
@@ -251,7 +251,7 @@ def test_an_option_comes_before_the_environment(folder: Path, monkeypatch: pytes
     assert find_endpoint("http://third", "mine", folder) == Endpoint("http://third", "mine")
 
 
-def test_no_service_is_said_with_the_fix(folder: Path) -> None:
+def test_a_missing_service_is_refused_with_the_fix(folder: Path) -> None:
     (folder / "url").unlink()
     with pytest.raises(NotFound, match="nothing is written in") as refused:
         find_endpoint(data=folder)

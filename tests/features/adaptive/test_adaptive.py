@@ -82,7 +82,7 @@ def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) ->
 
 
 @FULL
-def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
+def test_proven_and_staked_workers_work_alone(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive(tasks_per_round=2, rounds=2))
     workers = [trusted(market) for _ in range(3)]
     SimAuditor(market).play()
@@ -146,7 +146,7 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
     check_books(market)
 
 
-def test_who_gives_a_lease_back_hands_nobody_its_own_plan(new_floor: NewFloor) -> None:
+def test_a_returned_lease_does_not_pass_its_plan_to_another_worker(new_floor: NewFloor) -> None:
     """A sibling that is proven takes the task and declines, so that the liar is drawn for it alone: it is not."""
     market = new_floor(**adaptive())
     liars = [market.worker(scaled(3.0)), market.worker(scaled(3.0))]
@@ -174,7 +174,7 @@ def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_fl
     assert len(greedy.held) == 2
 
 
-def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor: NewFloor) -> None:
+def test_a_task_s_plan_is_published_once_it_is_over_and_can_be_proven(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive())
     worker, *_ = [trusted(market) for _ in range(3)]
     market.gather()

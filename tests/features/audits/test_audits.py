@@ -104,7 +104,7 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     check_books(market)
 
 
-def test_who_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: NewFloor) -> None:
+def test_a_worker_that_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     liars, forger = betrayed(market)
     market.gather()
@@ -141,7 +141,7 @@ def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(n
     assert is_told(market, right)
 
 
-def test_the_right_answer_of_a_merged_round_is_not_told_before_it_is_done_again(new_floor: NewFloor) -> None:
+def test_the_right_answer_of_a_merged_round_is_not_published_before_the_redo(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("replay"))
     _, honest = merged_lies(market)
     right = market.replicas(honest)[0].root
@@ -188,7 +188,7 @@ def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloo
 
 
 @pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
-def test_a_conviction_takes_back_lies_as_old_as_the_job_says(new_floor: NewFloor, final_after: int) -> None:
+def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_floor: NewFloor, final_after: int) -> None:
     """The liars' first lies pass unaudited; one in the sixth round is found, with those that are not final."""
     spec: dict[str, Any] = {"rounds": 7, "optimizer": {"name": "adamw", "lr": 0.125}}
     market = new_floor(audit={"probability": 1e-9, "final_after": final_after}, **spec)
@@ -244,7 +244,7 @@ def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor) -> None:
+def test_a_job_may_pause_on_a_failed_audit_until_its_requester_resumes(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("pause"))
     merged_lies(market)
     auditor = SimAuditor(market)
@@ -308,7 +308,7 @@ def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_pai
     check_books(market)
 
 
-def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: NewFloor) -> None:
+def test_a_worker_that_failed_an_audit_and_its_operator_get_no_more_work(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     liars, _ = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
@@ -343,7 +343,7 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
 
 
 @FULL
-def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_accepted(new_floor: NewFloor) -> None:
+def test_a_barred_worker_s_answer_in_flight_is_audited_once_accepted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, audit={"probability": 1e-9})
     (liar, _), _ = betrayed(market)
     market.gather()

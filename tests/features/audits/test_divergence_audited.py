@@ -132,7 +132,7 @@ def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_floor: NewF
 
 
 @FULL
-def test_who_is_set_aside_is_asked_again_once_the_requester_resumes(new_floor: NewFloor) -> None:
+def test_a_worker_set_aside_is_asked_again_once_the_requester_resumes(new_floor: NewFloor) -> None:
     """The others that were to be asked are gone."""
     market = new_floor(rounds=1)
     liars = [market.worker(HUGE) for _ in range(3)]

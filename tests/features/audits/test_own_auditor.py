@@ -83,7 +83,7 @@ def test_an_auditor_that_cannot_start_names_the_reason_last(new_floor: NewFloor,
     keeper.end()
 
 
-def test_what_it_had_in_hand_is_free_at_its_next_start(new_floor: NewFloor) -> None:
+def test_an_auditor_s_claims_are_released_at_its_next_start(new_floor: NewFloor) -> None:
     market = new_floor(replication={"name": "proven"})
     SimAuditor(market).claim()
     market.worker()
@@ -168,7 +168,7 @@ def is_live(context: Context) -> bool:
         return identities.find_token(reader, token, context.clock()) is not None
 
 
-def test_without_one_it_says_so(new_floor: NewFloor) -> None:
+def test_a_service_without_its_own_auditor_describes_the_votes(new_floor: NewFloor) -> None:
     market = new_floor(settings={"auditor": "none"})
     assert build_command(market.context, "http://127.0.0.1:1") is None
     assert "votes" in describe_own_auditor("none")

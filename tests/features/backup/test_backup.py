@@ -162,7 +162,7 @@ def test_the_copy_is_complete_and_its_keys_are_private(data: Path, tmp_path: Pat
     assert not [path for path in data.iterdir() if path.name.startswith("backup-")], "nothing is left behind"
 
 
-def test_each_log_of_a_restored_service_says_where_its_copy_ends(data: Path, tmp_path: Path) -> None:
+def test_each_log_of_a_restored_service_has_the_end_of_its_copy(data: Path, tmp_path: Path) -> None:
     """A worker that was told two leaves more sees a restore; without the leaf it would see a fork."""
     leaves = [Hash(hash_leaf(bytes([number]))) for number in range(5)]
     with sqlite3.connect(data / "gradmarket.sqlite") as database:
@@ -255,7 +255,7 @@ def stop(chain: Path) -> None:
         running.stop()
 
 
-def test_what_will_not_come_back_is_said_before_anything_is_written(data: Path, tmp_path: Path) -> None:
+def test_a_chain_missing_in_a_backup_is_named_before_the_restore(data: Path, tmp_path: Path) -> None:
     create_backup(data, tmp_path / "copy")
     assert "--rpc" in describe_missing_chain(tmp_path / "copy")
     (tmp_path / "copy" / "chain").mkdir()

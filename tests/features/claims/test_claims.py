@@ -75,7 +75,7 @@ def digest_under(shown: dict[str, Any], answers: list[bytes]) -> Digest:
     return claim_messages.digest_answers(Hash(bytes.fromhex(shown["key"][2:])), answers)
 
 
-def test_who_computed_the_round_proves_it_and_who_copies_does_not(market: MarketFixture, door: TestClient) -> None:
+def test_only_an_auditor_that_computed_the_round_can_claim_it(market: MarketFixture, door: TestClient) -> None:
     honest, copier, second = (key_of(name) for name in ("honest", "copier", "second"))
     market.play()
     assert market.state() == JobState.FINISHED
@@ -127,9 +127,7 @@ def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestC
 
 
 @FULL
-def test_nothing_is_told_while_the_job_goes_on_or_of_a_round_that_is_not_there(
-    market: MarketFixture, door: TestClient
-) -> None:
+def test_claims_of_a_running_job_or_an_absent_round_are_refused(market: MarketFixture, door: TestClient) -> None:
     market.until(lambda: market.all(RoundClaimRow))
     path = f"/v1/jobs/{market.job}/rounds/0/claims"
     early = door.get(path)

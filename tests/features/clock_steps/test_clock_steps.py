@@ -113,7 +113,7 @@ AGES: Final = (
 )
 
 
-def test_what_waits_by_its_age_is_not_an_hour_younger(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_stored_ages_are_brought_back_after_the_clock_steps_back(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(audit={"probability": 1.0})
     for _ in range(3):
         market.worker()

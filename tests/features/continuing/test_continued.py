@@ -108,7 +108,7 @@ def test_a_finished_job_keeps_one_state_and_a_killed_one_makes_it_anew(
     assert [row.optimizer_state for row in other.rounds()] == states
 
 
-def test_what_cannot_be_continued_is_refused_with_what_to_do(new_floor: NewFloor) -> None:
+def test_a_job_that_cannot_be_continued_is_refused_with_the_remedy(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **ALONE)
     spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
     with market.context.reading() as reader:
@@ -203,7 +203,7 @@ def test_a_job_that_was_called_off_is_not_continued(new_floor: NewFloor) -> None
         continued_jobs.check_continued(market.context, spec, "requester")
 
 
-def test_what_was_told_of_holders_is_not_counted_anew() -> None:
+def test_a_private_job_with_a_budget_cannot_be_continued() -> None:
     private = {"inputs": {"x": {"dtype": "float32"}}, "holders": ["0x" + "1" * 40]}
     fields = {"name": "n", "model": {"architecture": "mlp"}, "data": private, "step": {"rows": 1}, "rounds": 1}
     fields |= {"optimizer": {"name": "sgd", "lr": 0.1}, "price": "1", "continue_from": FIRST}

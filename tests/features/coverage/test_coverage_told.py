@@ -45,7 +45,7 @@ def asked(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[s
     return dict(answer.json())
 
 
-def test_the_books_say_which_rows_wait_and_that_none_was_left_out(market: MarketFixture) -> None:
+def test_coverage_counts_used_late_and_waiting_partitions_without_a_gap(market: MarketFixture) -> None:
     fast, slow, _task = slow_one(market)
     books = asked(market)
     assert books["counts"] == {"used": 2, "late": 0, "waiting": 3}
@@ -73,7 +73,7 @@ def test_the_books_are_read_page_by_page(market: MarketFixture) -> None:
         asked(market, status=422, cursor=cursor)
 
 
-def test_who_may_not_read_a_job_is_not_told_its_partitions(market: MarketFixture) -> None:
+def test_coverage_needs_the_right_to_read_the_job(market: MarketFixture) -> None:
     with market.context.begin() as work:
         work.get_one(Job, market.job).visibility = "workers"
     assert "items" not in asked(market, status=401)

@@ -98,7 +98,7 @@ def test_a_stranger_that_announces_an_honest_address_does_not_take_its_place(
     assert (false.event.job != honest.job, true.event.job) == (True, honest.job)
 
 
-def test_what_led_nowhere_comes_again_after_all_that_had_fewer_turns(
+def test_a_failed_announcement_comes_again_after_all_with_fewer_turns(
     ledger: Ledger, new_key: NewKey, honest: JobOpened
 ) -> None:
     crowd(ledger, with_money(ledger, new_key()), 2, 10**6)

@@ -68,7 +68,7 @@ def market(new_floor: NewFloor) -> MarketFixture:
     return market
 
 
-def test_who_leans_is_told_once_and_stays_told(market: MarketFixture) -> None:
+def test_a_leaning_operator_is_recorded_once_and_stays_listed(market: MarketFixture) -> None:
     after = rounds(push=24.0)
     for number in range(60):
         merge(market, number, next(after))

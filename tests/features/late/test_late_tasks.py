@@ -157,7 +157,7 @@ def test_a_late_split_gets_its_further_wave_after_its_round_is_merged(new_floor:
     check_books(market)
 
 
-def test_nobody_is_told_a_late_answer_before_it_is_decided(new_floor: NewFloor) -> None:
+def test_a_late_answer_is_not_published_before_it_is_decided(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, **LATE)
     _fast, slow, task = slow_one(market)
     with market.context.reading() as reader:
@@ -193,7 +193,7 @@ def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_
 
 
 @pytest.mark.parametrize("seed", leave_to_full(range(4)))
-def test_whoever_is_slow_every_row_counts_once_and_the_bits_can_be_merged_again(
+def test_at_any_pace_every_row_counts_once_and_merges_reproduce_the_bits(
     new_floor: NewFloor, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each worker's turns come at its own pace, and the service crashes: the same rows, answers and parameters."""
@@ -241,9 +241,7 @@ def _all_count_once(market: MarketFixture, spec: dict[str, Any]) -> None:
         assert all(task.used for task in answered)
 
 
-def test_what_was_decided_is_merged_again_to_the_same_bits(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decided_rounds_are_merged_again_to_the_same_bits(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SMALL", 0)
     market = new_floor(settings={"snapshot_rounds": 100}, rounds=4, optimizer={"name": "adamw", "lr": 0.1}, **LATE)
     fast, slow, _task = slow_one(market)
@@ -294,7 +292,7 @@ def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFl
 
 
 @FULL
-def test_who_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_floor: NewFloor) -> None:
+def test_a_worker_that_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_floor: NewFloor) -> None:
     market, others, silent = measured(new_floor)
     task, before = stalled(market, silent), market.earned().get(silent.address, 0)
     market.until(lambda: the(market, task).backups and the(market, task).state == TaskState.COMMITTING, *others)

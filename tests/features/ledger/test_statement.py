@@ -65,7 +65,7 @@ def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFix
 
 
 @FULL
-def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
+def test_pay_that_lapses_at_the_end_of_all_claims_is_an_entry(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)
@@ -85,7 +85,7 @@ def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
 
 
 @pytest.mark.parametrize("change", leave_to_full(["forgotten", "invented"]))
-def test_books_that_differ_are_told(chain_fixture: ChainFixture, new_key: NewKey, change: str) -> None:
+def test_the_statement_lists_differing_books(chain_fixture: ChainFixture, new_key: NewKey, change: str) -> None:
     job_id, _ = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
     with chain_fixture.chain.begin() as work:

@@ -54,7 +54,7 @@ def count(sessions: Sessions, table: type) -> int:
         return reader.session.scalar(select(func.count()).select_from(table)) or 0
 
 
-def test_who_only_signed_in_is_forgotten_when_its_session_is_over(sessions: Sessions) -> None:
+def test_a_worker_that_only_signed_in_is_deleted_after_its_session(sessions: Sessions) -> None:
     for number in range(3):
         signs_in(sessions, number)
     swept(sessions, NOW + DAY - 1)
@@ -63,7 +63,7 @@ def test_who_only_signed_in_is_forgotten_when_its_session_is_over(sessions: Sess
     assert (count(sessions, Worker), count(sessions, ApiToken)) == (0, 0)
 
 
-def test_what_a_quiet_worker_asked_for_is_forgotten_before_itself(sessions: Sessions) -> None:
+def test_a_quiet_worker_s_wishes_are_deleted_before_the_worker(sessions: Sessions) -> None:
     signs_in(sessions, 1)
     swept(sessions, NOW + leftover_rows.QUIET_S - 1)
     with open_reader(sessions) as reader:
@@ -74,7 +74,7 @@ def test_what_a_quiet_worker_asked_for_is_forgotten_before_itself(sessions: Sess
     assert (row.jobs, row.least_prices) == ([], {})
 
 
-def test_who_was_paid_or_judged_stays(sessions: Sessions) -> None:
+def test_paid_or_judged_workers_are_kept(sessions: Sessions) -> None:
     for number in (1, 2):
         signs_in(sessions, number)
     with begin_work(sessions) as work:

@@ -126,7 +126,7 @@ def test_two_observers_find_a_service_that_shows_two_histories(
     assert not job_log.find_signed_fork(domain, signer, made_up, shown, leaves), "only its own word condemns it"
 
 
-def test_a_log_without_leaves_says_when_it_gets_some(market: MarketFixture, api: TestClient) -> None:
+def test_an_empty_log_is_a_404_that_names_its_first_batch(market: MarketFixture, api: TestClient) -> None:
     answer = api.get(f"/v1/jobs/{market.job}/log")
     assert answer.status_code == 404
     assert "first batch" in answer.text

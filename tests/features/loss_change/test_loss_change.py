@@ -55,7 +55,7 @@ def scores_of(market: MarketFixture, worker: SimWorker) -> list[ScoreView]:
 
 
 @FULL
-def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicted(new_floor: NewFloor) -> None:
+def test_the_noisy_honest_are_cleared_audited_at_the_job_s_rate_and_never_convicted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=4, tasks_per_round=20, **scored(0.5))
     workers = hired(market, HONEST, HONEST)
     Scorer(market, passing=0.9, seed=5).play()
@@ -73,7 +73,7 @@ def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicte
     check_books(market)
 
 
-def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_again(new_floor: NewFloor) -> None:
+def test_a_worker_that_ignores_its_rows_is_convicted_and_its_rounds_are_done_again(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=40, **scored())
     liar, *honest = hired(market, NOISE, HONEST)
     market.until(lambda: len([row for row in market.rounds() if row.state == RoundState.CLOSED]) == 2)
@@ -160,7 +160,7 @@ def test_noise_that_changes_wallets_every_four_answers_is_paid_no_more(new_floor
 
 
 @FULL
-def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
+def test_published_scores_add_up_to_the_conviction_and_a_job_may_pause(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
     (liar,) = hired(market, SIGN_FLIP)
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
@@ -260,7 +260,7 @@ STAKE = {"bond": "10", "validators": ["0x" + "1" * 40]}
         ({"stake": STAKE}, "stake is lost by proof only: leave it out"),
     ],
 )
-def test_what_it_cannot_judge_by_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_specs_that_the_verifier_cannot_score_are_refused(changes: dict[str, Any], said: str) -> None:
     digest = "blake3:" + "3" * 64
     spec = {
         "name": "test",

@@ -67,7 +67,7 @@ def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floo
 
 
 @FULL
-def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -> None:
+def test_a_convicted_worker_gets_no_waiting_pay(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 10, **scored())
     liar, honest = hired(market, NOISE, HONEST)
     Scorer(market, passing=1.0, seed=1).play(passes=100)
@@ -83,7 +83,7 @@ def test_who_is_convicted_is_paid_for_nothing_that_waited(new_floor: NewFloor) -
 
 @FULL
 @pytest.mark.parametrize(("behaviour", "paid"), [(NOISE, False), (HONEST, True)])
-def test_who_left_after_few_answers_is_paid_at_the_end_unless_its_scores_speak_against_it(
+def test_a_worker_that_left_early_is_paid_at_the_end_unless_its_scores_are_bad(
     new_floor: NewFloor, behaviour: object, paid: bool
 ) -> None:
     market = new_floor(rounds=3, tasks_per_round=RUNS + 6, **scored())
@@ -205,7 +205,7 @@ def test_a_free_stranger_drops_no_diverged_pay_by_an_answer_that_no_score_speaks
 
 
 @FULL
-def test_who_diverged_is_dropped_in_a_running_job_once_the_other_is_cleared(new_floor: NewFloor) -> None:
+def test_a_diverged_worker_s_pay_is_dropped_once_the_other_is_cleared(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
     liar, _honest = hired(market, INFINITE, HONEST)
     market.until(lambda: any(row.state == ReplicaState.DIVERGED for row in market.replicas(liar)))

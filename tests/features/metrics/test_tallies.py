@@ -44,7 +44,7 @@ def played(new_floor, **spec) -> MarketFixture:  # type: ignore[no-untyped-def]
     return market
 
 
-def test_the_tallies_are_what_the_rows_say(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_the_tallies_equal_the_counts_of_the_rows(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = played(new_floor)
     told = measured(market)
     assert told["gradmarket_leases_total", ""] == len(market.replicas()) == 6
@@ -157,7 +157,7 @@ def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told:
     assert [value for value in secret if value and value.hex() in whole] == []
 
 
-def test_what_is_rolled_back_is_not_told(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
+def test_events_of_a_rolled_back_transaction_are_not_logged(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=1)
     with contextlib.suppress(ZeroDivisionError), market.context.begin() as work:
         record_event(work, market.job, "never", market.clock())
@@ -167,7 +167,7 @@ def test_what_is_rolled_back_is_not_told(new_floor, told: Told) -> None:  # type
     assert [line["event"] for line in told.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
 
 
-def test_a_stage_that_fails_is_told_counted_and_tried_again(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
+def test_a_failing_stage_is_logged_counted_and_tried_again(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=1)
 
     class Broken:

@@ -121,7 +121,7 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(
 
 
 @FULL
-def test_what_waits_for_its_owner_does_not_keep_the_office_awake(
+def test_calls_that_wait_for_the_owner_do_not_keep_the_chain_worker_awake(
     chain_fixture: ChainFixture, owner: PrivateKey
 ) -> None:
     """What an owner does is in a block, and a block wakes it."""

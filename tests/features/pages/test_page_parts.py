@@ -108,14 +108,14 @@ def test_the_form_has_every_field_of_a_job() -> None:
     assert not unexplained
 
 
-def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
+def test_the_example_is_a_job_and_its_plan_has_the_highest_cost() -> None:
     spec = JobSpec.model_validate(in_smallest(json.loads(EXAMPLE), lambda: TOKEN))
     shown = job_form.estimate_cost(spec, TOKEN)
     assert shown.cost == TOKEN.text(spec.most_expensive)
     assert shown.gradients == spec.rounds * spec.replication.max_replicas
 
 
-def test_a_wrong_job_is_told_by_its_fields() -> None:
+def test_a_wrong_job_is_refused_by_its_fields() -> None:
     given = {**json.loads(EXAMPLE), "price": "1", "rounds": 0, "colour": "red", "step": {"rows": 0}, "staleness": 1}
     with pytest.raises(ValidationError) as refused:
         JobSpec.model_validate(given)
@@ -158,7 +158,7 @@ def test_a_task_s_story_prices_it_in_the_token(new_floor) -> None:  # type: igno
 
 
 @FULL
-def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_private_job_s_page_shows_the_epsilon_spent(new_floor) -> None:  # type: ignore[no-untyped-def]
     spent = HolderBudget(Privacy.model_validate(PRIVACY))
     market = new_floor(data=listed(2), rounds=3, tasks_per_round=2, norm_bound=100.0, privacy=PRIVACY)
     for _ in range(2):
@@ -174,7 +174,7 @@ def test_a_private_jobs_page_tells_the_epsilon_spent_live(new_floor) -> None:  #
 BY_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
-def test_a_page_tells_the_epsilon_spent_of_one_row_live(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_page_shows_the_epsilon_spent_of_one_row(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Holders of 16 rows, 8 a step: two rounds use each row once."""
     step = {"kind": "gradient", "rows": 8, "per_row": BY_ROW}
     market = new_floor(data=listed(2, least_rows=16), rounds=3, tasks_per_round=2, norm_bound=100.0, step=step)
@@ -199,14 +199,14 @@ def job_view_of(market: MarketFixture, reader: RowReader) -> RowPrivacyView:
     return found
 
 
-def test_an_open_jobs_page_tells_no_epsilon_and_one_paid_by_worth_its_ceiling(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_an_open_job_s_page_has_no_epsilon_and_one_paid_by_worth_its_ceiling(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     assert "Epsilon" not in _shown(market)
     assert "by worth" not in _shown(market)
     assert "to 0.000000000000001004 TEST by worth" in _shown(floor_of(new_floor, 2))
 
 
-def test_a_finished_job_tells_what_came_back_and_expects_no_pay(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_finished_job_s_page_has_the_refund_and_no_expected_pay(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=1)
     assert "Comes back if it ended now" in _shown(market)
     for _ in range(3):

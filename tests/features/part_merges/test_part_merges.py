@@ -180,7 +180,7 @@ def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor)
 
 
 @FULL
-def test_what_a_process_leaves_that_ends_before_its_part_is_kept_is_dropped(new_floor: NewFloor) -> None:
+def test_blobs_of_a_part_whose_job_ended_are_deleted(new_floor: NewFloor) -> None:
     market = begun(new_floor)
     row, before = market.all(MergePart)[0], blobs_of(market)
     with market.context.begin() as work:
@@ -320,7 +320,7 @@ def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor
 
 
 @FULL
-def test_a_part_that_fails_says_why_on_the_job_until_it_is_done(new_floor: NewFloor) -> None:
+def test_a_failing_part_is_the_job_s_reason_until_it_is_merged(new_floor: NewFloor) -> None:
     market = begun(new_floor)
     payload = Digest(market.tasks()[0].payload or "")
     (path,) = (market.folder / "blobs").glob(f"??/{payload.removeprefix('blake3:')}")

@@ -144,7 +144,7 @@ def test_drawn_audits_count_beside_planted_tasks(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_what_was_answered_before_was_not_known_beforehand(new_floor: NewFloor) -> None:
+def test_a_planted_task_answered_before_its_audit_does_not_count(new_floor: NewFloor) -> None:
     market = new_floor(audit=PLANTED)
     market.worker(), market.worker(), market.worker()
     auditor = SimAuditor(market)

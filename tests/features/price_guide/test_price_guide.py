@@ -22,7 +22,7 @@ def amounts(*grad: float) -> list[Amount]:
     return [Amount(int(one * GRAD)) for one in grad]
 
 
-def test_prices_of_others_and_their_takers_are_told_in_a_line() -> None:
+def test_the_price_guide_is_one_line() -> None:
     said = describe_guidance(amounts(0.5, 0.1, 2), amounts(0.1, 0.1, 0.5), Amount(GRAD // 2), 2 * GFLOP, LOCAL_TOKEN)
     assert said == (
         f"others paid 0.5 GRAD a GFLOP (0.1 GRAD to 2 GRAD, 3 jobs of the last {DAYS} days); "
@@ -38,7 +38,9 @@ def test_prices_of_others_and_their_takers_are_told_in_a_line() -> None:
         ([0.5], None, f"one other job paid 0.5 GRAD a GFLOP here in the last {DAYS} days"),
     ],
 )
-def test_a_market_that_knows_little_says_so(paid: list[float], operations: int | None, said: str) -> None:
+def test_the_price_guide_of_a_new_market_names_the_missing_prices(
+    paid: list[float], operations: int | None, said: str
+) -> None:
     assert describe_guidance(amounts(*paid), [], Amount(1), operations, LOCAL_TOKEN) == said
 
 

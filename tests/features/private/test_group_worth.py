@@ -48,7 +48,7 @@ def test_an_update_of_rounds_ago_is_worth_nothing_and_an_honest_answer_is(ago: i
     assert min(found[1:]) > 0.2
 
 
-def test_what_rounds_before_the_known_ones_left_can_be_sent_back() -> None:
+def test_updates_older_than_the_kept_ones_can_be_sent_back() -> None:
     """Only updates that are kept are taken out: how many is told by the model's size."""
     replayed = PAST[5] - PAST[4]
     assert shares([replayed * np.sign(replayed @ TOWARDS), *HONEST[1:]], earlier=2)[0] > 0.05

@@ -156,7 +156,7 @@ def test_a_worker_without_rows_refuses_the_job_before_it_computes(make_bench: Ma
         make_bench(LIMITS).check_task_fits(private)
 
 
-def test_a_fault_tells_nothing_of_the_rows(private: Publication) -> None:
+def test_the_fault_of_a_private_job_has_nothing_of_the_rows(private: Publication) -> None:
     lease: Any = SimpleNamespace(job=private.job)
     context: Any = SimpleNamespace(spec=lambda _job: private.spec)
     assert fault_reports.fault_of(context, lease, Refused("row 3 of y has 7")) is None

@@ -78,7 +78,7 @@ def test_a_round_takes_some_of_the_holders(new_floor) -> None:  # type: ignore[n
     assert {worker for workers in rounds for worker in workers} <= {one.address for one in five}
 
 
-def test_who_holds_nothing_gets_no_task_and_no_reservation(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_workers_without_rows_get_no_task_and_no_reservation(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(1), rounds=2)
     honest = holder(market)
     strangers = [market.worker(reserved=0) for _ in range(5)] + [market.worker()]
@@ -92,7 +92,7 @@ def test_who_holds_nothing_gets_no_task_and_no_reservation(new_floor) -> None:  
     assert {replica.worker for replica in market.replicas()} == {honest.address}
 
 
-def test_a_worker_that_told_of_no_rows_is_told_why_it_waits(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_without_announced_rows_gets_its_reason_to_wait(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(2), tasks_per_round=2)
     holder(market, IDLE)
     absent = market.worker()
@@ -100,7 +100,7 @@ def test_a_worker_that_told_of_no_rows_is_told_why_it_waits(new_floor) -> None: 
     assert "told of no rows of its own" in absent.waiting
 
 
-def test_a_job_whose_holders_are_away_says_how_they_come(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_without_its_holders_names_the_command_for_them(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(2), tasks_per_round=2)
     assert market.why_waiting() == (
         f"no holder's worker is here, 0 of 2 holders have joined: "
@@ -146,7 +146,7 @@ def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, sp
         (filled("loss", 2.0**41), "loss"),
     ],
 )
-def test_a_refusal_tells_nobody_how_long_an_answer_was(new_floor, spoiled, said) -> None:  # type: ignore[no-untyped-def]
+def test_a_refusal_does_not_publish_the_gradient_s_norm(new_floor, spoiled, said) -> None:  # type: ignore[no-untyped-def]
     """The norm is computed from the holder's rows; verdicts, tasks and events are for everybody."""
     market = new_floor(data=listed(2), rounds=1, norm_bound=100.0)
     holder(market, spoiled)
@@ -242,7 +242,7 @@ def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[n
     np.testing.assert_allclose(after, before - np.float32(0.125 * mean), rtol=1e-6)
 
 
-def test_what_a_holder_told_first_stands(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_holder_s_first_row_count_stands(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(1))
     one = holder(market, rows=10)
     with market.context.begin() as work:
@@ -291,7 +291,7 @@ def test_a_private_job_has_one_replica_a_task() -> None:
         ({"data": SPEC["data"] | {"holders": []}}, "at least 1"),  # type: ignore[operator]
     ],
 )
-def test_what_needs_others_to_have_the_rows_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_private_jobs_refuse_features_that_need_the_rows_elsewhere(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         JobSpec.model_validate(SPEC | changes)
 
@@ -327,7 +327,7 @@ SUMMED = {"tasks_per_round": 6, "min_tasks": 5}
         ),
     ],
 )
-def test_the_notice_of_a_private_job_says_who_sees_model_and_rows(
+def test_the_notice_of_a_private_job_names_the_readers_of_model_and_rows(
     visibility: str, model: str, data: dict[str, Any], rows: str
 ) -> None:
     changes = {"visibility": visibility, "data": SPEC["data"] | data, **(SUMMED if data else {})}  # type: ignore[operator]
@@ -345,7 +345,7 @@ def test_the_notice_of_a_private_job_says_who_sees_model_and_rows(
         ("public", "Everybody sees the model of this job. Workers see the training data of this job, and anybody"),
     ],
 )
-def test_the_notice_of_a_job_says_who_sees_what(visibility: str, said: str) -> None:
+def test_the_notice_of_a_job_names_its_readers(visibility: str, said: str) -> None:
     data = {"manifest": "blake3:" + "4" * 64}
     assert JobSpec.model_validate(SPEC | {"data": data, "visibility": visibility}).notice.startswith(said)
 
@@ -356,7 +356,7 @@ def test_a_sum_that_is_noised_has_no_warning() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.5, 0.2])
-def test_a_delta_that_allows_to_tell_one_holder_or_row_is_refused(delta: float) -> None:
+def test_a_delta_that_allows_to_disclose_one_holder_or_row_is_refused(delta: float) -> None:
     with pytest.raises(ValueError, match="holders it allows to tell one whole"):
         JobSpec.model_validate(SPEC | {"data": listed(5, least_rows=8), "privacy": NOISED | {"delta": delta}})
     per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 40.0, "delta": delta}
@@ -374,7 +374,7 @@ def test_an_untold_number_of_rows_weighs_least() -> None:
 NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
 
 
-def test_a_job_of_named_privacy_ends_at_its_epsilon_and_tells_no_loss(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_with_a_privacy_budget_ends_at_its_epsilon_and_publishes_no_loss(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(2), rounds=50, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
     holder(market), holder(market)
     market.play(passes=120)
@@ -388,7 +388,7 @@ def test_a_job_of_named_privacy_ends_at_its_epsilon_and_tells_no_loss(new_floor)
 
 
 @FULL
-def test_a_job_that_bounds_what_is_told_of_a_row_ends_at_that_bound(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_with_a_budget_of_a_row_ends_at_its_epsilon(new_floor) -> None:  # type: ignore[no-untyped-def]
     """A holder of the fewest rows, one step's, uses each in every round."""
     per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
     step = {"kind": "gradient", "rows": 8, "per_row": per_row}

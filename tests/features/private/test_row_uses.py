@@ -84,7 +84,7 @@ def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: 
         rows.take(counted)
 
 
-def test_a_worker_counts_what_all_jobs_together_tell_of_its_rows(tmp_path: Path, counted: Publication) -> None:
+def test_a_worker_adds_up_the_epsilon_of_all_jobs_on_its_rows(tmp_path: Path, counted: Publication) -> None:
     """By the dataset's digest: another job on the same rows goes on from what the first has spent."""
     packed(tmp_path / "rows", tmp_path / "uses")
     once, both = (compute_epsilon(PER_ROW["noise_multiplier"], 1e-5, uses) for uses in (1, 2))
@@ -103,7 +103,7 @@ def test_a_worker_counts_what_all_jobs_together_tell_of_its_rows(tmp_path: Path,
     assert OwnRows.opened(tmp_path / "again", RowUsesFolder(tmp_path / "new"), budget=owned.budget).counted.take(second)
 
 
-def test_what_an_older_release_kept_stops_no_job_without_a_budget(tmp_path: Path, counted: Publication) -> None:
+def test_row_uses_of_an_older_release_stop_no_job_without_a_budget(tmp_path: Path, counted: Publication) -> None:
     """Its files have no noise multiplier; under a budget they count as without limit."""
     store = RowUsesFolder(tmp_path / "uses")
     rows = packed(tmp_path / "rows", tmp_path / "uses").counted
@@ -203,7 +203,7 @@ def test_the_same_offer_gets_other_noise_each_time_and_then_nothing(
         bench.check_task_fits(counted)
 
 
-def test_an_answer_tells_no_loss_and_the_noised_gradient(
+def test_an_answer_of_a_private_job_has_no_loss_and_a_noised_gradient(
     tmp_path: Path, make_bench: MakeBench, counted: Publication
 ) -> None:
     own = packed(tmp_path / "rows", tmp_path / "uses")

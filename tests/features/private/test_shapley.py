@@ -70,7 +70,7 @@ def test_values_add_up_to_all_that_the_round_gained(count: int, draws: int, seed
     assert [share > 0 for share in found.shares] == [value > 0 for value in found.values]
 
 
-def test_estimates_of_many_seeds_are_right_in_the_mean_and_tell_their_error() -> None:
+def test_estimates_of_many_seeds_are_unbiased_and_their_errors_are_right() -> None:
     played, count = game(5, seed=3), 5
     true = exact(played, count)
     runs = [
@@ -86,7 +86,9 @@ def test_estimates_of_many_seeds_are_right_in_the_mean_and_tell_their_error() ->
 
 
 @given(count=st.integers(2, 6), draws=st.integers(1, 4), seed=SEEDS, of=st.integers(0, 2**32))
-def test_who_changes_nothing_is_worth_nothing_in_every_draw(count: int, draws: int, seed: Hash, of: int) -> None:
+def test_a_member_that_changes_nothing_is_worth_nothing_in_every_draw(
+    count: int, draws: int, seed: Hash, of: int
+) -> None:
     played = game(count, of)
     idle = {group: played[group - {0}] for group in played}
     found = estimate_values(draw_orders(count, draws, seed), along(idle))

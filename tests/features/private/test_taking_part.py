@@ -14,5 +14,5 @@ from worker.features.private import in_words
         (80, None, "80 rows, weighed as what it told first, rows whose number it does not tell,"),
     ],
 )
-def test_a_worker_says_what_its_answers_weigh_by(rows: int | None, stands: int | None, said: str) -> None:
+def test_a_worker_prints_the_weight_of_its_answers(rows: int | None, stands: int | None, said: str) -> None:
     assert in_words(rows, stands) == said

@@ -69,7 +69,7 @@ def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> 
 
 
 @FULL
-def test_who_lowers_the_loss_is_paid_more_and_who_does_not_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_an_answer_that_lowers_the_loss_is_paid_more_and_others_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = floor_of(new_floor, 4, rounds=1)
     honest = [holder(market) for _ in range(2)]
     idle, flipped = holder(market, scaled(0.0)), holder(market, SIGN_FLIP)
@@ -86,7 +86,7 @@ def test_who_lowers_the_loss_is_paid_more_and_who_does_not_the_floor(new_floor) 
 
 
 @FULL
-def test_who_sends_the_last_update_back_is_paid_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_that_sends_the_last_update_back_is_paid_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
     """From the second round on: before there is no update to send."""
     market = floor_of(new_floor, 3, rounds=4)
 
@@ -140,7 +140,7 @@ def test_nobody_is_paid_beyond_its_reservation(new_floor) -> None:  # type: igno
     check_books(market)
 
 
-def test_what_cannot_be_measured_is_paid_the_floor_and_told(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_an_answer_of_unmeasured_worth_is_paid_the_floor_with_an_event(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = floor_of(new_floor, 2, rounds=1, document=b"no document")
     both = [holder(market) for _ in range(2)]
     market.until(lambda: market.events("worth_unmeasured"))

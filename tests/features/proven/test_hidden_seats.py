@@ -79,7 +79,7 @@ def test_a_ring_that_holds_three_of_four_seats_is_found_by_the_fourth(new_floor:
     assert ends == {ReplicaState.REJECTED}
 
 
-def test_no_lease_tells_a_hidden_seat_from_a_vote(new_floor: NewFloor) -> None:
+def test_a_hidden_seat_s_lease_looks_like_a_vote_s(new_floor: NewFloor) -> None:
     market, _ = outgrow(new_floor, honest=4)
     market.gather()
     leases = [held.lease.model_dump() for worker in market.workers for held in worker.held.values()]

@@ -232,7 +232,7 @@ def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_floor: Ne
     assert [len(one.held) for one in singles] == [1] * 5
 
 
-def test_a_newcomer_is_told_its_place_and_when_it_may_expect_its_pay(new_floor: NewFloor) -> None:
+def test_a_waiting_newcomer_gets_its_place_and_the_time_until_its_pay(new_floor: NewFloor) -> None:
     market, auditor = open_proven(new_floor, rounds=4)
     play(market, auditor, rounds=1)
     waiting = [join(market, f"network {number}") for number in range(3)]
@@ -245,7 +245,7 @@ def test_a_newcomer_is_told_its_place_and_when_it_may_expect_its_pay(new_floor: 
 
 
 @pytest.mark.parametrize(("network", "whose"), [("another", "it left"), ("its own", "a newcomer of its network left")])
-def test_a_newcomer_is_told_whose_left_place_keeps_it_waiting_and_how_long(
+def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
     new_floor: NewFloor, network: str, whose: str
 ) -> None:
     """The place lapsed, or was given back as failed."""

@@ -133,7 +133,7 @@ def owe(market: MarketFixture, auditor: SimAuditor) -> tuple[SimWorker, Claimed]
     return liar, claimed
 
 
-def test_a_payload_that_no_auditor_brings_is_done_again_and_its_root_is_told_to_nobody(new_floor: NewFloor) -> None:
+def test_a_task_whose_payload_no_auditor_brings_is_done_again_without_its_root(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=2)
     liar, claimed = owe(market, auditor)
     market.lapse(2 * DEADLINES["lease_s"] + DEADLINES["upload_s"] + 1.0)
@@ -233,7 +233,7 @@ def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -
     check_books(market)
 
 
-def test_a_newcomer_without_a_seat_is_told_of_its_share(new_floor: NewFloor) -> None:
+def test_a_newcomer_without_a_seat_gets_the_newcomers_share(new_floor: NewFloor) -> None:
     market, _ = open_job(new_floor, tasks_per_round=8)
     proven = [market.worker() for _ in range(6)]
     prove(market, *proven)

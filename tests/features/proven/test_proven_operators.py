@@ -76,7 +76,7 @@ def operators_barred(market: MarketFixture, row: Worker) -> set[str]:
         return strikes.barred_among(reader, {row.address, row.operator}, market.clock() - 1e6)
 
 
-def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -> None:
+def test_a_worker_that_leaves_a_barred_operator_stays_barred(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     sibling = market.worker(payout=X, consent=1)
     sibling.capacity = 0
@@ -89,7 +89,7 @@ def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -
     assert (row.failed, row.evidence) == (0, 0.0), "it lied in no audit of its own"
 
 
-def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: NewFloor) -> None:
+def test_passed_audits_stay_with_the_operator_when_a_worker_leaves(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     worker = market.worker(payout=X, consent=1)
     market.worker(), market.worker()

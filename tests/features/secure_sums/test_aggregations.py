@@ -92,7 +92,7 @@ def test_a_worker_sends_a_vector_or_a_state_by_one_request_at_a_time(
         assert [one.recv(4096)[:12] for one in answered] == [b"HTTP/1.1 409"], "either may be the earlier one"
 
 
-def test_who_holds_no_such_lease_is_told_of_nothing(leased: tuple[httpx.Client, str], service: Service) -> None:
+def test_an_aggregation_refuses_callers_without_its_lease(leased: tuple[httpx.Client, str], service: Service) -> None:
     _, path = leased
     _, other = service.worker()
     assert other.post(path, content=framed(b"{}")).status_code == 404

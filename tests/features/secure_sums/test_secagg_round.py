@@ -104,7 +104,7 @@ def test_a_masked_vector_looks_uniform() -> None:
     assert abs(np.corrcoef(words[:-1], words[1:])[0, 1]) < 5 / np.sqrt(words.size)
 
 
-def test_a_holder_that_starts_again_says_the_same() -> None:
+def test_a_restarted_holder_repeats_its_messages() -> None:
     play = AggregationPlay(6, 10, 100, 1, 1)
     first, again = Played(play).to(3), Played(play).to(3)
     assert (first.keys, first.shares, first.masked) == (again.keys, again.shares, again.masked)

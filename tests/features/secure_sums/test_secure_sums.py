@@ -91,7 +91,7 @@ def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(floor: Flo
 
 
 @pytest.mark.parametrize("step", leave_to_full([2, 1, 3]))
-def test_who_drops_out_before_its_vector_is_not_in_the_sum_nor_paid(floor: Floor, step: int) -> None:
+def test_a_holder_that_drops_out_before_its_vector_is_neither_summed_nor_paid(floor: Floor, step: int) -> None:
     market, six = floor()
     six[2].gone = step
     market.play(passes=120)
@@ -103,7 +103,7 @@ def test_who_drops_out_before_its_vector_is_not_in_the_sum_nor_paid(floor: Floor
 
 
 @pytest.mark.parametrize("step", leave_to_full([4, 5]))
-def test_who_drops_out_after_its_vector_is_in_the_sum_and_is_paid_if_it_comes_back(floor: Floor, step: int) -> None:
+def test_a_holder_that_drops_out_after_its_vector_is_summed_and_paid_on_its_return(floor: Floor, step: int) -> None:
     market, six = floor()
     six[2].gone = step
     at(market, six, 6)
@@ -116,7 +116,7 @@ def test_who_drops_out_after_its_vector_is_in_the_sum_and_is_paid_if_it_comes_ba
 
 
 @FULL
-def test_who_is_in_the_sum_and_never_comes_back_holds_up_nobody(floor: Floor) -> None:
+def test_a_summed_holder_that_never_comes_back_holds_up_no_other(floor: Floor) -> None:
     market, six = floor()
     six[2].gone = 4
     market.play(passes=200)
@@ -258,7 +258,7 @@ def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
 
 @FULL
 @pytest.mark.parametrize("quiet", [2, 1, 3, 4, 5, 6])
-def test_who_asks_on_and_on_and_says_nothing_holds_up_nobody(floor: Floor, quiet: int) -> None:
+def test_a_holder_that_polls_without_a_message_holds_up_no_other(floor: Floor, quiet: int) -> None:
     market, five = floor(staying=COUNT - 1)
     (liar,) = stallers(market, quiet)
     market.play(passes=200)
@@ -338,9 +338,7 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
 
 @FULL
 @pytest.mark.parametrize(("step", "away"), [(4, 2), (5, 3)])
-def test_a_round_whose_survivors_were_told_waits_for_them_and_is_never_begun_anew(
-    floor: Floor, step: int, away: int
-) -> None:
+def test_a_round_with_published_survivors_waits_for_them_and_never_restarts(floor: Floor, step: int, away: int) -> None:
     """Who signed signs no other set of the round. The requester resumes the job once the missing ones are back."""
     market, six = floor()
     at(market, six, step)
@@ -378,7 +376,7 @@ def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
 
 
 @FULL
-def test_a_job_that_is_cancelled_keeps_nothing_that_was_said(floor: Floor) -> None:
+def test_a_cancelled_job_keeps_no_message(floor: Floor) -> None:
     market, six = floor()
     at(market, six, 4)
     market.cancel()
