@@ -55,7 +55,7 @@ def test_a_field_of_a_deleted_feature_is_refused_and_no_other(name: str) -> None
     "option",
     [{"dataset": Path("rows"), "jobs": ("00" * 8,)}, {"page": 0}, {"consents": (Path("consent"),)}, {"discover": True}],
 )
-def test_a_worker_says_which_option_it_is_built_without(
+def test_a_worker_refuses_the_option_of_an_absent_feature(
     option: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "FEATURES", ())

@@ -41,7 +41,7 @@ def test_a_case_is_always_the_same(kind: str) -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(0, QUICK), pytest.param(QUICK, CASES, marks=FULL)])
 @pytest.mark.parametrize("kind", kinds())
-def test_what_a_stranger_sends_is_read_or_refused_and_nothing_else_happens(
+def test_hostile_input_is_read_or_refused_and_nothing_else_happens(
     playing: Playing, kind: str, first: int, last: int
 ) -> None:
     start, end = (cases * SHARES[kind] // 100 for cases in (first, last))

@@ -120,7 +120,7 @@ def test_an_integer_squared_twenty_five_times_stops_at_the_cap(runner: Runner) -
             schema.parse_document(encoded(with_nodes(node("integer.add", [written, 0], 3))))
 
 
-def test_what_an_operator_asserts_is_a_refusal(runner: Runner) -> None:
+def test_an_operator_s_failed_assertion_is_a_refusal(runner: Runner) -> None:
     """torch's operators in Python assert their arguments' shapes, which once ended the child."""
     document = linear()
     document["inputs"][1]["shape"], document["inputs"][2]["dtype"] = ["rows", 3, 8, 8], "int64"
@@ -330,7 +330,7 @@ def test_a_byte_order_mark_and_other_encodings_are_refused(reader: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["1e999", "-1e999", "NaN", "Infinity"])
-def test_a_job_holds_no_infinite_number_in_what_its_plug_ins_are_told(word: str) -> None:
+def test_a_job_refuses_infinite_numbers_in_its_plug_ins_settings(word: str) -> None:
     """Written down it would be null, so the publication would be another one than was posted."""
     job = (
         '{"name":"a","model":{"architecture":"mlp","arguments":%s},"data":{"ready":"digits"},"step":{"rows":1},'

@@ -65,14 +65,14 @@ def beyond(given: torch.Tensor, by: int) -> torch.Tensor:
     return given + ctypes.c_int64.from_address(address).value
 
 
-def test_what_is_read_beyond_a_tensor_is_found(faulty: Callable[..., None]) -> None:
+def test_a_read_beyond_a_tensor_is_found(faulty: Callable[..., None]) -> None:
     made(KEY, PLAIN)
     faulty(lambda given: beyond(given, 3))
     with pytest.raises(Finding, match="depend on what was in memory"):
         made(KEY, PLAIN)
 
 
-def test_what_is_written_beyond_a_tensor_is_found(faulty: Callable[..., None]) -> None:
+def test_a_write_beyond_a_tensor_is_found(faulty: Callable[..., None]) -> None:
     def write(given: torch.Tensor) -> torch.Tensor:
         ctypes.memset(given.data_ptr() - 8, 1, 8)
         return given.clone()
@@ -82,7 +82,7 @@ def test_what_is_written_beyond_a_tensor_is_found(faulty: Callable[..., None]) -
         made(KEY, PLAIN)
 
 
-def test_another_shape_or_type_than_shapes_alone_tell_is_found(faulty: Callable[..., None]) -> None:
+def test_a_result_of_another_shape_or_type_than_the_meta_one_is_found(faulty: Callable[..., None]) -> None:
     for kernel in (lambda given: given[1:], lambda given: given.float()):
         faulty(kernel)
         with pytest.raises(Finding, match="its shapes alone"):
@@ -129,7 +129,7 @@ def test_a_call_that_ends_the_other_process_is_found_and_the_next_one_answered()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is resident is told by Linux")
-def test_memory_that_the_bound_does_not_tell_is_found(faulty: Callable[..., None]) -> None:
+def test_memory_beyond_the_bound_is_found(faulty: Callable[..., None]) -> None:
     large = [tensor("i", [2**18])]
     taking.taken(KEY, large)
     faulty(lambda given: torch.ones(2**23, dtype=torch.int64)[: given.numel()].clone())
@@ -161,7 +161,7 @@ def recurrence(kind: str, features: int, width: int, ways: int, projected: int =
     ("kind", "features", "width", "projected"),
     [("rnn_tanh", 500, 4, 0), ("gru", 500, 4, 0), ("lstm", 200, 4, 2), ("lstm", 4, 60, 2), ("lstm", 4, 50, 12)],
 )
-def test_a_recurrence_takes_what_is_told(
+def test_a_recurrence_takes_the_bounded_memory(
     measuring: Elsewhere, kind: str, features: int, width: int, projected: int, ways: int, batch_first: bool
 ) -> None:
     """Wide inputs are copied where rows come first, and have two gradients where there are two ways."""
@@ -169,7 +169,7 @@ def test_a_recurrence_takes_what_is_told(
     assert measuring.begun(f"{kind}.input", call)() == ""
 
 
-def test_a_batch_norms_backward_takes_what_is_told(measuring: Elsewhere) -> None:
+def test_a_batch_norm_s_backward_takes_the_bounded_memory(measuring: Elsewhere) -> None:
     """The kernel holds one more tensor of its input's size."""
     given, weights = tensor("f", [200, 256, 7, 7]), tensor("f", [256])
     seen = {**weights, "grad": False}

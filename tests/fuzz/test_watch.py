@@ -49,7 +49,7 @@ FAULTS: Final = {
 
 @FULL
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_reader_that_does_what_it_must_not_is_told_of(tmp_path: Path, name: str) -> None:
+def test_a_reader_s_forbidden_act_is_reported_with_its_seed(tmp_path: Path, name: str) -> None:
     fault, told = FAULTS[name]
     folder = tmp_path / "strange_kinds"
     folder.mkdir()
@@ -87,7 +87,7 @@ def test_a_case_is_played_again_by_its_seed_and_another_word_is_none() -> None:
         assert fuzz("--seed", word).returncode == 2
 
 
-def test_a_failure_is_told_with_its_seed_and_ends_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_printed_with_its_seed_and_ends_in_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown({"npz": Outcome(cases=2, accepted=1, failures=[("npz/1", "KeyError: 'x'")])}) == 1
     assert "make fuzz SEED=npz/1\nKeyError: 'x'" in capsys.readouterr().out
     assert shown({"npz": Outcome(cases=2, accepted=1, refused=1)}) == 0

@@ -39,7 +39,7 @@ def test_processor_time_beyond_it_ends_the_process() -> None:
 
 
 @FULL
-def test_who_waits_uses_no_processor_time() -> None:
+def test_waiting_uses_no_processor_time() -> None:
     code = """
         import select
         with limit_request(0.1):

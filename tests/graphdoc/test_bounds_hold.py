@@ -203,7 +203,7 @@ HANGS: dict[str, list[Raw]] = {
 
 
 @pytest.mark.parametrize("nodes", HANGS.values(), ids=HANGS.keys())
-def test_what_takes_too_long_to_bound_is_refused_after_so_many_steps(nodes: list[Raw]) -> None:
+def test_a_document_too_long_to_bound_is_refused_after_a_number_of_steps(nodes: list[Raw]) -> None:
     with pytest.raises(DocumentRefused, match=r"too many steps|dimensions, more than|parts, more than"):
         compute_bound(program(with_nodes(*nodes)), 1000)
 

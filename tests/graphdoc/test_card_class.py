@@ -80,6 +80,6 @@ def test_a_kernel_that_torch_refuses_is_part_of_the_class(words: str, monkeypatc
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch is built with CUDA")
-def test_a_torch_without_cuda_says_so() -> None:
+def test_a_torch_without_cuda_is_refused_by_that_name() -> None:
     with pytest.raises(Refused, match="is built without CUDA"):
         card_class.describe_card("cuda")

@@ -240,7 +240,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result
 
 
-def test_what_the_driver_needs_is_admitted(outcomes: dict[str, Any]) -> None:
+def test_a_driver_s_calls_are_admitted(outcomes: dict[str, Any]) -> None:
     assert set(outcomes["started"].values()) == {"done"}, outcomes["started"]
 
 

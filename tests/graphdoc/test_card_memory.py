@@ -45,7 +45,7 @@ serving.serve_requests(settings, lambda: "stand-in", {"release": release, "given
     ],
     ids=["cnn", "cnn without BatchNorm", "LSTM", "GRU"],
 )
-def test_what_an_h100_took_is_within_the_bound(told: int, taken: int, operators: tuple[str, ...]) -> None:
+def test_the_memory_measured_on_an_h100_is_within_the_bound(told: int, taken: int, operators: tuple[str, ...]) -> None:
     """MiB told before workspaces were counted, and taken (torch.cuda.max_memory_allocated)."""
     assert 1.0 <= (told + workspace_bytes(operators) / MIB) / taken <= 1.3
 
@@ -77,7 +77,7 @@ def test_a_child_that_waits_gives_back_once_and_answers_as_before() -> None:
         os.close(descriptor)
 
 
-def test_what_torch_keeps_of_the_card_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_empties_torch_s_cache_of_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
     RequestHandler(CARD).answers["release"]({})

@@ -52,7 +52,9 @@ def test_the_driver_starts_in_the_confinement(root: Path, monkeypatch: pytest.Mo
     ("more", "word"),
     leave_to_full([(f'MORE_PATH="{SECRET}"', f"the path {SECRET}"), ("MORE_SOCKET", "the call socket(0x2, 0x1, 0x0)")]),
 )
-def test_what_a_driver_is_refused_is_named(root: Path, monkeypatch: pytest.MonkeyPatch, more: str, word: str) -> None:
+def test_the_driver_s_refused_call_or_path_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, more: str, word: str
+) -> None:
     """A driver that needs more than was measured: cuInit's own error, and the call or path."""
     install(root, monkeypatch, more)
     assert cards.list_cards().fault == ""
@@ -62,7 +64,7 @@ def test_what_a_driver_is_refused_is_named(root: Path, monkeypatch: pytest.Monke
     assert str(refused) == word
 
 
-def test_a_machine_without_a_driver_or_card_says_which(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_and_a_missing_card_have_their_own_faults(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(root))
     (root / "libcuda.so.1").write_text("no library")
     assert cards.list_cards().fault.startswith("no driver: ")
@@ -73,7 +75,7 @@ def test_a_machine_without_a_driver_or_card_says_which(root: Path, monkeypatch: 
     assert "CUDA_VISIBLE_DEVICES" in found.remedy
 
 
-def test_a_driver_that_ends_its_process_is_told_as_a_fault(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_ends_its_process_is_a_fault(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(root, monkeypatch, "cuInit=none", "cuGetErrorName=none2")
     assert "the driver's start ended the process: AttributeError" in cards.list_cards().fault
 
@@ -133,12 +135,12 @@ def test_the_calls_numbers_are_the_kernels(machine: str, header: str) -> None:
     assert named == {name: kernels[name] for name in named}
 
 
-def test_the_calls_of_an_unknown_processor_are_not_forbidden_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidding_the_calls_of_an_unknown_processor_returns_false(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert not forbid_driver_calls()
 
 
-def test_what_cards_do_now_is_told_as_far_as_the_library_knows(root: Path) -> None:
+def test_loads_of_cards_have_the_values_that_the_library_has(root: Path) -> None:
     install_driver(root, root)
     first, second = Management(str(root / "libnvidia-ml.so.1")).list_loads()
     assert first == CardLoad("NVIDIA H100 80GB HBM3", 93, 612.5, 61, 70 << 30)

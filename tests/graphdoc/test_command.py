@@ -136,9 +136,7 @@ def test_the_program_itself(folder: Path) -> None:
         "fly",
     ],
 )
-def test_what_no_command_takes_is_told_with_the_usage(
-    folder: Path, capsys: pytest.CaptureFixture[str], asked: str
-) -> None:
+def test_unknown_arguments_end_with_the_usage(folder: Path, capsys: pytest.CaptureFixture[str], asked: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(asked.split())
     assert ended.value.code == 2

@@ -53,7 +53,7 @@ EXPECTED = declared(SMALL)
 class TestFormat:
     @given(seed=st.integers(0, 2**32), rows=st.integers(1, 20), columns=COLUMNS)
     @example(seed=0, rows=1, columns={"x": ((1,), "bool")})
-    def test_what_was_written_is_read(self, name: str, seed: int, rows: int, columns: Any) -> None:
+    def test_written_columns_are_read_back(self, name: str, seed: int, rows: int, columns: Any) -> None:
         arrays = drawn(seed, rows, columns)
         back = format_of(name).read(format_of(name).write(arrays), declared(arrays))
         assert list(back) == sorted(arrays)
@@ -80,7 +80,7 @@ class TestFormat:
             {"x": ((10**12, 4), "float32"), "y": ((10**12,), "int64")},
         ],
     )
-    def test_what_was_declared_otherwise_is_refused(self, name: str, other: Expected) -> None:
+    def test_columns_of_another_declaration_are_refused(self, name: str, other: Expected) -> None:
         with pytest.raises(TensorsRefused):
             format_of(name).read(format_of(name).write(SMALL), other)
 

@@ -142,7 +142,7 @@ BOMBS: dict[str, list[Raw]] = {
 }
 
 
-def test_honest_nodes_are_let_by() -> None:
+def test_honest_nodes_have_a_bound() -> None:
     assert compute_bound(program(with_nodes(node("relu.default", [value(1)], 3))), 1000).operations > 0
 
 
@@ -183,7 +183,7 @@ def test_an_update_of_another_shape_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", leave_to_full(DOCUMENTS, 5), ids=lambda path: path.stem)
-def test_what_is_known_of_a_call_is_what_it_gives(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_shapes_equal_computed_ones(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = parse_document(path.read_bytes())
     found = [compute_bound(Program(document), 3, training=training) for training in (True, False)]
     monkeypatch.setattr(ShapeCache, "call_cached", lambda _cache, func, args, kwargs: func(*args, **kwargs))

@@ -247,7 +247,7 @@ EXPRESSED = [
 
 
 @pytest.mark.parametrize("function", EXPRESSED, ids=lambda function: function.__name__)
-def test_what_has_no_operator_of_its_own_is_written_out(function: Callable[[Tensor], Tensor]) -> None:
+def test_functions_without_an_operator_are_decomposed(function: Callable[[Tensor], Tensor]) -> None:
     """Publishing compares every bit with the module's own."""
     assert parse_document(published(Function(function), 8).document).nodes
 
@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 
 
 @pytest.mark.parametrize(("function", "reason"), leave_to_full(REFUSED.values(), 6), ids=REFUSED.keys())
-def test_what_the_language_does_not_have_is_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
+def test_functions_outside_the_language_are_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         published(Function(function), 8)
 

@@ -253,7 +253,7 @@ def test_a_scan_that_makes_no_sense_is_not_read(name: str) -> None:
     assert "\n" not in caught.value.detail
 
 
-def test_the_format_says_whether_there_is_a_scan() -> None:
+def test_the_format_names_whether_a_document_has_a_scan() -> None:
     parse_document(encoded(loop()))
     for document in ({**loop(), "format": "gradgraph/1"}, {**linear(), "format": "gradgraph/2"}):
         with pytest.raises(DocumentRefused, match="documents with a scan, and no others, are gradgraph/2"):

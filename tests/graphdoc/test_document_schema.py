@@ -48,7 +48,7 @@ def sized(path: list[Any] | None = None, new: Any = None) -> bytes:
     return encoded(document)
 
 
-def test_a_named_size_is_at_its_maximum_until_a_batch_says_otherwise() -> None:
+def test_a_named_size_is_at_its_maximum_unless_the_batch_has_another() -> None:
     document = schema.parse_document(sized())
     assert document.sizes == {"length": 7}
     assert document.batch(2)["x"] == ((2, 7), "float32")

@@ -191,7 +191,7 @@ class Switched(nn.Linear):
 
 
 @pytest.mark.parametrize(("kind", "evaluates"), [(Clipped, "clamp.default"), (Switched, "tanh.default")])
-def test_training_and_evaluation_are_two_documents_where_the_module_says_so(kind: Any, evaluates: str) -> None:
+def test_training_and_evaluation_are_two_documents_where_the_module_differs(kind: Any, evaluates: str) -> None:
     """Also where no answer shows it: of the clipped one none is as large."""
     answer = export_module(kind(8, 4), functional.cross_entropy, {"x": X, "y": Y})
     assert evaluates in {node.op for node in parse_document(answer.evaluation).nodes}
@@ -336,7 +336,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 @pytest.mark.parametrize(("build", "instead"), leave_to_full(REFUSED.values(), 10), ids=REFUSED.keys())
-def test_what_is_refused_says_what_to_write_instead(build: Callable[[], nn.Module], instead: str) -> None:
+def test_a_refusal_names_the_module_to_write_instead(build: Callable[[], nn.Module], instead: str) -> None:
     module = build()
     words = isinstance(module, nn.Sequential)
     with pytest.raises(DocumentRefused, match=instead):

@@ -26,7 +26,7 @@ PROCESSOR = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: 
         (MemoryError(), "its bound or the machine's memory is used up"),
     ],
 )
-def test_memory_that_is_not_there_is_told_without_other_processes_numbers(error: Exception, told: str) -> None:
+def test_missing_memory_is_described_without_other_processes_numbers(error: Exception, told: str) -> None:
     explained = explain_error("node 3 (linear.default)", error)
     assert isinstance(explained, OutOfMemory)
     assert explained.detail == f"node 3 (linear.default): {told}"

@@ -37,7 +37,7 @@ def test_every_honest_product_passes_and_one_with_one_step_more_does_not(shape: 
 
 @FULL
 @pytest.mark.parametrize("bits", [2, 1, 3])
-def test_the_worst_lie_passes_as_often_as_is_said_and_never_more(bits: int) -> None:
+def test_the_worst_lie_passes_with_the_documented_probability(bits: int) -> None:
     """One step more in one element of a row and one less in another vanish where both drawn numbers are equal."""
     torch.manual_seed(3)
     left, right = torch.randint(-9, 10, (8, 20)).float(), torch.randint(-9, 10, (20, 16)).float()
@@ -60,7 +60,7 @@ def test_the_largest_numbers_are_still_exact() -> None:
     assert not check_exact_product(left, right, product, bytes(32))
 
 
-def test_what_is_no_exact_product_is_refused_and_what_is_no_whole_number_found() -> None:
+def test_inexact_products_are_refused_and_fractions_are_found() -> None:
     left, right = torch.ones(2, DEPTH + 1), torch.ones(DEPTH + 1, 2)
     with pytest.raises(Refused, match=f"check it by parts of {DEPTH}"):
         check_exact_product(left, right, left.double() @ right.double(), bytes(32))

@@ -121,7 +121,7 @@ def test_a_bf16_document_is_compared_without_16_bit_kernels() -> None:
     assert products.seen == 2
 
 
-def test_another_bf16_document_is_told_from_the_module() -> None:
+def test_another_bf16_document_is_distinguished_from_the_module() -> None:
     objective, data, document, state = make_half(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)))
     other = document.replace(b'"none"', b'"tanh"')
     assert other != document

@@ -245,7 +245,7 @@ def test_an_answer_may_have_parts(shape: Callable[[Tensor], Any], part: Callable
         made(module)
 
 
-def test_what_is_published_stays_as_it_was() -> None:
+def test_publishing_leaves_the_module_unchanged() -> None:
     module = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4)).eval()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     made(module)

@@ -135,7 +135,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
     assert abs(dropped.var().item() - 1) < 0.02
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
+def test_draws_out_of_range_are_refused() -> None:
     for probability in (1.0, -0.1, float("nan")):
         with pytest.raises(DocumentRefused, match="probability"):
             hash_dropout(torch.ones(4), probability, 0, SEED)

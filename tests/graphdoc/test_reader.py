@@ -51,7 +51,7 @@ def test_an_array_that_moves_on_from_another_is_made_of_it(warm: Reader, kind: s
         warm.read(kind, format_of(kind).write({"x": tokens, "y": tokens}), expected, shifted)
 
 
-def test_what_parses_is_another_process_without_torch(warm: Reader) -> None:
+def test_the_parser_is_another_process_without_torch(warm: Reader) -> None:
     warm.read("parquet", format_of("parquet").write(ARRAYS), EXPECTED)
     maps = Path(f"/proc/{warm.pid}/maps").read_text()
     assert "libparquet" in maps

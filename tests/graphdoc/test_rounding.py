@@ -81,12 +81,12 @@ def test_backward_of_a_product_is_judged_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["tanh.default", "cross_entropy_loss.default"])
-def test_of_what_has_no_bound_nothing_is_said(name: str) -> None:
+def test_an_operator_without_a_bound_has_no_rounding_judgement(name: str) -> None:
     for way in ("forward", "backward"):
         assert judge_rounding(*judged(traced(), way, name), SEED) is None
 
 
-def test_what_only_moves_elements_must_be_the_same() -> None:
+def test_an_operator_that_moves_elements_allows_no_rounding() -> None:
     step, values, results = judged(traced(), "forward", "flatten.using_ints")
     same = judge_rounding(step, values, results, SEED)
     assert same is not None

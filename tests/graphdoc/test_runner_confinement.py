@@ -96,7 +96,7 @@ def test_no_file_is_written_and_none_read_but_code_and_libraries(outcomes: dict[
     assert outcomes["late import"] == "done"
 
 
-def test_a_runner_says_what_its_machine_does_not_offer(runner: DocumentRunner, outcomes: dict[str, Any]) -> None:
+def test_a_runner_lists_the_missing_measures(runner: DocumentRunner, outcomes: dict[str, Any]) -> None:
     assert set(runner.missing()) == set(MEASURES) - set(outcomes["held"])
 
 
@@ -105,7 +105,7 @@ def test_memory_and_files_have_ceilings(outcomes: dict[str, Any]) -> None:
     assert outcomes["large file"] == "OSError"
 
 
-def test_what_a_step_needs_is_allowed(outcomes: dict[str, Any]) -> None:
+def test_a_step_s_memory_threads_and_files_are_allowed(outcomes: dict[str, Any]) -> None:
     for attempt in ("some memory", "thread", "own file"):
         assert outcomes[attempt] == "done", attempt
 

@@ -141,13 +141,13 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], DocumentRunne
 
 
 @pytest.mark.parametrize("behaviour", CRASHES)
-def test_what_a_broken_child_says_is_not_believed(taken_over: Callable[[str], DocumentRunner], behaviour: str) -> None:
+def test_a_broken_child_s_answer_is_a_crash(taken_over: Callable[[str], DocumentRunner], behaviour: str) -> None:
     with taken_over(behaviour) as runner, pytest.raises(RunnerCrashed):
         runner.load(encoded(linear()))
     assert runner.pid is None
 
 
-def test_a_child_that_says_nothing_is_late(taken_over: Callable[[str], DocumentRunner]) -> None:
+def test_a_silent_child_times_out(taken_over: Callable[[str], DocumentRunner]) -> None:
     with taken_over("silence") as runner:
         runner.settings = RunnerSettings(seconds=0.5)
         with pytest.raises(RunnerTimeout):

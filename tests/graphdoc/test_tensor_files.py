@@ -31,7 +31,7 @@ def entry(dtype: str = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
 
 
 @given(st.dictionaries(names, arrays, max_size=5))
-def test_what_is_packed_is_unpacked(tensors: dict[str, np.ndarray]) -> None:
+def test_packed_tensors_are_unpacked(tensors: dict[str, np.ndarray]) -> None:
     data = pack_tensors(tensors)
     again = unpack_tensors(data, {name: (array.shape, array.dtype.name) for name, array in tensors.items()})
     assert list(again) == sorted(tensors)

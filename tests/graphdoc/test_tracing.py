@@ -167,7 +167,7 @@ def test_a_view_that_is_spread_over_a_block_is_known_by_the_block() -> None:
         unpack_value(pack_value(view).replace(b'"within":[24,6]', b'"within":[24,20]'))
 
 
-def test_what_decides_a_kernels_path_is_in_the_digest() -> None:
+def test_the_digest_covers_layout_offset_and_grad() -> None:
     whole = torch.arange(32.0).reshape(4, 8)
     same = [whole, whole.t().contiguous().t(), torch.arange(-4.0, 32.0)[4:].reshape(4, 8)]
     digests = {compute_digest(Traced(tensor, grad)) for tensor in same for grad in (False, True)}

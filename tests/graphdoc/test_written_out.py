@@ -142,7 +142,7 @@ def test_a_name_may_have_a_dash() -> None:
     assert {entry.name for entry in document.trainable} == {"heads.by-class.weight", "heads.by-class.bias"}
 
 
-def test_what_torch_cannot_write_out_is_refused_by_its_name() -> None:
+def test_an_operator_that_torch_cannot_decompose_is_refused_by_its_name() -> None:
     def fail(*_: object) -> Tensor:
         raise RuntimeError("no decomposition")
 

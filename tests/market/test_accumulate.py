@@ -71,7 +71,7 @@ def test_the_mean_is_the_exact_one_rounded(case: tuple[float, list[Vector]], pla
 
 @pytest.mark.parametrize("bound", [1.0, 1000.0, 1e9])
 @pytest.mark.parametrize("small", [1e-9, 1e-12, 1e-30, 2.0**-149])
-def test_what_is_far_under_the_bound_is_not_lost(bound: float, small: float) -> None:
+def test_values_far_under_the_bound_are_not_lost(bound: float, small: float) -> None:
     """The default norm bound is 1000, the largest 1e9."""
     values = [small, 3 * small, -small / 2, bound / 2, -bound / 2]
     vectors = [np.full(3, value, np.float32) for value in values]
@@ -124,7 +124,7 @@ NOT_ADDENDS = {
 
 
 @pytest.mark.parametrize("vector", NOT_ADDENDS.values(), ids=NOT_ADDENDS.keys())
-def test_what_does_not_fit_changes_nothing(vector: Vector) -> None:
+def test_a_refused_vector_leaves_the_sum_unchanged(vector: Vector) -> None:
     total = summed([np.ones(3, np.float32)], 10.0, 4)
     with pytest.raises(PayloadRefused):
         total.add(vector)

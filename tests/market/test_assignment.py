@@ -47,7 +47,7 @@ HONEST = candidate(1)
         (replace(HONEST, capacity=0), OPENING, Reason.AT_CAPACITY),
     ],
 )
-def test_each_guard_stops_its_attack_and_lets_the_honest_twin_through(
+def test_each_guard_stops_its_attack_and_passes_the_honest_twin(
     cheat: Candidate, opening: Opening, reason: Reason
 ) -> None:
     assert why_not(cheat, opening) is reason

@@ -22,7 +22,7 @@ def test_bf16_is_proposed_where_most_workers_have_cards(classes: dict[str, int],
     assert propose_precision(classes) == precision
 
 
-def test_speed_and_price_are_told_of_measured_cards_alone() -> None:
+def test_only_measured_cards_have_a_speed_and_a_price() -> None:
     operations, tokens = int(MEASURED["sm_90"]["bf16"]), 100_000
     told = describe_cards({H100: 1, ADA: 1, CPU: 1}, "bf16", operations, tokens, Amount(10**18), LOCAL_TOKEN)
     assert told == [

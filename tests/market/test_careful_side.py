@@ -84,7 +84,7 @@ def test_it_shows_later_operations_in_order_after_results_and_no_more_than_a_bou
         (replace(put(2, Question("leaf")), until=61), "instead of"),
     ],
 )
-def test_what_no_dispute_needs_is_refused(asked_: PutQuestion, why: str) -> None:
+def test_a_careful_side_refuses_needless_questions(asked_: PutQuestion, why: str) -> None:
     side = careful()
     side.answer(put(1, Question("root")))
     with pytest.raises(Refused, match=why):

@@ -133,7 +133,7 @@ def test_another_question_has_other_bits(dropping: Published, cheat: str) -> Non
     assert bits(compute_step(program, state, data, SEED, GradientStep(rows=rows))) != bits(honest)
 
 
-def test_what_does_not_fit_is_refused(dropping: Published) -> None:
+def test_a_step_of_other_shapes_or_types_is_refused(dropping: Published) -> None:
     program, data, state = Program(parse_document(dropping.document)), batch(16, 8, 8), dropping.parameters
     step = GradientStep(rows=16)
     wrong: list[tuple[Arrays, Arrays, GradientStep]] = [

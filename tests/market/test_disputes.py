@@ -136,7 +136,7 @@ def test_a_side_whose_answer_does_not_hold_loses_wherever_it_is(turn: str) -> No
         assert "does not hold" in verdict.why
 
 
-def test_what_is_late_unsigned_or_of_a_stranger_counts_as_nothing() -> None:
+def test_late_unsigned_or_strange_answers_are_refused() -> None:
     lie = lie_about("call")
     course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)
     referee = Referee(terms, course, 0)
@@ -245,7 +245,7 @@ def test_values_that_a_referee_does_not_hold_cost_nobody_the_dispute(shown: tupl
         assert wrong_in(referee) == frozenset()
 
 
-def test_a_side_without_values_says_nothing_more_once_the_operation_is_computed() -> None:
+def test_a_side_without_values_is_refused_once_the_operation_is_computed() -> None:
     """A spoilt answer meanwhile would end the dispute below the referee that decides it."""
     lie = lie_about("call", "forward")
     course, terms = PlanCourse(task().operations.plan), terms_of(task(), lie)

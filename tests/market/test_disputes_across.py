@@ -113,7 +113,7 @@ def test_a_lie_after_honest_rounding_is_found_at_its_own_node(name: str) -> None
     assert "more than any order of its sums explains" in verdict.why
 
 
-def test_a_hearing_that_went_on_is_played_again_from_what_was_said() -> None:
+def test_a_continued_hearing_is_replayed_from_its_transcript() -> None:
     later, here, asked_ = find_later("linear"), task(), list[AskedInHearing]()
     other, course = spoil_both(later, lambda product: product + 1e-3), PlanCourse(here.operations.plan)
     roots = Hash(here.trace.root), Hash(other.root)
@@ -204,7 +204,7 @@ def test_other_rows_than_the_tasks_are_found_between_classes_too() -> None:
     assert (verdict.wrong, verdict.leaf) == (frozenset({address_of(LIAR)}), leaf)
 
 
-def test_where_nothing_bounds_the_rounding_the_referee_says_that_it_cannot_tell() -> None:
+def test_the_referee_leaves_an_unbounded_operation_undecided() -> None:
     leaf = find_leaf("tanh")
     verdict = hear_across(trace_changed(leaf, lambda tensor: tensor + 0.25))
     assert (verdict.wrong, verdict.leaf) == (frozenset(), leaf)
@@ -224,7 +224,7 @@ def test_results_that_are_not_a_side_s_own_lose() -> None:
 
 
 @pytest.mark.parametrize("first", [HONEST, LIAR], ids=["the honest one", "the liar"])
-def test_whoever_is_first_a_side_with_too_many_bytes_does_not_stop_the_hearing(first: PrivateKey) -> None:
+def test_an_oversized_answer_does_not_stop_the_hearing_in_either_order(first: PrivateKey) -> None:
     here, other = task(), trace_changed(find_leaf("linear"), lambda product: product + 1e-2)
     course, roots = PlanCourse(here.operations.plan), (Hash(here.trace.root), Hash(other.root))
     terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)

@@ -84,14 +84,14 @@ def test_honest_operators_raise_no_alarm(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_who_leans_by_as_much_as_honest_errors_is_caught_within_two_hundred_rounds(seed: int) -> None:
+def test_a_lean_as_large_as_honest_errors_is_caught_within_two_hundred_rounds(seed: int) -> None:
     caught = Market(seed, bias=1.0).caught_after()
     assert caught is not None
     assert 20 < caught < ROUNDS
 
 
 @pytest.mark.parametrize(("bias", "noise"), [(0.05, 1.0), (0.2, 1.0), (1.0, 8.0), (3.0, 30.0)])
-def test_who_is_not_caught_has_moved_the_run_by_no_more_than_the_bound(bias: float, noise: float) -> None:
+def test_an_undetected_lean_moves_the_run_by_no_more_than_the_bound(bias: float, noise: float) -> None:
     """Under a small lean as under one that hides in noise of its own."""
     market = Market(5, bias, noise)
     market.caught_after()
@@ -110,7 +110,7 @@ def test_the_bound_grows_as_the_square_root_of_the_rounds() -> None:
     assert 20_000 / 200 == 100
 
 
-def test_a_smaller_lean_takes_longer_as_the_formula_says() -> None:
+def test_a_smaller_lean_takes_longer_by_the_formula() -> None:
     """limit^2 (1 + s^2 / t^2) rounds; s^2, of a difference of two means, is a little under 1 here."""
     for bias in (2.0, 0.5):
         caught = Market(7, bias).caught_after(1000)
@@ -141,7 +141,7 @@ def together(rounds: int, answers: int, hostile: int, push: float, seed: int) ->
 
 
 @pytest.mark.parametrize(("answers", "hostile"), [(16, 7), (16, 1), (6, 2)])
-def test_what_several_push_unseen_is_as_computed(answers: int, hostile: int) -> None:
+def test_the_undetected_push_of_several_is_as_computed(answers: int, hostile: int) -> None:
     most = compute_unseen_push(ROUNDS, answers, hostile, answers)
     assert not together(ROUNDS, answers, hostile, 0.9 * most, seed=1)
     assert together(ROUNDS, answers, hostile, 1.15 * most, seed=2)
@@ -162,7 +162,7 @@ def test_the_odds_of_what_is_pushed_unseen() -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_signs_exceed_the_limit_as_rarely_as_the_bound_says(seed: int) -> None:
+def test_random_signs_exceed_the_limit_no_more_often_than_the_bound(seed: int) -> None:
     """Sizes of any kind: here from 2^-20 to 2^20, in one dimension, where sums of signs are longest."""
     chance = np.random.default_rng(seed)
     steps = np.exp2(chance.uniform(-20, 20, 40)) * chance.choice([-1.0, 1.0], (2000, 40))
@@ -202,7 +202,7 @@ def test_answers_of_the_same_operators_are_not_comparable() -> None:
     assert not has_comparable_groups([])
 
 
-def test_without_others_to_compare_with_nothing_is_said() -> None:
+def test_a_round_without_others_to_compare_has_no_lean() -> None:
     one = Contribution(frozenset({"ann"}), np.ones(64))
     both = Contribution(frozenset({"ann", "bea"}), np.zeros(64))
     assert compute_differences([one]) == {}

@@ -48,6 +48,6 @@ def test_where_nobody_was_paid_nothing_is_expected() -> None:
     st.lists(st.floats(0.0, 1e6), max_size=10),
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**12), st.floats(0.0, 1e6)), max_size=20),
 )
-def test_whatever_was_measured_it_is_no_negative_pay(lasted: list[float], paid: list[tuple[str, int, float]]) -> None:
+def test_the_expected_pay_is_never_negative(lasted: list[float], paid: list[tuple[str, int, float]]) -> None:
     expected = estimate_hourly_pay(lasted, [PaidAnswer(*one) for one in paid])
     assert expected is None or expected >= 0

@@ -69,7 +69,7 @@ def test_newcomers_alone_pause_nothing_while_a_proven_worker_is_left(
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.sampled_from("ab")), max_size=40), st.integers(1, 5))
-def test_what_is_shared_is_one_failure_of_a_quorum_of_separate_parties(
+def test_shared_claims_are_one_failure_of_a_quorum_of_separate_parties(
     made: list[tuple[int, bool, str]], quorum: int
 ) -> None:
     claims = [claim(number, place, known) for number, known, place in made]
@@ -97,20 +97,20 @@ TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 @given(st.text(max_size=600))
-def test_what_is_printed_is_taken_and_moves_no_cursor(text: str) -> None:
+def test_a_shortened_message_is_taken_and_moves_no_cursor(text: str) -> None:
     fault = StepFault(kind=FaultKind.CRASHED, message=shorten_printable(text, 300))
     assert not {unicodedata.category(letter) for letter in fault.message} & {"Cc", "Cs", "Zl", "Zp"}
     assert not {unicodedata.bidirectional(letter) for letter in fault.message} & TURNS
 
 
 @pytest.mark.parametrize("text", ["a\x1b[2J", "line\nline", "\u202eright to left", "\x00", "x" * 301])
-def test_what_writes_to_a_terminal_is_refused(text: str) -> None:
+def test_a_message_with_terminal_controls_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         StepFault(kind=FaultKind.CRASHED, message=text)
 
 
 @pytest.mark.parametrize("kind", FaultKind)
-def test_every_kind_says_what_failed_and_what_to_do(kind: FaultKind) -> None:
+def test_every_kind_of_fault_is_described_with_its_place_and_remedy(kind: FaultKind) -> None:
     fault = StepFault(
         kind=kind, node="node 3 (nll_loss.default)", partition="train", input="y", row=17, message="Too many."
     )

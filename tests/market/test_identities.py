@@ -106,7 +106,7 @@ class TestNewcomers:
         cheap = replace(record, payers={})
         assert proven.is_proven(reputation.compute_record_standing(cheap, 0.0, here)), "recorded before payers were"
 
-    def test_what_others_paid_weighs_without_the_one_that_gave_most(self) -> None:
+    def test_evidence_of_others_weighs_without_the_largest_payer(self) -> None:
         record = NEWCOMER
         for cost in (GradientCost(1e6, 1e12, "own"), GradientCost(1.0, 1.0, "other")):
             for _ in range(16):
@@ -158,7 +158,7 @@ class TestNewcomers:
         assert seat_rules.choose_newcomer(Hash(b"\x00" * 32), queue) == "a"
         assert seat_rules.choose_newcomer(Hash(b"\x01" * 32), queue) == "c"
 
-    def test_who_was_served_longest_ago_is_first_whatever_number_of_wallets_a_network_has(self) -> None:
+    def test_the_network_served_longest_ago_is_first_at_any_number_of_wallets(self) -> None:
         flood = [newcomer(f"flood{number}", network="f", served_at=9.0) for number in range(5)]
         queue = seat_rules.order_newcomers([*flood, newcomer("late", joined_at=2.0), newcomer("early", joined_at=1.0)])
         assert [one.party.worker for one in queue][:3] == ["early", "late", "flood0"]
@@ -172,7 +172,7 @@ class TestNewcomers:
         rounds = [seat_rules.count_rounds_until_seat(queue, Address(one), 8, 8) for one in ("backed", "flood99")]
         assert rounds == [2, 200]
 
-    def test_a_newcomer_has_a_seat_within_the_rounds_that_it_is_told_of(self) -> None:
+    def test_a_newcomer_gets_a_seat_within_the_estimated_rounds(self) -> None:
         """The others stay, begun ones among them; the seeds are those of tasks."""
         queue = [newcomer(f"{number}", standing=0.5 if number == 3 else 0.0) for number in range(6)]
         told = seat_rules.count_rounds_until_seat(queue, Address("5"), 8, 8)
@@ -235,7 +235,7 @@ class TestCrew:
         assert len(self.crew(0, [party(name) for name in names(20)])) == 6
         assert len(self.crew(0, [party(name) for name in names(4)])) == 4
 
-    def test_who_comes_back_has_its_place_again(self) -> None:
+    def test_a_worker_that_comes_back_has_its_place_again(self) -> None:
         present = [party(name) for name in names(20)]
         gone = next(iter(self.crew(0, present)))
         without = self.crew(0, [one for one in present if one.worker != gone])
@@ -282,10 +282,10 @@ class TestCrew:
 
 
 class TestTurns:
-    def test_who_answers_at_once_waits_as_long_as_others_work(self) -> None:
+    def test_a_worker_that_answers_at_once_waits_as_long_as_others_work(self) -> None:
         assert seat_rules.compute_next_turn(100.0, [9.0, 10.0, 11.0], []) == 110.0
 
-    def test_who_was_right_faster_waits_no_longer_than_it_took(self) -> None:
+    def test_a_worker_that_was_right_faster_waits_no_longer_than_it_took(self) -> None:
         assert seat_rules.compute_next_turn(100.0, [9.0, 10.0, 11.0], [4.0, 5.0]) == 104.0
 
     def test_nobody_waits_where_nothing_was_measured(self) -> None:

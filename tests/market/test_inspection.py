@@ -46,7 +46,7 @@ def with_element(name: str, value: float) -> dict[str, np.ndarray]:
 
 
 @given(layouts())
-def test_sections_cover_every_shard_and_gradients_are_told_apart(layout: Layout) -> None:
+def test_sections_cover_every_shard_and_mark_gradients(layout: Layout) -> None:
     found = [
         section.gradient
         for index in range(len(layout.shards))
@@ -104,7 +104,7 @@ def test_loss_and_buffers_have_their_own_bound(name: str, sign: float) -> None:
 
 
 @given(st.floats(1e-30, 1e30), st.integers(0, 2**32))
-def test_what_is_usable_can_be_summed(bound: float, seed: int) -> None:
+def test_a_vector_within_the_norm_bound_can_be_summed(bound: float, seed: int) -> None:
     """An element of a vector within the norm bound is in the accumulator's range, even where the norm was rounded."""
     vector = np.random.default_rng(seed).standard_normal(4).astype(np.float32)
     vector *= np.float32(bound / compute_norm([vector]))

@@ -41,7 +41,7 @@ def test_every_state_is_in_its_table_and_reachable(entity) -> None:  # type: ign
 
 
 @pytest.mark.parametrize("entity", list(lifecycle.TABLES))
-def test_only_what_the_table_says_is_a_step(entity) -> None:  # type: ignore[no-untyped-def]
+def test_only_steps_of_the_table_are_allowed(entity) -> None:  # type: ignore[no-untyped-def]
     for old, new in itertools.product(entity, entity):
         if new in lifecycle.TABLES[entity][old]:
             assert lifecycle.check_transition(old, new) is new
@@ -58,6 +58,6 @@ def test_a_replica_is_paid_only_after_it_agreed_or_an_audit_proved_it_right() ->
     }
 
 
-def test_what_is_in_flight_is_not_over_and_the_rest_is() -> None:
+def test_states_in_flight_are_not_final_and_all_others_are() -> None:
     for state in ReplicaState:
         assert lifecycle.is_final_state(state) != (state in lifecycle.IN_FLIGHT)

@@ -156,6 +156,6 @@ def test_no_proof_makes_another_past_of_a_later_tree() -> None:
         lambda tree: tree.compute_root(len(tree) + 1),
     ],
 )
-def test_what_a_growing_tree_never_had_is_refused(ask: Callable[[GrowingTree], object]) -> None:
+def test_proofs_of_absent_leaves_are_refused(ask: Callable[[GrowingTree], object]) -> None:
     with pytest.raises(Refused):
         ask(grow(DATA))

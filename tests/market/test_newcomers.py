@@ -143,7 +143,7 @@ def of_networks(*names: str | None) -> list[Party]:
     return [party(number + 1, network=name) for number, name in enumerate(names)]
 
 
-def test_a_model_diverges_where_many_owners_say_so_and_fewer_do_not() -> None:
+def test_a_model_diverges_by_reports_of_many_owners_and_few_others() -> None:
     many, few = of_networks(*map(str, range(MANY))), of_networks(*map(str, range(MANY - 1)))
     assert does_model_diverge(many, few)
     assert not does_model_diverge(few, [])

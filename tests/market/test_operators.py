@@ -84,7 +84,7 @@ def test_a_claim_reaches_neither_record_nor_bar() -> None:
     assert reputation.after_leaving(3.0, 2.0) == reputation.after_leaving(None, 3.0) == 3.0
 
 
-def test_who_shares_anything_is_not_surely_apart() -> None:
+def test_parties_that_share_anything_are_not_surely_separate() -> None:
     assert count_surely_separate([]) == 0
     assert count_surely_separate([party("a"), party("b"), party("a", operator="k")]) == 2
     assert count_surely_separate([party("a", payout="p"), party("b", payout="q"), party("c", payout="p")]) == 2

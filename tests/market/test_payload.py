@@ -76,7 +76,7 @@ def test_the_length_is_known_before(layout: Layout, seed: int, task: bytes) -> N
 
 
 @given(layouts(), st.integers(0, 2**32), SEEDS, st.sampled_from(["fp32", "bf16"]))
-def test_what_was_decoded_encodes_to_the_same_bytes(layout: Layout, seed: int, task: bytes, name: str) -> None:
+def test_decoded_tensors_encode_to_the_same_bytes(layout: Layout, seed: int, task: bytes, name: str) -> None:
     data = encode_payload(layout, tensors_of(layout, seed), load_codec(name), task)
     assert encode_payload(layout, decode_tensors(layout, data, load_codec(name), task), load_codec(name), task) == data
 

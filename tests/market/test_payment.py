@@ -60,7 +60,7 @@ def test_an_idle_newcomer_locks_one_gradient_only() -> None:
     assert top_up(AccountStanding(Units(7), Units(7), Units(0)), Units(7), 20) == 7
 
 
-def test_who_leaves_locks_no_more_than_it_delivered_and_who_waits_for_its_test_four() -> None:
+def test_a_reservation_s_lead_is_at_most_the_delivered_work_and_four_while_pay_waits() -> None:
     assert top_up(AccountStanding(Units(35), Units(35), Units(0)), Units(7), 20) == 35
     assert top_up(AccountStanding(Units(280), Units(280), Units(0)), Units(7), 20) == 140
     assert top_up(AccountStanding(Units(280), Units(280), Units(0), waiting=Units(280)), Units(7), 20) == 28

@@ -31,7 +31,7 @@ def test_a_changed_byte_changes_the_digest_of_its_piece_alone(length: int, data:
 
 
 @given(listed=st.binary(max_size=200))
-def test_whatever_a_market_sends_as_a_list_is_at_most_a_digest_for_each_32_bytes(listed: bytes) -> None:
+def test_any_list_of_pieces_has_at_most_a_digest_for_each_32_bytes(listed: bytes) -> None:
     pieces = framing.by_start(listed)
     assert b"".join(pieces.values()) == listed
     assert list(pieces) == [number * PIECE for number in range(-(-len(listed) // 32))]

@@ -73,7 +73,7 @@ def test_a_plain_amount_means_fixed_and_stays_plain() -> None:
         ({**SPELT["controller"], "floor": "0"}, "floor: a gradient must cost more than 0"),
     ],
 )
-def test_what_is_no_price_is_refused_by_its_field(spelling: object, reason: str) -> None:
+def test_a_malformed_price_is_refused_by_its_field(spelling: object, reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         price(spelling)
 

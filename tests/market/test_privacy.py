@@ -82,7 +82,7 @@ def test_the_tails_are_normal_too() -> None:
 
 
 @pytest.mark.parametrize("deviation", [1.0, 0.3, 1e-5, 3e7])
-def test_a_noised_sum_tells_no_last_bit_of_what_was_added(deviation: float) -> None:
+def test_a_noised_sum_lies_on_a_grid_that_hides_the_last_bits(deviation: float) -> None:
     """Mironov 2012: of two neighbouring sums each told number must be one that the other could give. All are multiples
     of one power of two, of at most 2^-20 deviations, and far in the tails noises are closer than that."""
     rng = np.random.default_rng(1)
@@ -150,7 +150,7 @@ def test_the_job_ends_at_its_epsilon() -> None:
         ({"privacy": {"noise_multiplier": 0.1, "epsilon": 1, "delta": 1e-5}}, "a single round spends"),
     ],
 )
-def test_what_the_noise_does_not_hide_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_settings_whose_results_the_noise_does_not_hide_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         JobSpec.model_validate(private() | changes)
 
@@ -198,7 +198,7 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 @FULL
-def test_membership_is_told_from_an_over_fitted_model_and_not_from_a_noised_one() -> None:
+def test_membership_is_inferred_from_an_over_fitted_model_and_not_from_a_noised_one() -> None:
     assert told_apart(*published(0.0)) > 0.85
     noised = Privacy(noise_multiplier=8.0, epsilon=5.0, delta=1e-3)
     assert HolderBudget(noised).rounds >= 30

@@ -73,7 +73,7 @@ def test_honest_evidence_is_proven(name: str) -> None:
 
 
 @given(st.lists(st.sampled_from([made.TRUE, made.FALSE, made.THIRD]), min_size=5, max_size=5))
-def test_whatever_is_answered_a_verdict_by_the_rules_is_proven(roots: list[Digest]) -> None:
+def test_any_verdict_by_the_rules_has_faultless_evidence(roots: list[Digest]) -> None:
     """Waves follow as the job's plan says, until a quorum decides."""
     cast, more, number, judgement = list[PublishedBallot](), made.JOB.plan().first_wave, 0, None
     while not isinstance(judgement, Quorum | Inconclusive):

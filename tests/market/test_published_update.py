@@ -98,7 +98,7 @@ def test_the_exact_parameters_take_the_steps_of_the_optimizer_alone(
 
 
 @given(layouts(), st.sampled_from(SMALL), st.sampled_from(OPTIMIZERS), st.integers(0, 9))
-def test_who_follows_the_updates_has_the_published_bits(layout: Layout, downlink: str, name: str, seed: int) -> None:
+def test_a_follower_of_the_updates_has_the_published_bits(layout: Layout, downlink: str, name: str, seed: int) -> None:
     move = step("", downlink, name)
     states = [build_model_state(layout, first(layout), move)]
     for number in range(3):
@@ -123,7 +123,7 @@ def test_where_the_codec_is_exact_the_published_parameters_are_the_exact_ones(st
 
 
 @given(st.sampled_from(SMALL), st.integers(0, 1000))
-def test_what_is_left_out_stays_bounded(downlink: str, seed: int) -> None:
+def test_the_error_left_out_of_updates_stays_bounded(downlink: str, seed: int) -> None:
     """With q the largest share that a code leaves out: |e'| <= q (|e| + |step|), so |e| <= q / (1 - q) max |step|."""
     move, names = step("", downlink), ("weight", "bias")
     state, shares, steps = build_model_state(LAYOUT, first(), move), [0.0], [0.0]
@@ -164,7 +164,7 @@ def test_lanes_side_by_side_give_the_same_bits(downlink: str, name: str) -> None
 
 @pytest.mark.parametrize("downlink", SMALL)
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
-def test_what_is_not_finite_is_published_as_such_and_followed_to_the_same_bits(downlink: str, value: float) -> None:
+def test_infinite_values_are_published_and_followed_to_the_same_bits(downlink: str, value: float) -> None:
     move = step("", downlink)
     state = build_model_state(LAYOUT, first(), move)
     held = copied(state.tensors)

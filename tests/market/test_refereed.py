@@ -43,7 +43,7 @@ def test_one_honest_worker_has_its_answer_stand_against_any_colluders(seed: int)
     assert len(heard) <= len(WORKERS) * (len(WORKERS) - 1) // 2
 
 
-def test_where_nobody_can_be_told_wrong_each_pair_is_heard_once_and_none_stands_alone() -> None:
+def test_undecided_hearings_hear_each_pair_once_and_leave_every_answer_standing() -> None:
     answers = {ANN: RIGHT, BEN: WRONG, CEM: RIGHT}
     heard = [Heard((ANN, BEN), (), (RIGHT, WRONG)), Heard((BEN, CEM), ())]
     assert list(find_heard_faults(answers, heard)) == []

@@ -416,7 +416,7 @@ def test_a_document_that_computes_rows_apart_is_taken_with_its_logarithm_and_dra
 
 
 @pytest.mark.parametrize(("module", "mixes"), [(Apart, False), (Centered, True)])
-def test_rows_are_told_apart_in_bf16_too(module: Callable[[], nn.Module], mixes: bool) -> None:
+def test_mixing_of_rows_is_found_in_bf16_too(module: Callable[[], nn.Module], mixes: bool) -> None:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     batch = {"x": rng.random((8, 6)).astype(np.float32), "y": rng.integers(0, 3, 8)}
@@ -444,7 +444,7 @@ def test_an_operator_without_a_rule_of_vmap_is_refused_by_its_node() -> None:
         compute_bound(made.program, 8, by_row=True)
 
 
-def test_what_rows_apart_take_is_bounded(scene: Scene) -> None:
+def test_the_memory_of_gradients_by_row_is_bounded(scene: Scene) -> None:
     """The gradients of all rows are alive at once."""
     parameters = sum(entry.elements for entry in scene.program.document.trainable)
     apart, together = compute_bound(scene.program, 64, by_row=True), compute_bound(scene.program, 64)
@@ -491,7 +491,9 @@ def test_a_job_ends_when_the_holder_of_the_fewest_rows_has_spent_all() -> None:
         ),
     ],
 )
-def test_what_cannot_be_kept_to_is_refused_in_words(step: dict[str, Any], more: dict[str, Any], said: str) -> None:
+def test_row_privacy_that_cannot_be_kept_is_refused_in_words(
+    step: dict[str, Any], more: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ValidationError, match=said):
         JobSpec.model_validate(private(step, **more))
 
@@ -530,7 +532,7 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 @FULL
-def test_whose_row_was_trained_on_is_told_without_the_noise_and_not_with_it() -> None:
+def test_membership_of_a_row_is_inferred_without_the_noise_and_not_with_it() -> None:
     assert told_apart(*trained(None)) > 0.9
     noised = {"clip_norm": 1.0, "noise_multiplier": 20.0, "epsilon": 3.0, "delta": 1e-3}
     uses = count_affordable_uses(RowPrivacy.model_validate(noised))

@@ -296,7 +296,7 @@ def of_the_model(output: Tensor, y: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("loss", [not_a_sum, of_the_model])
-def test_what_is_divided_by_is_a_weight_only_if_it_is_the_sum_of_its_rows(loss: Loss) -> None:
+def test_a_divisor_is_a_weight_only_if_it_is_the_sum_of_its_rows(loss: Loss) -> None:
     assert parse_document(published(loss).document).weight is None
 
 
@@ -316,7 +316,7 @@ def test_a_weight_is_read_strictly() -> None:
 @pytest.mark.parametrize(
     ("chosen", "judged", "field"), [("median", "exact", "aggregator"), ("mean", "tolerance", "verifier")]
 )
-def test_what_cannot_weigh_is_refused_with_the_remedy(chosen: str, judged: str, field: str) -> None:
+def test_plug_ins_that_cannot_weigh_rows_are_refused_by_their_field(chosen: str, judged: str, field: str) -> None:
     assert find_row_weights_fault("mean", "exact") == ""
     said = find_row_weights_fault(chosen, judged)
     assert said.startswith(field)

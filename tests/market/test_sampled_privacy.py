@@ -45,7 +45,7 @@ def test_the_accountant_finds_what_dp_accounting_finds(row: dict[str, Any]) -> N
     assert found <= row["rdp"] + 1e-3
 
 
-def test_ten_thousand_rows_for_a_thousand_steps_tell_a_seventh_by_chance() -> None:
+def test_drawing_rows_by_chance_spends_a_seventh_of_the_epsilon() -> None:
     """256 rows a step, noise of one clip norm: 26 epochs spend 34, and draws 5.1."""
     whole, drawn = RowPrivacy.model_validate(ASKED | {"sampling": "epochs", "epsilon": 40.0}), RowPrivacy(**ASKED)  # type: ignore[arg-type]
     assert compute_spent_epsilon(whole, math.ceil(1000 / (10_000 // 256))) == pytest.approx(34.02, abs=0.01)
@@ -100,7 +100,7 @@ def delta_of(first: np.ndarray, second: np.ndarray, apart: float, epsilon: float
 
 
 @pytest.mark.parametrize(("room", "others"), product((1, 2), ((1.0, 1.0), (-1.0, 1.0), (0.0, 0.0))))
-def test_drawing_anew_where_there_is_no_room_tells_no_more(room: int, others: tuple[float, float]) -> None:
+def test_drawing_anew_without_room_spends_no_more(room: int, others: tuple[float, float]) -> None:
     """Three rows of which each is drawn with 0.4 and at most `room`: densities by integration, all draws counted."""
     rate, z = 0.4, 0.8
     x, apart = np.linspace(-12, 12, 4801, retstep=True)
@@ -118,7 +118,7 @@ def test_drawing_anew_where_there_is_no_room_tells_no_more(room: int, others: tu
         assert delta_of(*(density / whole for density in densities), apart, spent(z, rate, 1, delta)) <= delta * 1.001
 
 
-def test_who_knows_the_draw_is_told_far_more_than_is_counted() -> None:
+def test_a_reader_of_the_draw_learns_far_more_than_is_counted() -> None:
     """The reason for a holder's own secret: where the service names the seed of the draw, a step with the row is a
     Gaussian mechanism that it sees, and delta at the counted epsilon is 1,000 times what was promised."""
     z, rate, steps, delta = 1.0, 0.0256, 1000, 1e-5

@@ -55,7 +55,7 @@ def test_a_score_passes_where_the_own_rows_lead_all_others() -> None:
 
 
 @given(FINITE, st.tuples(FINITE, FINITE, FINITE))
-def test_the_score_says_how_clearly_and_agrees_with_the_sign(own: float, others: tuple[float, ...]) -> None:
+def test_a_change_s_score_is_within_one_and_positive_where_it_passes(own: float, others: tuple[float, ...]) -> None:
     change = Change(own, others)
     assert -1.0 <= change.score <= 1.0
     assert (change.score > 0.0) == change.passes
@@ -92,7 +92,7 @@ def test_the_bound_holds_for_nineteen_of_twenty_calibrations(share: float, seed:
     assert missed < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 200)
 
 
-def test_nothing_is_weighed_before_trusted_runs_say_how_often_the_honest_pass() -> None:
+def test_scores_weigh_nothing_before_enough_trusted_runs() -> None:
     assert compute_score_weight(True, None) == compute_score_weight(False, None) == 0.0
     assert honest_share(RUNS - 1, RUNS - 1) is None
 
@@ -120,7 +120,7 @@ def test_an_honest_test_convicts_no_more_often_than_is_promised(share: float) ->
 
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
-def test_who_knows_nothing_of_the_rows_is_rarely_cleared(share: float) -> None:
+def test_a_worker_blind_to_its_rows_is_rarely_cleared(share: float) -> None:
     ends = [first_test(BLIND, share, seed) for seed in range(1000)]
     assert ends.count(ChangeVerdict.HONEST) / len(ends) < 0.02
     assert ends.count(ChangeVerdict.CONVICTED) > 970
@@ -146,7 +146,7 @@ def test_a_sleeper_s_good_record_buys_it_a_few_lies_and_no_more() -> None:
     assert lies <= fresh + math.ceil(-CLEARS / compute_score_weight(False, honest))
 
 
-def test_a_convicted_one_stays_so_until_its_scores_say_otherwise() -> None:
+def test_a_conviction_stands_until_its_scores_change() -> None:
     total = add_score(CONVICTS, compute_score_weight(False, 0.9))
     assert decide_change_verdict(total) == ChangeVerdict.CONVICTED
     assert decide_change_verdict(add_score(total, 0.0)) == ChangeVerdict.CONVICTED

@@ -59,7 +59,7 @@ def test_it_writes_what_siwe_writes_and_reads_it_back(message: SignInMessage) ->
 
 
 @given(MESSAGES, st.data())
-def test_what_it_reads_of_a_changed_text_siwe_reads_as_the_same(message: SignInMessage, data: st.DataObject) -> None:
+def test_a_changed_sign_in_text_is_read_as_siwe_reads_it(message: SignInMessage, data: st.DataObject) -> None:
     text = message.text()
     place = data.draw(st.integers(0, len(text) - 1))
     changed = (
@@ -138,6 +138,6 @@ def test_the_wallets_signature_is_its_alone() -> None:
 
 
 @pytest.mark.parametrize("signature", ["11" * 64 + "1b", "00" * 65, "ff" * 65, "00" * 64 + "1c", "", "00"])
-def test_what_is_no_signature_is_refused(signature: str) -> None:
+def test_a_malformed_wallet_signature_is_refused(signature: str) -> None:
     with pytest.raises(SignatureRefused):
         check_wallet(MESSAGE.text(), bytes.fromhex(signature), MESSAGE.address)

@@ -87,7 +87,7 @@ def test_a_word_is_32_bytes_whatever_it_holds() -> None:
         signing.encode_word(b"x" * 31)
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_a_malformed_address_is_refused() -> None:
     assert signing.checksum_address("0x" + "ab" * 20) == "0xABaBaBaBABabABabAbAbABAbABabababaBaBABaB"
     for wrong in ("0x12", "hello", "0x" + "zz" * 20):
         with pytest.raises(SignatureRefused):

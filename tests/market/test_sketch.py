@@ -76,7 +76,7 @@ def test_a_constant_lie_does_not_cancel_between_blocks() -> None:
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_stays_so_and_spoils_no_other_tensor(poison: float) -> None:
+def test_infinite_values_of_a_tensor_spoil_no_other_sketch(poison: float) -> None:
     bad = normal(10_000)
     bad[1234] = poison
     found = sketch_tensors({"bad": bad, "good": normal(10)}, Hash(bytes(32)))

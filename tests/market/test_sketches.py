@@ -54,7 +54,7 @@ def test_a_packed_sketch_is_read_again_by_its_names_in_order() -> None:
             unpack_sketch(wrong, read)
 
 
-def test_what_is_signed_of_a_sketch_binds_its_names_numbers_and_class() -> None:
+def test_a_sketch_s_digest_binds_its_names_numbers_and_class() -> None:
     one = {"a": normal(SKETCH_WIDTH), "b": normal(SKETCH_WIDTH, seed=1)}
     swapped, renamed = {"a": one["b"], "b": one["a"]}, {"a": one["a"], "c": one["b"]}
     told = [

@@ -78,7 +78,7 @@ REFERENCES: dict[str, Callable[[list[Fraction]], list[Fraction]]] = {
 
 @pytest.mark.parametrize("name", sorted(REFERENCES))
 @given(shard=SHARDS)
-def test_a_block_is_rounded_as_its_formula_says(name: str, shard: Vector) -> None:
+def test_a_block_is_rounded_by_its_formula(name: str, shard: Vector) -> None:
     expected = [x for block in blocks(shard) for x in REFERENCES[name](block)]
     assert [Fraction(float(x)) for x in decoded(name, shard)] == expected
 
@@ -153,7 +153,7 @@ def test_topk_takes_the_largest_of_each_block(seed: int, size: int) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_stays_so(name: str, bad: float) -> None:
+def test_infinite_values_spoil_only_their_block(name: str, bad: float) -> None:
     shard = np.ones(130, np.float32)
     shard[70] = bad
     back = decoded(name, shard)
@@ -213,6 +213,6 @@ def changed(name: str, place: int, value: int) -> bytes:
         ("topk", 115, 0xFF, "more than its 100 elements"),
     ],
 )
-def test_what_nobody_honest_writes_is_refused(name: str, place: int, value: int, what: str) -> None:
+def test_malformed_codes_are_refused(name: str, place: int, value: int, what: str) -> None:
     with pytest.raises(PayloadRefused, match=what):
         codecs.load_codec(name).unpack(memoryview(changed(name, place, value)), 100, SEED)

@@ -222,7 +222,7 @@ def test_a_step_without_the_new_fields_is_published_as_it_was() -> None:
     assert step.model_dump(mode="json")["optimizer"] == ADAMW
 
 
-def test_what_is_sent_to_a_child_is_read_as_it_was() -> None:
+def test_steps_survive_the_way_to_a_child() -> None:
     steps = [asked("gradient"), asked("local", rewarm=2)]
     steps.append(asked("local", optimizer=ADAMW | {"schedule": {"name": "cosine"}}).in_round(2, ROUNDS))
     steps.append(WindowStep.of(asked("local", window=1), range(1, 2)))
@@ -250,7 +250,7 @@ def test_windows_one_after_another_are_the_whole_task(
     assert bits(window_state.build_task_answer(own, first, state)) == bits(whole)
 
 
-def test_what_orthogonal_steps_take_is_in_the_cost(program: Program) -> None:
+def test_orthogonal_steps_are_in_the_task_s_cost(program: Program) -> None:
     """Newton-Schulz grows with the cube of a matrix's side, and is computed at each inner step."""
     bound, names = Bound(4, 10**6, 10**6, ""), {entry.name: entry.shape for entry in program.document.trainable}
     plain, muon = (

@@ -27,7 +27,7 @@ def test_nobody_is_expected_after_the_lease(own: list[float], of_class: list[flo
 
 
 @given(own=TIMES, of_class=TIMES, slower=st.floats(1.0, 1e6), most=SECONDS)
-def test_who_pretends_to_be_slow_is_not_waited_for_beyond_its_class(
+def test_a_worker_that_pretends_to_be_slow_is_awaited_no_longer_than_its_class(
     own: list[float], of_class: list[float], slower: float, most: float
 ) -> None:
     usual = compute_pace(of_class)

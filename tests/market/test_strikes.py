@@ -34,7 +34,7 @@ def test_five_in_an_hour_suspend_for_a_while_and_four_do_not() -> None:
     assert suspended_until(four.weight, four.at, 5) == 0.0
 
 
-def test_who_has_no_strike_left_is_not_suspended_when_the_clock_goes_back() -> None:
+def test_a_worker_without_strikes_is_not_suspended_when_the_clock_goes_back() -> None:
     cleared = worked_off(after([3600.0]), 3600.0)
     assert suspended_until(cleared.weight, cleared.at, 5) == 0.0
 
@@ -54,7 +54,7 @@ def test_one_strike_suspends_where_one_is_too_many() -> None:
 
 
 @given(TIMES, st.integers(1, 20))
-def test_whoever_is_suspended_comes_back(times: list[float], most: int) -> None:
+def test_every_suspension_ends(times: list[float], most: int) -> None:
     strikes = after(times)
     until = suspended_until(strikes.weight, strikes.at, most)
     assert until <= strikes.at + HALF_LIFE_S * math.log2(2 * len(times) + 1)

@@ -87,7 +87,7 @@ def test_two_classes_have_their_own_threshold_whoever_is_named_first() -> None:
     assert sizes(gradient(), gradient(1.6e-3, 1.6e-3)) == [1, 1]
 
 
-def test_who_reveals_nothing_or_other_tensors_is_in_no_honest_group() -> None:
+def test_a_ballot_without_tensors_or_with_others_is_in_no_honest_group() -> None:
     other = {**gradient(), "more": gradient()["big"]}
     assert sizes(gradient(), gradient(), None, other) == [2, 1]
 
@@ -153,7 +153,7 @@ def test_too_few_runs_too_much_noise_or_another_codec_give_none() -> None:
     assert calibrate_thresholds(seen(1e-5, codec="int8"), "fp32") == {}
 
 
-def test_the_least_evidence_is_the_least_that_says_95_percent() -> None:
+def test_the_required_runs_are_the_fewest_for_95_percent() -> None:
     assert 1 - calibration.SHARE**calibration.RUNS >= 0.95 > 1 - calibration.SHARE ** (calibration.RUNS - 1)
 
 

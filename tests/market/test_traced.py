@@ -69,7 +69,7 @@ def test_every_inner_optimizer_moves_each_parameter_alone_as_it_moves_them_toget
     assert all(here.redo(leaf, here.trace) == here.trace.leaves[leaf] for leaf in moves)
 
 
-def test_what_nobody_can_compute_again_is_not_traced() -> None:
+def test_a_step_by_windows_is_not_traced() -> None:
     windows = asked(kind="local", steps=4, rows=4, window=1, optimizer={"lr": 0.1})
     with pytest.raises(Refused, match="window by window"):
         len(small_cnn(windows).operations.plan)

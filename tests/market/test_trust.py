@@ -154,7 +154,7 @@ def test_deterrence_is_what_a_lie_gains_over_what_it_loses() -> None:
 
 
 @given(st.floats(0.05, 1.0), st.floats(0, 1e3), st.floats(0, 1e5))
-def test_whoever_is_checked_less_is_deterred(floor: float, benefit: float, cover: float) -> None:
+def test_every_reduced_audit_rate_still_deters(floor: float, benefit: float, cover: float) -> None:
     """The stake that a rate asks for makes lying a loss at that rate: p > (c + B) / S."""
     settings = adaptive.Settings(floor=floor, benefit=benefit)
     plan = adaptive.plan(settings, Lead(0.9999, cover))
@@ -165,7 +165,7 @@ def test_whoever_is_checked_less_is_deterred(floor: float, benefit: float, cover
 LINK = Hash(b"l" * 32)
 
 
-def test_about_as_many_are_audited_as_the_rate_says_and_each_is_decided_by_the_link() -> None:
+def test_audits_are_drawn_at_about_their_rate_and_by_the_link() -> None:
     offers = [domain_hash("offer", n.to_bytes(4, "big")) for n in range(4000)]
     picked = [auditing.is_audit_drawn(LINK, offer, Hash(bytes(32)), 0.1) for offer in offers]
     assert 320 < sum(picked) < 480  # 400 expected, four standard deviations

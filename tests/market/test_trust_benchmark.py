@@ -85,7 +85,7 @@ def honest_bits(trained: Regression) -> bytes:
 
 
 @pytest.mark.parametrize("attack", leave_to_full(["silent quorum", "label flip", "IPM"]))
-def test_what_audits_find_is_taken_back_to_the_bit(trained: Regression, honest_bits: bytes, attack: str) -> None:
+def test_lies_found_by_audits_are_taken_back_to_the_bit(trained: Regression, honest_bits: bytes, attack: str) -> None:
     """As the service does with an auditor as late: the first wrong round and the one after it are done again."""
     bits, course = played(trained, 1.0, attack)
     assert bits == honest_bits
@@ -102,7 +102,9 @@ def test_lies_that_no_audit_is_drawn_for_stay(trained: Regression, honest_bits: 
     assert course.rounds == 16
 
 
-def test_what_is_over_the_norm_bound_is_never_used_and_audited_at_once(trained: Regression, honest_bits: bytes) -> None:
+def test_an_answer_over_the_norm_bound_is_never_used_and_audited_at_once(
+    trained: Regression, honest_bits: bytes
+) -> None:
     bits, course = played(trained, 1e-9, "sign flip x1000")
     assert bits == honest_bits
     assert course.diverged > 0
@@ -167,7 +169,7 @@ def test_without_colluders_every_task_is_honest() -> None:
     assert shares(quiet=False, hostile=0, tasks=100) == {True: 1.0, False: 0.0, None: 0.0}
 
 
-def test_the_picture_is_well_formed_and_tells_every_figure() -> None:
+def test_the_picture_is_well_formed_and_has_every_figure() -> None:
     table = Table("digits", 95.0, {"mean": {NO_ATTACK: 0.0, "IPM": 12.3}, "median <7>": {NO_ATTACK: 1.0, "IPM": 4.5}})
     drawn = picture(table)
     texts = [element.text for element in ElementTree.fromstring(drawn).iter() if element.text]

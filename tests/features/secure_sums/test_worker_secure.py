@@ -138,7 +138,7 @@ def test_who_only_masked_in_an_attempt_may_go_on_to_the_next(play: Play) -> None
     assert not floor.refused
 
 
-def test_a_holder_that_lost_what_it_said_still_knows_that_it_signed(play: Play) -> None:
+def test_a_holder_that_lost_its_messages_still_refuses_to_sign_again(play: Play) -> None:
     server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
     floor.play(turns=4)
     one = floor.holders[2]

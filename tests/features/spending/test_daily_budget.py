@@ -9,7 +9,7 @@ from gradmarket.market.terms import Amount
 NOW = 1_000_000.0
 
 
-def test_what_was_spent_a_day_ago_is_free_again() -> None:
+def test_spending_of_a_day_ago_is_free_again() -> None:
     spent = [Spent(NOW - DAY_S, Amount(9)), Spent(NOW - DAY_S + 60, Amount(4)), Spent(NOW - 10, Amount(3))]
     room = find_room(spent, Amount(10), Amount(3), NOW)
     assert (room.spent, room.left, room.fits_at) == (7, 3, NOW)
@@ -20,7 +20,7 @@ def test_what_was_spent_a_day_ago_is_free_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 3 * DAY_S), st.integers(1, 12)), max_size=30), st.integers(1, 20))
-def test_whoever_spends_what_fits_never_has_more_in_any_day(asked: list[tuple[float, int]], a_day: int) -> None:
+def test_fitting_spendings_never_exceed_the_budget_in_any_day(asked: list[tuple[float, int]], a_day: int) -> None:
     """The cheating twin: many small jobs, before and after midnight."""
     spent: list[Spent] = []
     for at, amount in sorted(asked):

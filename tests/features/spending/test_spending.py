@@ -117,7 +117,7 @@ def bank(new_floor: NewFloor) -> Bank:
     return Bank(market, TestClient(create_app(market.context, nullcontext)))
 
 
-def test_what_goes_beyond_the_budget_is_refused_in_one_sentence_until_it_is_free_again(bank: Bank) -> None:
+def test_a_job_beyond_the_budget_is_refused_in_one_sentence_until_the_budget_is_free(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     assert bank.limit(root, "alice", "100").json() == {"token": "alice", "a_day": "100", "spent": "0", "left": "100"}
     assert bank.deposit(bank.post(alice, 60)).status_code == 201
@@ -154,7 +154,7 @@ def test_a_budget_is_not_got_round_by_funding_or_repeating(bank: Bank) -> None:
     assert bank.post(bank.token("bob"), 1000).status_code == 201, "and nobody else"
 
 
-def test_what_came_back_of_a_job_that_is_over_may_be_spent_again(bank: Bank) -> None:
+def test_the_refund_of_an_ended_job_may_be_spent_again(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
     job = bank.post(alice, 100).json()["id"]
@@ -169,7 +169,7 @@ def test_what_came_back_of_a_job_that_is_over_may_be_spent_again(bank: Bank) -> 
     assert bank.left(alice, "alice") == 70
 
 
-def test_what_is_on_its_way_to_a_job_that_was_cancelled_counts_until_it_came_back(bank: Bank) -> None:
+def test_a_deposit_in_flight_of_a_cancelled_job_counts_until_it_is_refunded(bank: Bank) -> None:
     """The cheating move: cancel between the sending and the mining of a deposit, and post the next job."""
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
@@ -202,7 +202,7 @@ def test_a_job_that_waits_for_its_deposit_counts_until_a_day_after_it(bank: Bank
     assert bank.left(alice, "alice") == 60
 
 
-def test_what_was_added_to_a_job_counts_until_a_day_after_its_deposit(bank: Bank) -> None:
+def test_an_added_budget_counts_until_a_day_after_its_deposit(bank: Bank) -> None:
     """The cheating move: what waits for days beside a job that is funded is deposited, and the day's budget spent."""
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
@@ -220,7 +220,7 @@ def test_what_was_added_to_a_job_counts_until_a_day_after_its_deposit(bank: Bank
     assert bank.left(alice, "alice") == 100
 
 
-def test_an_alarm_tells_the_spending_token_once_and_no_stranger(bank: Bank) -> None:
+def test_an_alarm_reaches_the_spending_token_and_the_admin_once(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.token("bob")
     bank.limit(root, "alice", "100")
@@ -290,7 +290,7 @@ def test_two_jobs_posted_at_once_share_one_budget(bank: Bank) -> None:
     assert bank.left(alice, "alice") == 40
 
 
-def test_what_was_spent_before_the_clock_was_set_back_counts_for_a_day_alone(bank: Bank) -> None:
+def test_spending_from_before_a_clock_step_counts_for_one_day(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
     assert bank.deposit(bank.post(alice, 100)).status_code == 201

@@ -89,7 +89,7 @@ def evidence(court: StakeCourt) -> tuple[Hash, Hash, Hash, Hash]:
 
 
 @FULL
-def test_who_contests_and_is_right_loses_nothing_and_the_bond_is_burnt(court: StakeCourt) -> None:
+def test_an_honest_worker_that_contests_loses_nothing_and_the_bond_is_burnt(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()
     court.chain_fixture.settle_down()
@@ -104,7 +104,7 @@ def test_who_contests_and_is_right_loses_nothing_and_the_bond_is_burnt(court: St
     assert court.staked == STAKE
 
 
-def test_who_contests_and_lies_is_slashed_by_the_validators(court: StakeCourt) -> None:
+def test_a_liar_that_contests_is_slashed_by_the_validators(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()
     court.chain_fixture.settle_down()
@@ -126,7 +126,7 @@ def test_validators_that_stay_silent_slash_nobody(court: StakeCourt) -> None:
     assert court.staked == STAKE
 
 
-def test_who_has_nothing_at_risk_is_not_accused(court: StakeCourt) -> None:
+def test_a_worker_with_nothing_at_risk_is_not_accused(court: StakeCourt) -> None:
     court.audit_fails()
     court.chain_fixture.settle_down()
     assert court.state == AccusationState.VOID

@@ -35,7 +35,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
 
 
-def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:
+def test_answers_of_two_classes_become_a_public_threshold(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, TPU)
     known(market, RUNS - 1)
     audited(market)
@@ -118,7 +118,7 @@ def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: N
     }
 
 
-def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
+def test_trusted_answers_without_their_claim_are_refused(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     audited(market)
     gpu, context = auditor(market), market.context
@@ -158,7 +158,7 @@ def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFlo
     assert [run.sketch for run in market.all(TrustedRun)] == [run.sketch for run in before]
 
 
-def test_a_pair_whose_noise_hides_lies_is_refused_and_told_and_asked_for_no_more(new_floor: NewFloor) -> None:
+def test_a_pair_whose_noise_hides_lies_is_refused_with_its_reason_and_not_asked_again(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, tasks_per_round=2)
     known(market, RUNS + 1)
     assert allowed(market)
@@ -198,7 +198,7 @@ def test_an_auditor_that_errs_once_spoils_no_pair(
     assert max(allowed(market)[CLASS, GPU].values()) < 1e-4
 
 
-def test_a_threshold_grows_with_what_honest_machines_show_and_is_told(new_floor: NewFloor) -> None:
+def test_a_threshold_grows_with_honest_noise_and_records_an_event(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU)
     known(market, RUNS)
     before = allowed(market)[CLASS, GPU]

@@ -171,7 +171,7 @@ def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(n
 
 
 @FULL
-def test_who_was_outvoted_has_a_proof_though_the_first_who_was_asked_withholds(new_floor: NewFloor) -> None:
+def test_an_outvoted_worker_has_a_proof_though_the_first_asked_withholds(new_floor: NewFloor) -> None:
     """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
     market = mixed(new_floor, rounds=50)
     liar, silent, honest = market.worker(scaled(2.0)), market.worker(WITHHOLDER), gpu(market)
@@ -375,7 +375,7 @@ def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(ne
     check_books(market)
 
 
-def test_who_was_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
+def test_a_worker_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
     """The lie is under the threshold: bits tell it in its own class, and the honest ones of the other stand."""
     market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
     sly, honest, third = market.worker(scaled(1 + 3e-6)), gpu(market), gpu(market)

@@ -185,7 +185,7 @@ def test_nothing_is_accused_before_it_is_credited(court: VestCourt) -> None:
     assert court.state == AccusationState.CONTESTED
 
 
-def test_who_was_never_credited_is_accused_of_nothing(court: VestCourt) -> None:
+def test_a_worker_without_credited_pay_is_not_accused(court: VestCourt) -> None:
     court.chain_fixture.joins(court.job, court.worker)
     court.chain_fixture.earns(court.job, address_of(court.worker))
     court.audit_fails()

@@ -29,7 +29,7 @@ def plan(folder: Path, **more: Any) -> dict[str, Any]:
         (4, "loses 0.8 prices on average and saves one: lying pays all the same: audit more, or lock more prices"),
     ],
 )
-def test_a_plan_says_what_is_locked_and_what_that_buys(tmp_path: Path, prices: int, words: str) -> None:
+def test_a_plan_has_the_vest_s_terms_and_its_deterrence(tmp_path: Path, prices: int, words: str) -> None:
     vesting = {"prices": prices, "validators": JUDGES, "threshold": 2, "bond": "500"}
     told = plan(tmp_path, vesting=vesting, audit={"probability": 0.2}, replication={"name": "fixed"})["vest"]
     assert f"the last {prices} prices of each worker's pay stay locked for 24 h" in told
@@ -38,5 +38,5 @@ def test_a_plan_says_what_is_locked_and_what_that_buys(tmp_path: Path, prices: i
     assert f"At p = 20% a lie of whoever has all of that locked {words}" in told
 
 
-def test_a_plan_without_a_vest_says_nothing_of_it(tmp_path: Path) -> None:
+def test_a_plan_without_a_vest_has_no_line_of_it(tmp_path: Path) -> None:
     assert "vest" not in plan(tmp_path)

@@ -24,7 +24,7 @@ def verify(tmp_path: Path) -> Callable[..., bool]:
     return found
 
 
-def test_the_page_s_lines_tell_true_from_false(verify: Callable[..., bool]) -> None:
+def test_the_page_s_code_accepts_true_signatures_and_refuses_false_ones(verify: Callable[..., bool]) -> None:
     now = int(time.time())
     signed = sign_webhook(KEY, "msg_1", now, BODY)
     assert verify(write_secret(KEY), signed, BODY)

@@ -37,9 +37,7 @@ def test_the_specification_s_example_comes_out() -> None:
         ({"webhook-signature": "v1,\ud800"}, BODY, SENT, "not signed with this secret"),
     ],
 )
-def test_what_was_changed_or_is_sent_again_later_is_refused(
-    changed: dict[str, str], body: bytes, now: int, reason: str
-) -> None:
+def test_a_changed_or_replayed_webhook_is_refused(changed: dict[str, str], body: bytes, now: int, reason: str) -> None:
     with pytest.raises(SignatureRefused, match=reason):
         verify_webhook(SECRET, sign_webhook(KEY, MESSAGE, SENT, BODY) | changed, body, now)
 

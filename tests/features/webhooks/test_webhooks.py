@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S
 
 
 @BOTH
-def test_a_finished_job_is_told_signed_to_its_owner_and_to_an_admin_alone(
+def test_a_finished_job_s_webhook_goes_signed_to_its_owner_and_admins_alone(
     new_told: NewTold, receiver: Receiver
 ) -> None:
     told = new_told(receiver.url)
@@ -47,7 +47,7 @@ def test_a_finished_job_is_told_signed_to_its_owner_and_to_an_admin_alone(
     assert told.listed(bob)[0]["delivered_at"] is None
 
 
-def test_a_pause_is_told_with_the_command_that_mends_it(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_pause_s_webhook_has_the_command_that_resumes_the_job(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     alice = told.token("alice")
     told.add(alice, receiver.url)
@@ -59,14 +59,14 @@ def test_a_pause_is_told_with_the_command_that_mends_it(new_told: NewTold, recei
     assert (said["type"], said["data"]) == ("job.paused", {"job": job, "name": "test", "token": "alice"} | about)
 
 
-def test_only_what_was_asked_for_is_told(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_webhook_gets_only_its_subscribed_happenings(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     told.add(told.token("alice"), receiver.url, happenings=["job.round_closed", "job.cancelled"])
     told.market.play(*(told.market.worker() for _ in range(3)))
     assert receiver.told() == ["job.round_closed"]
 
 
-def test_what_nobody_takes_is_sent_again_in_order_after_a_crash_too(new_told: NewTold, receiver: Receiver) -> None:
+def test_undelivered_webhooks_are_sent_again_in_order_after_a_crash_too(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     alice = told.token("alice")
     secret = told.add(alice, receiver.url, happenings=["job.round_closed", "job.finished"])["secret"]
@@ -175,7 +175,7 @@ def test_a_redirect_is_followed_nowhere(new_told: NewTold, receiver: Receiver) -
     assert told.listed(alice)[0]["trouble"] == "it answered 307"
 
 
-def test_a_token_that_ended_is_told_nothing_more(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_revoked_token_s_webhook_gets_nothing_more(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     told.add(told.token("alice"), receiver.url)
     told.revoke("alice")
@@ -204,7 +204,7 @@ def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one
 
 
 @BOTH
-def test_what_waits_for_a_token_that_expired_meanwhile_is_not_posted(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_delivery_of_a_token_that_expired_meanwhile_is_dropped(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     told.add(told.token("alice", until=told.market.clock() + 60), receiver.url)
     receiver.status = 503
@@ -216,7 +216,7 @@ def test_what_waits_for_a_token_that_expired_meanwhile_is_not_posted(new_told: N
     assert (told.market.all(Webhook), told.market.all(WebhookDelivery)) == ([], [])
 
 
-def test_secrets_are_told_once_and_webhooks_are_their_owner_s(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_webhook_s_secret_is_shown_once_and_to_its_owner_alone(new_told: NewTold, receiver: Receiver) -> None:
     told = new_told(receiver.url)
     alice, bob, reads = told.token("alice"), told.token("bob"), told.token("carol", Role.READ)
     made = told.add(alice, receiver.url)

@@ -103,7 +103,7 @@ def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_fl
 
 
 @FULL
-def test_what_passed_by_windows_is_repeated_wholly_once_one_of_them_fails(new_floor: NewFloor) -> None:
+def test_tasks_that_passed_by_windows_are_audited_wholly_once_one_fails(new_floor: NewFloor) -> None:
     """Tasks without their first window: those for which another one was drawn passed, or are about to."""
     market = windowed(new_floor, tasks_per_round=TASKS)
     liars = team(market, skipping(0), skipping(0), WindowWorker)[:2]
@@ -176,7 +176,7 @@ def test_states_are_not_waited_for_an_hour_longer_where_the_clock_was_ahead(new_
     assert "an auditor of class cpu" in market.why_waiting()
 
 
-def test_who_brings_nothing_is_audited_wholly_and_has_a_strike(new_floor: NewFloor) -> None:
+def test_a_worker_that_uploads_no_states_gets_a_strike_and_a_whole_audit(new_floor: NewFloor) -> None:
     market = windowed(new_floor, rounds=1)
     workers = team(market, Silent, Silent, Silent)
     auditor = auditor_of(market)
