@@ -67,7 +67,7 @@ def test_the_highest_price_counts() -> None:
     assert vesting.compute_units(Amount(30), Amount(10)) == 48
 
 
-def test_a_job_without_a_vest_says_nothing_of_it() -> None:
+def test_a_spec_without_a_vest_has_no_field_of_it() -> None:
     assert "vesting" not in JobSpec.model_validate(SPEC).model_dump(mode="json")
 
 
@@ -81,7 +81,7 @@ def test_a_job_without_a_vest_says_nothing_of_it() -> None:
         ({"vesting": TERMS | {"validators": [JUDGE, JUDGE]}} | AUDITED, "named twice"),
     ],
 )
-def test_what_cannot_vest_is_refused(change: dict[str, Any], why: str) -> None:
+def test_specs_that_cannot_vest_are_refused(change: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         JobSpec.model_validate(SPEC | {"vesting": TERMS} | change)
 

@@ -9,7 +9,7 @@ TOLD = some.lists(some.integers(0, 9), max_size=12)
 
 
 @given(TOLD)
-def test_half_of_those_that_say_anything_have_it_and_no_more_would_do(told: list[int]) -> None:
+def test_half_of_the_workers_with_known_memory_have_the_common_one(told: list[int]) -> None:
     found, known = find_common_memory(told), [size for size in told if size]
     if not known:
         assert found is None
@@ -20,5 +20,5 @@ def test_half_of_those_that_say_anything_have_it_and_no_more_would_do(told: list
 
 
 @given(some.integers(0, 2**50))
-def test_what_a_worker_says_is_no_more_than_it_has(size: int) -> None:
+def test_a_worker_s_rounded_memory_is_no_more_than_it_has(size: int) -> None:
     assert 0 <= size - round_memory(size) < GRAIN

@@ -27,7 +27,7 @@ GRAD = TokenUnit("GRAD", 18)
         (" 0.000000000000000001 GRAD ", 1),
     ],
 )
-def test_what_people_write(text: str, amount: int) -> None:
+def test_amounts_in_usual_spellings_are_parsed(text: str, amount: int) -> None:
     assert GRAD.parse(text) == amount
 
 
@@ -36,13 +36,13 @@ def test_what_people_write(text: str, amount: int) -> None:
     ["", "GRAD", "0.5", "1.5 units", "1.55e1", "0.5 EUR", "-1", "1 GRAD GRAD", "1e GRAD", ".5 GRAD", "5. GRAD", "1e100",
      "0.0000000000000000001 GRAD", "٣", "1,5 GRAD", "0x10", "1" * 79, "nan", "inf GRAD"],
 )  # fmt: skip
-def test_what_is_no_amount(text: str) -> None:
+def test_malformed_amounts_are_refused(text: str) -> None:
     with pytest.raises(Refused, match="is no amount"):
         GRAD.parse(text)
 
 
 @given(st.integers(0, 10**40), st.integers(0, 30))
-def test_what_is_written_is_read_again(amount: int, decimals: int) -> None:
+def test_written_amounts_are_parsed_back(amount: int, decimals: int) -> None:
     token = TokenUnit("T", decimals)
     assert token.parse(token.text(amount)) == token.parse(str(amount)) == token.parse(f"{amount} units") == amount
 
@@ -82,7 +82,7 @@ def test_an_amount_in_another_token_is_refused() -> None:
         in_smallest({"stop": [{"spent": "1"}, {"spent": "1 EUR"}]}, lambda: GRAD)
 
 
-def test_what_keeps_the_token_from_being_known_is_no_fault_of_the_amount() -> None:
+def test_an_error_of_the_token_s_lookup_is_no_fault_of_the_amount() -> None:
     def nowhere() -> TokenUnit:
         raise Refused("not the address of a service")
 

@@ -96,7 +96,7 @@ def test_loopback_is_never_asked_through_a_proxy(environment: pytest.MonkeyPatch
         ("localhost,127.0.0.1,::1,,300.1.1.1/99,[", "a.example", False),
     ],
 )
-def test_what_no_proxy_names_is_reached_directly(
+def test_hosts_in_no_proxy_are_reached_directly(
     environment: pytest.MonkeyPatch, left_out: str, host: str, direct: bool
 ) -> None:
     environment.setenv("HTTP_PROXY", PROXY)
@@ -263,7 +263,7 @@ def test_a_private_authority_is_believed_by_every_client(
         ask_by_every_client(url, tmp_path / "cache")
 
 
-def test_an_authority_that_nobody_named_is_told_at_once_with_the_remedy(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_refused_at_once_with_the_remedy(tmp_path: Path) -> None:
     """A worker would try for ever; a certificate that was never trusted is no outage."""
     with serving(lambda *_asked: (200, b"bytes"), certified(tmp_path)) as url:
         with pytest.raises(Refused, match=r"the certificate of 127\.0\.0\.1 is not trusted: self-signed") as refused:
@@ -291,7 +291,7 @@ def test_a_certificate_that_stops_being_trusted_is_waited_for(environment: pytes
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_authorities_that_cannot_be_read_are_told(
+def test_unreadable_authorities_are_refused_by_their_file(
     environment: pytest.MonkeyPatch, tmp_path: Path, content: str | None
 ) -> None:
     path = tmp_path / "authority.pem"

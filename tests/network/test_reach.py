@@ -49,7 +49,7 @@ def test_each_remedy_names_a_setting_that_there_is(setting: str, remedy: str, mo
 @pytest.mark.parametrize(
     "origin", ["nas.lan:9000", "ftp://nas.lan", "http://nas.lan/path", "http://me@nas.lan", "http://["]
 )
-def test_what_is_no_origin_is_refused_in_a_sentence(origin: str) -> None:
+def test_a_malformed_origin_is_refused_in_a_sentence(origin: str) -> None:
     """A setting that never matches looks like one that does not help."""
     with pytest.raises(ValidationError, match="is not the origin of a server"):
         WorkerSettings(data_servers=frozenset({origin}))

@@ -128,7 +128,7 @@ def _answer(listener: socket.socket, body: str) -> None:
         made.sendall((head + body).encode())
 
 
-def test_the_services_own_auditor_is_told_by_its_last_word(tmp_path: Path) -> None:
+def test_doctor_reads_the_own_auditor_s_last_line(tmp_path: Path) -> None:
     own = RequesterSettings(auditor="cpu")
     assert list(checkup.check_auditor(own, tmp_path)) == []
     (tmp_path / "auditor.log").write_text("Auditing for http://here in class cpu.\n")
@@ -153,7 +153,7 @@ def test_no_name_that_the_compose_file_reads_is_taken_for_a_misspelt_one() -> No
     assert list(check_setting_names(read)) == []
 
 
-def test_who_serves_or_works_is_warned_of_nearly_every_name_alone() -> None:
+def test_only_near_misspellings_of_settings_are_reported() -> None:
     names = ["GRADMARKET_DATABSE", "gradmarket_port", "GRADMARKET_MY_OWN", "GRADMARKET_CHAIN_PORT", "HOME"]
     assert list(find_misspelt_settings(RequesterSettings, names, OF_COMPOSE)) == [
         "GRADMARKET_DATABSE is no setting, and changes nothing: set GRADMARKET_DATABASE, or unset it"

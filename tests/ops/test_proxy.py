@@ -95,28 +95,28 @@ def form(request: pytest.FixtureRequest, service: Service, proxy: Proxy) -> Form
         pytest.param(b"", id="nothing", marks=FULL),
     ],
 )
-def test_who_never_finishes_a_header_is_let_go(form: Form, first: bytes) -> None:
+def test_the_proxy_closes_a_connection_that_never_finishes_its_header(form: Form, first: bytes) -> None:
     with form.connected() as made:
         made.sendall(first)
         assert b" 200 " not in drip(made, first and b"a")
 
 
 @FULL
-def test_a_body_that_stands_still_is_let_go(form: Form) -> None:
+def test_the_proxy_closes_a_stalled_body(form: Form) -> None:
     with form.connected() as made:
         made.sendall(SLOW_BODY)
         assert b" 200 " not in drip(made)
 
 
 @FULL
-def test_a_body_that_drips_is_let_go(form: Form) -> None:
+def test_the_proxy_closes_a_dripping_body(form: Form) -> None:
     with form.connected() as made:
         made.sendall(SLOW_BODY)
         assert b" 200 " not in drip(made, b" ")
 
 
 @FULL
-def test_an_answer_that_nobody_reads_is_let_go(form: Form, service: Service) -> None:
+def test_the_proxy_closes_an_unread_answer(form: Form, service: Service) -> None:
     data = bytes(32 << 20)
     digest = service.context.blobs.put(data)
     with form.connected() as made:

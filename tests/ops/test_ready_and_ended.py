@@ -81,7 +81,7 @@ def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Se
 
 
 @FULL
-def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_finish(service: Served) -> None:
+def test_sigterm_answers_the_polls_ends_the_streams_and_finishes_the_running_stage(service: Served) -> None:
     worker = service.http(signed_in(service.url))
     answers: list[httpx.Response] = []
     ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 50}

@@ -20,7 +20,7 @@ def test_the_page_is_current() -> None:
 
 
 @pytest.mark.parametrize("title", KINDS)
-def test_every_setting_says_what_it_means(title: str) -> None:
+def test_every_setting_has_a_description(title: str) -> None:
     assert [row["name"] for row in list_setting_rows(KINDS[title]) if not row["meaning"]] == []
 
 
@@ -36,7 +36,7 @@ def test_the_command_prints_the_page_and_its_data() -> None:
     assert {row["name"] for row in told["The service"]} >= {"GRADMARKET_DATA", "GRADMARKET_ADDRESS_RATE"}
 
 
-def test_what_is_left_empty_is_not_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """So that a compose file may pass on what the operator did not name."""
     monkeypatch.setenv("GRADMARKET_OWNER", "")
     monkeypatch.setenv("GRADMARKET_TOKEN", "")
@@ -49,7 +49,7 @@ def test_what_is_left_empty_is_not_given(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(("name", "value"), [("URL", "http://["), ("URL", "http://a:x"), ("BROKER", "redis://[")])
-def test_what_is_no_address_is_refused_by_its_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_address_is_refused_by_its_setting(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"GRADMARKET_{name}", value)
     with pytest.raises(Refused, match=f"GRADMARKET_{name}: .*no address of .*: write it like"):
         settings_from(RequesterSettings, {})

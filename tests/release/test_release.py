@@ -34,7 +34,7 @@ def test_two_builds_of_a_commit_are_equal_in_every_byte(built: list[Path], tmp_p
 
 
 @FULL
-def test_the_wheel_installs_in_one_line_and_says_its_version(built: list[Path], tmp_path: Path) -> None:
+def test_the_wheel_installs_in_one_line_and_prints_its_version(built: list[Path], tmp_path: Path) -> None:
     """What it needs is here already, so that no network is."""
     wheel, sdist = built
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--find-links"]
@@ -82,7 +82,7 @@ def test_the_provenance_names_files_images_commit_and_time(tmp_path: Path) -> No
     assert definition["resolvedDependencies"][1]["digest"]["sha256"] == hash_file(ROOT / "requirements.lock")
 
 
-def test_what_was_changed_left_out_or_added_is_found(tmp_path: Path) -> None:
+def test_changed_missing_or_added_files_of_a_release_are_found(tmp_path: Path) -> None:
     """The cheating twin: somebody hands on a wheel of their own, with sums to match."""
     wheel, sbom = released(tmp_path)
     honest = wheel.read_text()

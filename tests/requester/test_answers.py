@@ -51,7 +51,7 @@ def test_one_request_commits_reveals_delivers_and_is_paid(alone: MarketFixture) 
     check_books(alone)
 
 
-def test_an_answer_whose_response_was_lost_is_said_again_and_gets_the_same_verdict(alone: MarketFixture) -> None:
+def test_an_answer_sent_again_gets_the_same_verdict(alone: MarketFixture) -> None:
     (worker,) = alone.workers
     held = worker.computed(worker.newest())
     first, again = worker.answer(held), worker.answer(held)
@@ -96,7 +96,7 @@ def test_a_forged_commitment_is_refused_before_a_byte_is_read(alone: MarketFixtu
     assert states(alone)[1] == ReplicaState.LEASED
 
 
-def test_who_is_too_late_or_another_brings_nothing(alone: MarketFixture) -> None:
+def test_late_or_foreign_answers_are_refused(alone: MarketFixture) -> None:
     (worker,) = alone.workers
     thief = alone.worker()
     lease, said = worker.newest().lease, said_by(worker)
@@ -113,7 +113,7 @@ def test_who_is_too_late_or_another_brings_nothing(alone: MarketFixture) -> None
     assert alone.earned() == {}
 
 
-def test_what_came_too_late_is_not_kept_on_disk(alone: MarketFixture) -> None:
+def test_a_late_payload_is_not_kept_on_disk(alone: MarketFixture) -> None:
     (worker,) = alone.workers
     lease, said = worker.newest().lease, said_by(worker)
     want = wants(alone, worker, lease.replica, lease.fence, said)

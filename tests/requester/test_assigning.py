@@ -28,7 +28,7 @@ def leased(market: MarketFixture) -> set[str]:
     return {replica.worker for replica in market.replicas()}
 
 
-def test_no_reservation_no_lease_and_the_job_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_without_a_reservation_gets_no_lease_and_the_job_has_the_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(reserved=PRICE - 1) for _ in range(3)]
     market.gather()
@@ -105,7 +105,7 @@ def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) 
 
 
 @pytest.mark.parametrize("said", [{"jobs": ["00000000000000bb"]}, {"min_price": PRICE + 1}], ids=["job", "price"])
-def test_who_serves_other_jobs_or_wants_more_keeps_no_newcomer_out(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
+def test_workers_of_other_jobs_or_higher_prices_keep_no_newcomer_out(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     known = [market.worker() for _ in range(3)]
     market.play(*known)
@@ -122,7 +122,7 @@ def test_who_serves_other_jobs_or_wants_more_keeps_no_newcomer_out(new_floor, sa
 
 
 @pytest.mark.parametrize("said", [{"min_price": PRICE + 1}, {"min_prices": {"00000000000000aa": 2**63 - 1}}])
-def test_a_job_says_that_it_lacks_workers_where_those_there_want_more_than_it_pays(  # type: ignore[no-untyped-def]
+def test_a_job_that_pays_too_little_for_its_workers_has_that_reason(  # type: ignore[no-untyped-def]
     new_floor, said: dict[str, Any]
 ) -> None:
     market = new_floor(rounds=2)
@@ -266,7 +266,7 @@ def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:
     assert market.task().state == TaskState.OPEN
 
 
-def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_whose_money_lies_with_gone_workers_has_that_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
         lock_row(work, Job, market.job).deposited = 50 * PRICE
@@ -281,7 +281,7 @@ def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) ->
     assert "gone" not in market.why_waiting(), "there is money for one more"
 
 
-def test_who_only_asks_has_no_account_and_its_turn_comes_in_the_job_that_it_wants(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Many that work elsewhere on the same market would hold all of a small job's escrow."""
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     worker, *others = [market.worker() for _ in range(3)]
@@ -354,7 +354,7 @@ def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_fl
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
-def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_whose_newcomers_part_lies_with_stalled_ones_has_that_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
         lock_row(work, Job, market.job).deposited = 8 * PRICE
@@ -412,7 +412,7 @@ def next_covered(market: MarketFixture) -> list[str]:
         return list(newcomers.next_covered(reader, job, market.clock()))
 
 
-def test_who_says_something_shortly_beside_a_poll_that_waits_goes_on_asking(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_short_poll_beside_a_waiting_one_keeps_the_worker_asking(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=1)
     worker = market.worker()
     worker.say(wait_s=20.0)
@@ -423,7 +423,7 @@ def test_who_says_something_shortly_beside_a_poll_that_waits_goes_on_asking(new_
     assert market.row(worker).capacity == 0
 
 
-def test_who_waits_with_work_in_hand_may_ask_beside_that_without_waiting(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_busy_worker_in_a_waiting_poll_may_ask_in_a_short_one(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Else a worker whose step took long gets its next lease only once its waiting poll ends."""
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
     market = new_floor(rounds=1, tasks_per_round=1, replication=alone)
@@ -438,7 +438,7 @@ def test_who_waits_with_work_in_hand_may_ask_beside_that_without_waiting(new_flo
     assert market.row(busy).asking_until == until > market.row(idle).asking_until
 
 
-def test_a_job_whose_workers_ask_for_nothing_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_whose_workers_ask_for_no_work_has_that_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
     """As after a restore: they hold vouchers that the books do not know, and work for this service no further."""
     market = new_floor(rounds=2)
     known = [market.worker() for _ in range(3)]
@@ -458,7 +458,7 @@ def test_a_worker_asks_before_its_poll_ends_and_with_room(until: float, capacity
     assert is_asking(Worker(asking_until=until, capacity=capacity), now=10.0) is asking
 
 
-def test_who_has_only_signed_in_decides_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_that_only_signed_in_decides_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     worker = market.worker()
     assert market.row(worker).capacity == 0, "it asks for no lease"

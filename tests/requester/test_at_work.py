@@ -15,7 +15,7 @@ def told(market: MarketFixture) -> TaskEvidence:
     return build_task_evidence(market.task(), waves, market.replicas(), False, Hash(bytes(32)), (None, False), {})
 
 
-def test_nobody_is_told_who_else_is_at_work_before_the_wave_is_closed(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_task_s_workers_are_published_only_once_the_wave_is_closed(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Who saw that it is alone, or among its own, would cheat just then."""
     market = new_floor()
     workers = [market.worker() for _ in range(3)]

@@ -161,9 +161,7 @@ def judged(market: MarketFixture, state: TaskState) -> Callable[[], bool]:
 
 @FULL
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_told(
-    new_floor: NewFloor, rounds: int
-) -> None:
+def test_a_task_done_again_after_a_failed_audit_has_an_unpublished_answer(new_floor: NewFloor, rounds: int) -> None:
     """The round is open where the task is one of two, merged and taken back where it is the only one."""
     market = outvoted(new_floor, rounds=rounds, tasks_per_round=3 - rounds)
     reader = Reader(market)
@@ -191,7 +189,7 @@ def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_to
 
 
 @FULL
-def test_what_diverged_and_is_asked_for_again_was_told_to_nobody(new_floor: NewFloor) -> None:
+def test_a_diverged_answer_is_not_published_before_it_is_asked_for_again(new_floor: NewFloor) -> None:
     market = new_floor(norm_bound=1e-6)
     for _ in range(3):
         market.worker()
@@ -224,14 +222,14 @@ def told(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
     return [(held.told.state, held.told.root) for held in worker.held.values() if held.told is not None]
 
 
-def test_who_was_outvoted_hears_of_it_once_the_payload_is_here(new_floor: NewFloor) -> None:
+def test_an_outvoted_worker_gets_its_verdict_once_the_payload_is_there(new_floor: NewFloor) -> None:
     market, liar = revealed(new_floor)
     assert told(liar) == []
     market.until(judged(market, TaskState.FINAL), *market.workers[:2])
     assert told(liar) == [(ReplicaState.REJECTED, market.tasks()[0].root)]
 
 
-def test_who_was_outvoted_by_withholders_never_hears_the_next_attempts_root(new_floor: NewFloor) -> None:
+def test_a_worker_outvoted_by_withholders_never_gets_the_next_attempt_s_root(new_floor: NewFloor) -> None:
     market, liar = revealed(new_floor)
     for _ in range(2):
         market.lapse(11)

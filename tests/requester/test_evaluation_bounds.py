@@ -63,7 +63,7 @@ def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
     assert why in job.reason
 
 
-def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
+def test_an_honest_evaluation_is_published(new_floor: Callable[..., Any]) -> None:
     market = new_floor()
     drafted(market, linear())
     publish.run(market.context, NEW)

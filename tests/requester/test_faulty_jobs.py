@@ -148,7 +148,7 @@ def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_c
 
 
 @FULL
-def test_whose_claim_was_disproved_is_not_counted_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_the_claims_of_disproved_workers_are_not_counted_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2)
     liars = [market.worker(IDLE) for _ in range(3)]
     market.gather(*liars)
@@ -185,7 +185,7 @@ def test_a_sibling_that_commits_outweighs_every_claim(new_floor) -> None:  # typ
     check_books(market)
 
 
-def test_a_sibling_that_says_nothing_ends_the_wait_with_its_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_silent_sibling_ends_the_wait_with_its_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     one, two, silent = market.worker(), market.worker(), market.worker(IDLE)
     market.gather()

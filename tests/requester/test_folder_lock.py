@@ -11,7 +11,7 @@ from gradmarket.market.errors import Conflict, Refused
 from requester.folder_lock import LOCK, lock_data_folder
 
 
-def test_a_second_service_is_told_who_has_the_folder(tmp_path: Path) -> None:
+def test_a_second_service_gets_the_folder_s_process_in_its_refusal(tmp_path: Path) -> None:
     second = lock_data_folder(tmp_path / "data", alone=True)
     with lock_data_folder(tmp_path / "data", alone=True), pytest.raises(Conflict) as refused:
         second.__enter__()

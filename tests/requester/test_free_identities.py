@@ -43,7 +43,7 @@ def test_identities_that_compute_nothing_and_claim_any_capacity_earn_nothing(new
 
 
 @FULL
-def test_who_lies_at_once_rests_longer_each_time_and_an_honest_worker_goes_on(new_floor: NewFloor) -> None:
+def test_an_instant_liar_rests_longer_each_time_and_an_honest_worker_goes_on(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=20)
     liars, honest = [market.worker(NOISE) for _ in range(3)], market.worker()
     auditor.play(passes=100)

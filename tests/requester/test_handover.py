@@ -70,7 +70,7 @@ def say_put(market: MarketFixture, worker: SimWorker) -> None:
         poll.handle_polls(market.context, [replace(worker.poll(payloads=(part_of(held),)), deliveries=deliveries)])
 
 
-def test_what_was_put_at_the_door_is_paid(market: MarketFixture) -> None:
+def test_a_payload_uploaded_past_the_service_is_paid(market: MarketFixture) -> None:
     worker = asked(market)
     assert httpx.put(door(market, worker), content=worker.newest().payload).is_success
     assert market.earned() == {}

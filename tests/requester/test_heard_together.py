@@ -52,7 +52,7 @@ def test_one_that_is_refused_leaves_the_others(leased: MarketFixture) -> None:
     assert states == [ReplicaState.COMMITTED, ReplicaState.LEASED, ReplicaState.LEASED]
 
 
-def test_the_same_worker_twice_says_it_once(leased: MarketFixture) -> None:
+def test_two_polls_of_one_worker_commit_once(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     made = worker.commitments()
     first, second = poll.handle_polls(leased.context, [worker.poll(made), worker.poll(made)])
@@ -171,7 +171,7 @@ def locking(market: MarketFixture) -> Iterator[list[str]]:
 
 
 @pytest.mark.databases("postgresql")
-def test_who_delivers_first_is_locked_before_its_account(bringing: MarketFixture) -> None:
+def test_a_worker_s_first_delivery_locks_its_row_before_its_account(bringing: MarketFixture) -> None:
     with brought(bringing, bringing.workers) as polls, locking(bringing) as tables:
         poll.handle_polls(bringing.context, polls)
     assert [table for table in tables if table in {"workers", "accounts"}] == ["workers", "accounts"]

@@ -21,7 +21,7 @@ LARGE = ("job_blobs", "rounds", "jobs")
 
 
 @FULL
-def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_database: NewDatabase, tmp_path: Path) -> None:
+def test_a_blob_s_readers_are_found_along_an_index_among_many_jobs(new_database: NewDatabase, tmp_path: Path) -> None:
     database = open_engine(new_database(tmp_path))
     with database.begin() as connection:
         old = ReflectedRows(connection)

@@ -57,7 +57,7 @@ def test_the_passphrase_comes_from_a_setting_or_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", ["", "0x12", "no key", "0" * 64, "f" * 64, "11" * 33])
 @pytest.mark.parametrize("lock", [PLAIN, LOCKED], ids=["plain", "locked"])
-def test_a_damaged_key_is_told_with_its_file(tmp_path: Path, written: str, lock: Lock) -> None:
+def test_a_damaged_key_is_refused_with_its_file(tmp_path: Path, written: str, lock: Lock) -> None:
     (tmp_path / "signer").write_text(written)
     with pytest.raises(Refused, match="signer is no key"):
         keys.load_or_create_key(None, tmp_path / "signer", lock)

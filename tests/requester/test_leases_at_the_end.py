@@ -37,7 +37,7 @@ def test_a_payload_under_way_when_the_job_ends_is_paid(new_floor: NewFloor) -> N
     check_books(market)
 
 
-def test_who_brings_nothing_in_its_lease_holds_the_ended_job_up_no_longer(new_floor: NewFloor) -> None:
+def test_a_silent_lease_holds_up_an_ended_job_no_longer_than_its_time(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE)
     late, quitter = cancelled(market)
     lease = late.newest()
@@ -51,7 +51,7 @@ def test_who_brings_nothing_in_its_lease_holds_the_ended_job_up_no_longer(new_fl
     check_books(market)
 
 
-def test_who_promises_a_payload_after_the_end_and_brings_none_holds_it_up_for_an_upload_s_time(
+def test_a_withheld_payload_holds_up_an_ended_job_for_an_upload_s_time(
     new_floor: NewFloor,
 ) -> None:
     market = new_floor(**ALONE)

@@ -23,7 +23,7 @@ OTHER = "00000000000000bb"
 FITS_ONE = 600
 
 
-def test_a_state_is_let_go_before_another_is_loaded_that_does_not_fit_beside_it(
+def test_a_state_is_released_before_another_that_does_not_fit_beside_it_is_loaded(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     market = new_floor(settings={"merge_memory": FITS_ONE}, **ALONE)
@@ -45,7 +45,7 @@ def test_a_state_is_let_go_before_another_is_loaded_that_does_not_fit_beside_it(
 
 
 @pytest.mark.parametrize("audited", [False, True])
-def test_the_state_of_an_ended_job_is_let_go_at_once(new_floor: NewFloor, audited: bool) -> None:
+def test_the_state_of_an_ended_job_is_released_at_once(new_floor: NewFloor, audited: bool) -> None:
     market = new_floor(**ALONE, **({"audit": {"probability": 1.0}} if audited else {}))
     market.worker()
     market.until(lambda: len(market.rounds()) == 2)
@@ -54,7 +54,7 @@ def test_the_state_of_an_ended_job_is_let_go_at_once(new_floor: NewFloor, audite
     assert market.context.states.jobs() == []
 
 
-def test_the_state_that_is_merged_while_its_job_ends_is_let_go(
+def test_the_state_that_is_merged_while_its_job_ends_is_released(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     market = new_floor(**ALONE)
@@ -74,7 +74,7 @@ def test_the_state_that_is_merged_while_its_job_ends_is_let_go(
     assert market.context.states.jobs() == []
 
 
-def test_the_state_of_a_job_that_ended_elsewhere_is_let_go_at_the_next_merge(new_floor: NewFloor) -> None:
+def test_the_state_of_a_job_that_ended_elsewhere_is_released_at_the_next_merge(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE)
     market.worker()
     market.until(lambda: len(market.rounds()) == 2)
@@ -87,7 +87,7 @@ def test_the_state_of_a_job_that_ended_elsewhere_is_let_go_at_the_next_merge(new
     assert market.context.states.jobs() == [OTHER]
 
 
-def test_what_the_containers_processes_keep_leaves_half_of_their_memory_to_what_they_do() -> None:
+def test_the_containers_merge_memory_is_at_most_half_of_their_limit() -> None:
     celery = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]["celery"]
     assert set(celery["environment"]) > {"GRADMARKET_BROKER", "GRADMARKET_SECRETS"}
     kept, processes = (

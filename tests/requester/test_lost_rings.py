@@ -18,7 +18,7 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
 @pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
-def test_who_has_something_to_hear_is_rung_for_again_and_nobody_else(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_with_pending_messages_is_notified_again_and_no_other(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"sweep_s": 0.01}, **ALONE)
     drawn = market.worker()
     drawn.ask()
@@ -41,7 +41,7 @@ def test_who_has_something_to_hear_is_rung_for_again_and_nobody_else(new_floor) 
 
 
 @BOTH
-def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_that_confirmed_the_end_has_no_pending_message(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
     worker.ask()
@@ -52,7 +52,7 @@ def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # t
 
 
 @BOTH
-def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_killed_during_its_confirmation_gets_the_verdict_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
     worker.turn()
@@ -69,7 +69,7 @@ def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor)
 
 
 @BOTH
-def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_with_a_foreign_or_absent_replica_gets_not_found(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
     worker.ask()
@@ -83,7 +83,7 @@ def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor
 
 
 @pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
-def test_who_has_no_money_reserved_and_asks_again_has_nothing_assigned(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_repeated_polls_without_a_reservation_start_no_assignment(new_floor) -> None:  # type: ignore[no-untyped-def]
     """An attempt to assign costs twenty polls; strangers would have one made for each of theirs."""
     market = new_floor()
     poor, drawable = market.worker(reserved=0), market.worker()
@@ -101,7 +101,7 @@ def test_who_has_no_money_reserved_and_asks_again_has_nothing_assigned(new_floor
         assert notifies(poor), "it was away"
 
 
-def test_listening_signs_in_as_the_database_s_address_says() -> None:
+def test_listening_uses_the_database_address_s_password() -> None:
     """SQLAlchemy writes stars in the password's place unless it is asked not to."""
     written = "postgresql+psycopg://market:p%40ss@db.example:5433/rows"
     assert address_of(written) == "postgresql://market:p%40ss@db.example:5433/rows"

@@ -28,7 +28,7 @@ def accepted(new_floor: Any, **settings: Any) -> MarketFixture:
     return market
 
 
-def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_failing_merge_is_the_job_s_reason_until_it_succeeds(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = accepted(new_floor)
     blobs, lost = market.context.blobs, Digest(market.task().payload)
     data = blobs.read(lost)
@@ -46,7 +46,7 @@ def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> 
 
 
 @FULL
-def test_a_full_disk_is_said_on_the_job_and_the_round_is_merged_once_there_is_room(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_full_disk_is_the_job_s_reason_and_the_round_is_merged_once_there_is_room(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """A state larger than the memory is worked on in files, whose bytes are reserved before any is written."""
     market = accepted(new_floor, merge_memory=0)
 

@@ -78,7 +78,7 @@ def test_another_job_s_rounds_go_on_while_one_is_measured(new_floor: NewFloor) -
         wait_until(lambda: state(SLOW) == JobState.FINISHED, meanwhile=live)
 
 
-def test_what_is_posted_waits_for_no_evaluation(new_floor: NewFloor) -> None:
+def test_publishing_a_job_waits_for_no_evaluation(new_floor: NewFloor) -> None:
     """The child that evaluates stands still, as one does that computes for two minutes."""
     market = new_floor()
     drafted(market, linear())

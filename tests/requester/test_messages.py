@@ -153,7 +153,7 @@ def test_the_copied_signature_of_another_is_refused(leased: MarketFixture) -> No
     assert "signed by" in refused(copier, "refused", commitments=[copied])
 
 
-def test_who_learns_a_root_after_the_reveal_is_too_late(leased: MarketFixture) -> None:
+def test_a_commitment_after_the_first_reveal_is_too_late(leased: MarketFixture) -> None:
     copier, *honest = leased.workers
     leased.commit(*honest)
     leased.lapse(10)
@@ -229,7 +229,7 @@ def test_a_reveal_again_is_no_error_and_another_one_is_a_conflict(leased: Market
     assert leased.earned() == {worker.address: PRICE for worker in leased.workers}
 
 
-def test_a_reveal_that_does_not_open_is_kept_as_it_was_said(leased: MarketFixture) -> None:
+def test_a_reveal_that_does_not_open_is_kept_unchanged(leased: MarketFixture) -> None:
     leased.commit()
     worker = leased.workers[0]
     worker.hear()
@@ -283,7 +283,7 @@ def test_the_length_of_a_payload_is_known_before_it_is_read(uploading: MarketFix
     assert want.length == payload_bytes(want.layout, load_codec("fp32")) == len(worker.newest().payload) == 4 * 7
 
 
-def test_who_was_not_asked_or_is_another_uploads_nothing(uploading: MarketFixture) -> None:
+def test_uploads_of_workers_that_were_not_asked_are_refused(uploading: MarketFixture) -> None:
     worker, other = asked(uploading), others(uploading)[0]
     lease = worker.newest().lease
     with pytest.raises(NotFound):
@@ -300,7 +300,7 @@ def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type:
         cheater.upload(cheater.newest())
 
 
-def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(uploading: MarketFixture) -> None:
+def test_an_upload_after_the_next_worker_was_asked_is_refused_and_pays_nobody_twice(uploading: MarketFixture) -> None:
     late = asked(uploading)
     lease = late.newest().lease
     want = wants(uploading, late, lease.replica, lease.fence)
@@ -317,7 +317,7 @@ def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(upl
 # what is told
 
 
-def test_what_the_worker_does_not_say_it_knows_is_told_again(uploading: MarketFixture) -> None:
+def test_unconfirmed_verdicts_and_vouchers_are_sent_again(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     worker.upload(worker.newest())
     for forgetful in uploading.workers:
@@ -328,7 +328,7 @@ def test_what_the_worker_does_not_say_it_knows_is_told_again(uploading: MarketFi
         assert [voucher.cumulative for voucher in answer.vouchers] == [PRICE]
 
 
-def test_what_was_heard_is_not_told_again(uploading: MarketFixture) -> None:
+def test_confirmed_verdicts_and_vouchers_are_not_sent_again(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     worker.upload(worker.newest())
     worker.hear()

@@ -175,7 +175,7 @@ def stale(market: MarketFixture) -> SimWorker:
 
 
 @FULL
-def test_who_computes_from_the_newest_parameters_is_outvoted(new_floor: NewFloor) -> None:
+def test_a_worker_that_computes_from_other_parameters_is_outvoted(new_floor: NewFloor) -> None:
     market = staffed(new_floor, workers=3)
     cheat = stale(market)
     market.play()
@@ -187,7 +187,7 @@ def test_who_computes_from_the_newest_parameters_is_outvoted(new_floor: NewFloor
 
 
 @FULL
-def test_who_does_so_alone_is_found_by_an_audit_and_its_gradients_are_taken_back(new_floor: NewFloor) -> None:
+def test_gradients_from_other_parameters_are_found_by_an_audit_and_taken_back(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE | {"audit": {"probability": 1.0}})
     cheat = stale(market)
     market.until(lambda: closed(market) >= 3)
@@ -221,7 +221,7 @@ def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_f
 
 
 @FULL
-def test_who_works_on_an_unharmed_round_is_not_called_off(new_floor: NewFloor) -> None:
+def test_work_on_an_unharmed_round_is_not_cancelled(new_floor: NewFloor) -> None:
     market = new_floor(**SPEC | {"tasks_per_round": 1, "audit": {"probability": 1.0}})
     market.worker(LIE), market.worker(LIE)
     honest = market.worker()
@@ -258,7 +258,7 @@ def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floo
 
 
 @FULL
-def test_an_answer_of_the_first_round_is_not_told_while_the_second_starts_from_the_same_parameters(
+def test_a_first_round_s_answer_is_unpublished_while_the_second_has_its_parameters(
     new_floor: NewFloor,
 ) -> None:
     market = new_floor(**ALONE)

@@ -40,7 +40,7 @@ def fail(error: Exception) -> None:
 
 
 @pytest.mark.parametrize(("error", "part"), [(STOPPED, DATABASE), (FULL, BLOBS)])
-def test_a_part_that_is_gone_is_told_once_and_once_when_it_is_back(
+def test_a_failed_part_is_logged_once_and_once_when_it_is_back(
     written: Written,
     time: list[float],
     error: Exception,
@@ -81,7 +81,7 @@ def test_a_part_that_is_seen_to_work_needs_no_probe(written: Written, time: list
     assert (back["event"], back["of"], back["after_s"]) == ("it is back", part, 60.0)
 
 
-def test_what_is_no_part_s_failure_keeps_its_traceback_each_time(written: Written, time: list[float]) -> None:
+def test_an_error_of_no_part_is_logged_with_its_traceback_each_time(written: Written, time: list[float]) -> None:
     for _ in range(2):
         try:
             raise ZeroDivisionError("a bug")

@@ -253,7 +253,7 @@ def test_one_process_at_a_time_sends(new_floor) -> None:  # type: ignore[no-unty
         chain_worker.release_leader_lease(desks[held.index(True)])
 
 
-def test_whoever_signs_in_twice_at_once_is_one_worker(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_simultaneous_sign_ins_of_one_wallet_make_one_worker(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     address = "0x" + "12" * 20
 
@@ -369,7 +369,7 @@ def test_a_ring_is_heard_in_another_process(new_floor) -> None:  # type: ignore[
         assert not other.is_set()
 
 
-def test_who_lost_its_connection_hears_again_and_looks_at_once(new_floor, postgres) -> None:  # type: ignore[no-untyped-def]
+def test_a_listener_that_lost_its_connection_reconnects_and_looks_at_once(new_floor, postgres) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     there = market.another()
     with there.notifier.listen(["topic"]) as notified:

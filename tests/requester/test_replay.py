@@ -90,7 +90,7 @@ def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
     assert market.final_parameters() == undisturbed
 
 
-def test_a_replay_from_other_payloads_merges_nothing_and_says_so(new_floor: NewFloor) -> None:
+def test_a_replay_from_other_payloads_merges_nothing_and_gives_the_reason(new_floor: NewFloor) -> None:
     market = new_floor(settings=SELDOM, **ALONE)
     market.worker()
     market.until(merged(market, 2))
@@ -136,7 +136,7 @@ def test_an_images_arrays_are_its_bytes(image: Image) -> None:
 @pytest.mark.parametrize(
     "entry", ["[0,99]", "[-4,0]", "[0,8]", "[0.0,4.0]", '["0","4"]', "[0]", "[0,4,4]", "null", "4"]
 )
-def test_views_are_of_what_the_header_says_or_none(entry: str) -> None:
+def test_tensors_outside_the_file_are_refused(entry: str) -> None:
     header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":%s}}' % entry.encode()
     with pytest.raises(TensorsRefused, match="does not lie"):
         tensors.view_tensors(len(header).to_bytes(8, "little") + header + bytes(4))

@@ -23,7 +23,7 @@ def copy_database(source: Path, target: Path) -> None:
 @FULL
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("step", STEPS)
-def test_a_restored_job_says_why_it_waits_for_workers_that_poll(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_restored_job_has_the_reason_of_workers_that_ask_for_nothing(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3)
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)

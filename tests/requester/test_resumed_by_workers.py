@@ -169,7 +169,7 @@ def test_a_first_upload_asks_for_no_offset(relay: Relay, tmp_path: Path) -> None
     assert relay.starts == [0]
 
 
-def test_who_may_try_no_longer_gives_up_and_goes_on_later(relay: Relay, tmp_path: Path) -> None:
+def test_an_upload_out_of_tries_gives_up_and_resumes_later(relay: Relay, tmp_path: Path) -> None:
     relay.less = [(100, PIECE)]
     with pytest.raises(ServiceUnreachable):
         brought(relay, tmp_path, tries=-1.0)

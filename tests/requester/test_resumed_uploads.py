@@ -48,7 +48,7 @@ def test_one_request_is_enough_where_nothing_breaks(door: Door) -> None:
         [(1, 3 * PIECE), (4 + DIGEST, 3 * PIECE), (4 + DIGEST + 1, 2 * PIECE), (2 * PIECE + 4 + 3 * DIGEST, PIECE)], 2
     ),
 )
-def test_what_came_whole_before_the_connection_broke_need_not_come_again(door: Door, less: int, there: int) -> None:
+def test_whole_pieces_before_a_broken_connection_are_kept(door: Door, less: int, there: int) -> None:
     door.cut(0, less)
     assert door.received() == there
     accepted(door, door.send(there))
@@ -146,7 +146,7 @@ def test_another_worker_learns_nothing_and_continues_nothing(door: Door) -> None
     accepted(door, door.send(2 * PIECE))
 
 
-def test_who_is_not_asked_leaves_nothing(door: Door) -> None:
+def test_an_upload_that_was_not_asked_for_keeps_no_bytes(door: Door) -> None:
     """It agreed too: another replica was asked for the same bytes."""
     asked, door.asked = door.asked, door.other
     assert refusals(door.send(0)) == ["conflict"]
@@ -276,9 +276,7 @@ def test_a_slow_honest_upload_is_waited_for(door: Door, looked: list[int]) -> No
     accepted(door, door.send(3 * PIECE))
 
 
-def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_over(
-    door: Door, looked: list[int]
-) -> None:
+def test_an_upload_that_stops_halfway_costs_a_strike_after_its_extended_time(door: Door, looked: list[int]) -> None:
     slow(door, looked, 2, 7.0)
     wait_until(lambda: not door.busy())
     given = door.market.task().due_at - door.market.clock()
@@ -289,7 +287,7 @@ def test_who_stops_in_the_middle_is_struck_when_the_time_that_it_was_given_is_ov
     assert refusals(door.send(2 * PIECE)) == ["too_late"]
 
 
-def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door, looked: list[int]) -> None:
+def test_an_expired_upload_is_refused_before_its_rest_arrives(door: Door, looked: list[int]) -> None:
     with door.sending(0, sent_bytes(len(door.payload), PIECE)) as connection:
         wait_until(lambda: door.received() == sum(looked) == PIECE)
         door.market.clock.now += 11
@@ -301,7 +299,7 @@ def test_what_is_asked_for_no_longer_is_refused_before_the_rest_comes(door: Door
     assert door.market.earned() == {}
 
 
-def test_who_is_so_slow_that_it_could_never_end_gets_no_longer(door: Door, looked: list[int]) -> None:
+def test_an_upload_too_slow_to_end_gets_no_extension(door: Door, looked: list[int]) -> None:
     before = door.market.task().due_at
     with door.sending(0, sent_bytes(len(door.payload), PIECE)):
         wait_until(lambda: door.received() == sum(looked) == PIECE)

@@ -20,7 +20,7 @@ def prices(market) -> list[int]:  # type: ignore[no-untyped-def]
     return [row.price for row in market.rounds()]
 
 
-def test_each_round_pays_its_own_price_and_the_books_say_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_each_round_pays_its_own_price_and_the_books_agree(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):
         market.worker()
@@ -62,7 +62,7 @@ def test_a_verdict_names_the_price_of_its_own_round(new_floor) -> None:  # type:
 
 
 @FULL
-def test_who_is_reserved_the_old_price_alone_waits_for_the_new_one(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_reservation_of_the_old_price_waits_for_the_new_one(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):
         market.worker(reserved=80 + 89)

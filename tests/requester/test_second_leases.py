@@ -44,7 +44,7 @@ def fail_alone(market: MarketFixture, fault: StepFault) -> SimWorker:
     return failing
 
 
-def test_whose_machine_failed_is_asked_again_where_nobody_else_is_left(new_floor: NewFloor) -> None:
+def test_a_worker_whose_machine_failed_is_asked_again_where_no_other_is_left(new_floor: NewFloor) -> None:
     market = new_floor(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     market.play()
@@ -121,7 +121,7 @@ FAULTS = st.none() | st.builds(StepFault, kind=st.sampled_from(list(FaultKind)))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), STATES, FAULTS), max_size=6))
-def test_who_committed_or_holds_a_lease_or_chose_to_leave_never_returns(
+def test_workers_that_committed_lease_or_left_never_return(
     replicas: list[tuple[Any, ReplicaState, StepFault | None]],
 ) -> None:
     returners = find_returners(replicas)

@@ -67,7 +67,7 @@ def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  #
     assert market.events("split")[0]["more"] == 2
 
 
-def test_two_that_let_their_lease_lapse_do_not_crown_the_third(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_lapsed_leases_do_not_make_the_third_answer_right(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     cheater = market.worker(NOISE)
     market.worker(IDLE), market.worker(IDLE)
@@ -85,7 +85,7 @@ def uploader(market) -> SimWorker:  # type: ignore[no-untyped-def]
     return next(worker for worker in market.workers if worker.address == address)
 
 
-def test_who_withholds_is_struck_and_the_next_agreeing_worker_is_asked(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_withholder_gets_a_strike_and_the_next_agreeing_worker_is_asked(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(WITHHOLDER) for _ in range(3)]
     market.until(lambda: market.task().state == TaskState.UPLOADING)
@@ -147,7 +147,7 @@ def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) ->
     assert market.strikes(decliner) == 1
 
 
-def test_a_failed_runner_is_told_apart_from_declining(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_failed_runner_is_an_error_and_no_refusal(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     failing, *_ = market.worker(), market.worker(), market.worker()
     market.gather()
@@ -164,7 +164,7 @@ def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  #
     assert len(market.replicas(staller)) <= 2
 
 
-def test_a_suspended_worker_is_told_why_it_gets_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_suspended_worker_gets_the_reason_of_its_wait(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1})
     decliner, *others = market.worker(), market.worker(), market.worker()
     market.gather()
@@ -175,7 +175,7 @@ def test_a_suspended_worker_is_told_why_it_gets_nothing(new_floor) -> None:  # t
     assert [market.strikes(worker) for worker in others] == [0, 0]
 
 
-def test_when_all_who_could_try_have_let_it_lapse_the_task_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_task_is_offered_anew_once_every_lease_has_lapsed(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(IDLE) for _ in range(3)]
     market.gather()
@@ -223,7 +223,7 @@ def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause
     check_books(market)
 
 
-def test_who_is_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
     """No worker can meet these: it is the submitter's doing, and costs no place in the jobs of others."""
     market = new_floor(deadlines={"lease_s": 1, "wave_s": 1, "upload_s": 1})
     late = [market.worker() for _ in range(3)]
@@ -251,7 +251,7 @@ def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(n
 
 
 @FULL
-def test_a_newcomer_that_works_is_let_in_beside_those_who_delivered_before(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_an_honest_newcomer_is_admitted_beside_proven_workers(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=12)
     for _ in range(3):
         market.worker()

@@ -65,7 +65,7 @@ def there(market: MarketFixture) -> int:
 
 
 @pytest.mark.parametrize(("slow_s", "meanwhile"), [(0.0, ReplicaState.AGREE), (600.0, ReplicaState.LEASED)])
-def test_who_sends_slowly_is_promised_pay_while_it_does(
+def test_a_slow_upload_of_an_agreed_answer_is_paid(
     alone: MarketFixture, monkeypatch: pytest.MonkeyPatch, slow_s: float, meanwhile: ReplicaState
 ) -> None:
     monkeypatch.setattr(f"{PARTS}.SLOW_S", slow_s)
@@ -81,7 +81,9 @@ def test_who_sends_slowly_is_promised_pay_while_it_does(
     check_books(alone)
 
 
-def test_what_it_works_for_is_known_while_it_sends(alone: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_s_jobs_and_prices_are_recorded_while_it_uploads(
+    alone: MarketFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a worker of one job counts as one of every job, at any price, until its payload is there."""
     monkeypatch.setattr(f"{PARTS}.SLOW_S", 0.0)
     (worker,) = alone.workers
@@ -95,7 +97,7 @@ def test_what_it_works_for_is_known_while_it_sends(alone: MarketFixture, monkeyp
         assert b" 200 " in connection.recv(1 << 16).split(b"\r\n")[0]
 
 
-def test_who_never_sends_the_rest_is_not_paid(alone: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_never_ends_is_not_paid(alone: MarketFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{PARTS}.SLOW_S", 0.0)
     (worker,) = alone.workers
     with sending(alone, body_of(worker), less=1):

@@ -93,7 +93,7 @@ def blobs_of(market: MarketFixture) -> set[str]:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_what_a_killed_process_had_let_go_is_dropped_later(new_floor: NewFloor, ends: bool) -> None:
+def test_blobs_released_by_a_killed_process_are_deleted_later(new_floor: NewFloor, ends: bool) -> None:
     """Killed after the commit that lets blobs go, and before they are dropped."""
     market = new_floor(rounds=9, optimizer={"name": "adamw", "lr": 0.125}, **ALONE)
     market.worker()
@@ -119,7 +119,7 @@ def test_what_a_killed_process_had_let_go_is_dropped_later(new_floor: NewFloor, 
 
 
 @pytest.mark.parametrize("kind", [blob_cleanup.SNAPSHOT, blob_cleanup.PARAMETERS])
-def test_a_blob_that_a_job_let_go_is_not_dropped_once_another_names_it(new_floor: NewFloor, kind: str) -> None:
+def test_a_released_blob_that_another_job_names_is_not_deleted(new_floor: NewFloor, kind: str) -> None:
     market = new_floor(**ALONE)
     named, other = (market.context.blobs.put(content) for content in (b"of two jobs", b"of one job"))
     with market.context.begin() as work:

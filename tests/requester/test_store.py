@@ -29,7 +29,7 @@ from tests.patience import PATIENCE_S, wait_until
 pytestmark = BOTH
 
 
-def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:
+def test_migrations_create_the_declared_tables_and_drop_them_again(new_database: NewDatabase, tmp_path: Path) -> None:
     database = open_engine(new_database(tmp_path))
     assert list_schema_differences(database) == []
     assert {"jobs", "replicas", "earned"} <= set(inspect(database).get_table_names())

@@ -83,7 +83,7 @@ def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # t
     assert len(market.replicas(stranger)) == 1
 
 
-def test_who_names_anothers_payout_address_strikes_itself_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_with_another_s_payout_address_strikes_itself_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1}, **ALONE)
     victim = market.worker()
     liar = market.worker(payout=victim.address)
@@ -91,7 +91,7 @@ def test_who_names_anothers_payout_address_strikes_itself_alone(new_floor) -> No
     assert (market.strikes(liar), market.strikes(victim)) == (1, 0)
 
 
-def test_who_joins_an_operator_keeps_its_wallets_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_that_joins_an_operator_keeps_its_wallet_s_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
     worker, boss = market.worker(), market.worker()
     market.gather(worker)

@@ -26,7 +26,7 @@ RELEASED = "0034"
     ("theirs", "fix"),
     [(PROTOCOL - 1, "bring the market to the release of this worker"), (PROTOCOL + 1, "bring this worker to the")],
 )
-def test_whoever_is_older_is_told_to_come_along(theirs: int, fix: str) -> None:
+def test_a_release_difference_names_the_older_side_to_upgrade(theirs: int, fix: str) -> None:
     said, remedy = find_release_difference(theirs, "the market", "this worker") or ("", "")
     assert said == f"the market is of another release (protocol {theirs}, this worker has {PROTOCOL})"
     assert remedy.startswith(fix)

@@ -33,7 +33,7 @@ def described(market: MarketFixture) -> str:
         return job_waits.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
 
 
-def test_a_voted_job_with_an_audit_says_that_nobody_audits(new_floor: NewFloor) -> None:
+def test_a_voted_job_with_an_audit_names_the_missing_auditor(new_floor: NewFloor) -> None:
     market = new_floor(audited_classes=(), audit={"probability": 0.5})
     assert described(market) == (
         "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
@@ -69,7 +69,7 @@ def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFl
 
 
 @FULL
-def test_it_says_who_decides_and_an_auditor_that_comes_takes_over(new_floor: NewFloor) -> None:
+def test_a_job_names_its_majority_until_an_auditor_takes_over(new_floor: NewFloor) -> None:
     market = new_floor(rounds=6, audited_classes=(), **PROVEN)
     workers = [market.worker() for _ in range(3)]
     assert described(market) == "No auditor is there yet."
@@ -88,7 +88,7 @@ def test_it_says_who_decides_and_an_auditor_that_comes_takes_over(new_floor: New
     check_books(market)
 
 
-def test_it_says_that_an_auditor_is_there(new_floor: NewFloor) -> None:
+def test_a_job_names_its_auditor_s_class(new_floor: NewFloor) -> None:
     market = new_floor(**PROVEN)
     assert described(market) == "An auditor of class cpu is there."
     market.worker()
@@ -278,7 +278,7 @@ def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_wai
 
 
 @FULL
-def test_an_auditor_that_agrees_with_nobody_is_told_in_words(new_floor: NewFloor) -> None:
+def test_an_auditor_that_agrees_with_no_worker_is_the_job_s_reason(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=3, **PROVEN)
     auditor = SimAuditor(market, NOISE)
     for _ in range(3):

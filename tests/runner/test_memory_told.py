@@ -39,7 +39,9 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
-def test_memory_is_as_told_over_steps_and_an_evaluation(model: tuple[bytes, dict[str, np.ndarray]], step: Step) -> None:
+def test_steps_and_an_evaluation_stay_within_the_bounded_memory(
+    model: tuple[bytes, dict[str, np.ndarray]], step: Step
+) -> None:
     document, state = model
     rows = step.moves * step.rows
     batch = {"x": np.ones((rows, 16), np.float32), "y": np.zeros(rows, np.int64)}

@@ -58,7 +58,7 @@ def test_it_commits_to_the_answer_and_does_every_operation_again(started: Starte
             assert runner.redo(inputs, whole.first + leaf, shown) == trace.leaves[leaf]
 
 
-def test_what_are_no_values_and_what_is_no_row_of_the_task_is_refused(started: Started) -> None:
+def test_malformed_values_are_refused_by_a_tracing_runner(started: Started) -> None:
     runner, inputs = started.runner, started.inputs
     runner.load(started.task.model.document)
     last = runner.outline(inputs, inputs.step.moves + 1)

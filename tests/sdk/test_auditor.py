@@ -48,7 +48,7 @@ class Erring(Requester):
 
 
 @FULL
-def test_what_a_worker_computed_is_found_again_and_the_job_ends(
+def test_an_auditor_reproduces_a_worker_s_answer_and_the_job_ends(
     market: Market, served: Service, tmp_path: Path
 ) -> None:
     """The first answer is told otherwise, and computed twice more; the second is found at once."""
@@ -74,7 +74,7 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
     assert [worker.accepted for worker in workers] == [2]
 
 
-def test_it_says_that_it_is_there_for_as_long_as_it_computes() -> None:
+def test_a_heartbeat_repeats_while_the_auditor_computes() -> None:
     said: list[int] = []
     twice = Event()
 
@@ -148,7 +148,7 @@ def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no
     return open_auditor("test", there, served.place.token, Machine(folder))
 
 
-def test_what_an_auditor_may_take_is_its_owner_s_to_say(
+def test_an_auditor_s_memory_and_disk_are_options_of_its_owner(
     served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Machine] = []
@@ -226,7 +226,7 @@ def test_a_broken_class_does_not_keep_the_other_from_its_turn() -> None:
     assert asked == ["all", "single"] * 2
 
 
-def test_an_error_that_stays_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lasting_error_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     teller = commands.Teller(as_json=False)
     away, done = ServiceUnreachable("http://127.0.0.1:1"), Done("task", "blake3:0", 1, 0.5)
     for outcome in (away, away, away, done, away):

@@ -53,7 +53,7 @@ class Remembered:
         self.told.append(("ended", str(job.state)))
 
 
-def test_each_round_is_told_once_in_order_with_what_the_api_says_of_it(job: TrainingJob) -> None:
+def test_callbacks_get_each_round_once_in_order_with_the_api_s_figures(job: TrainingJob) -> None:
     heard = Remembered()
     job.watch(QUIET, [heard])
     assert heard.told[0] == ("started", "Sequential")

@@ -73,7 +73,7 @@ def test_a_job_from_python_or_a_file_goes_on_from_another(market: Market, served
     assert second.rounds()[0].parameters == first.rounds()[0].updated
 
 
-def test_what_cannot_be_continued_is_told_in_a_sentence(market: Market) -> None:
+def test_an_impossible_extension_is_refused_in_a_sentence(market: Market) -> None:
     loss, data = nn.CrossEntropyLoss(), blobs()
     first = market.train(network(), loss, data, rounds=1, **ARGUMENTS)
     with pytest.raises(Refused, match="extend: give rounds"):

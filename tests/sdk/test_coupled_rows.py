@@ -104,7 +104,7 @@ def told(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
 
 
 @pytest.mark.parametrize(("loss", "y"), leave_to_full(COUPLED.values(), 3), ids=COUPLED.keys())
-def test_a_loss_that_compares_rows_is_told_of_where_it_is_parted(loss: Any, y: np.ndarray) -> None:
+def test_a_loss_that_compares_rows_warns_where_rows_are_split(loss: Any, y: np.ndarray) -> None:
     (said,) = told(loss, y, spec(tasks=2))
     assert "compares rows with each other" in said
     assert "the 8 rows of a task" in said
@@ -115,6 +115,6 @@ def test_a_mean_over_rows_is_not(loss: Any, y: np.ndarray) -> None:
     assert told(loss, y, spec(tasks=2, microbatch=4)) == []
 
 
-def test_what_is_said_names_the_parts_and_nothing_where_there_is_one() -> None:
+def test_the_warning_names_the_parts_and_is_empty_where_there_is_one() -> None:
     assert "the 4 rows of a microbatch" in describe_coupling((1.0, 2.0), spec(microbatch=4).step, 1)
     assert describe_coupling((1.0, 2.0), spec().step, 1) == ""

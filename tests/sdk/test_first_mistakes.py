@@ -195,7 +195,7 @@ CALLBACKS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow"
 
 
 @pytest.mark.parametrize(("module", "name"), CALLBACKS.items())
-def test_a_callback_whose_package_is_missing_says_what_to_install(
+def test_a_callback_without_its_package_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str
 ) -> None:
     for loaded in [

@@ -108,7 +108,7 @@ def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: P
         ("private", [], "no service", "fix: start one with `gradmarket serve`"),
     ],
 )
-def test_a_mistake_is_told_with_its_remedy(
+def test_a_starter_script_s_mistake_is_printed_with_its_remedy(
     kind: str, arguments: list[str], said: str, remedy: str, written: Callable[..., Path], tmp_path: Path
 ) -> None:
     (tmp_path / "mine.csv").write_text("a,b\n1,2\n")
@@ -125,7 +125,7 @@ def test_a_mistake_is_told_with_its_remedy(
 
 @FULL
 @pytest.mark.parametrize("kind", ["table", "private"])
-def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..., Path]) -> None:
+def test_an_interrupted_script_prints_that_the_job_goes_on(kind: str, written: Callable[..., Path]) -> None:
     """Its market takes the connection and says nothing; the interrupt comes then."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         market = {"GRADMARKET_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
@@ -141,7 +141,7 @@ def test_an_interrupted_script_says_what_goes_on(kind: str, written: Callable[..
 
 @FULL
 @pytest.mark.parametrize(("kind", "takes"), [("table", "[TABLE.csv COLUMN]"), ("private", "[ADDRESS …]")])
-def test_a_script_tells_what_it_takes(kind: str, takes: str, written: Callable[..., Path]) -> None:
+def test_a_script_s_help_has_its_arguments(kind: str, takes: str, written: Callable[..., Path]) -> None:
     done = subprocess.run([sys.executable, str(written(kind) / "train.py"), "--help"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"python train.py {takes}" in done.stdout
@@ -174,7 +174,7 @@ def test_a_private_script_is_not_written_as_a_public_one(tmp_path: Path) -> None
         ("text", b"\xff\xfe\x00", "not all of it is text in UTF-8"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told_in_one_sentence(
+def test_a_malformed_file_is_refused_in_one_sentence(
     kind: str, content: bytes | dict[str, np.ndarray], said: str, tmp_path: Path
 ) -> None:
     mine = tmp_path / "mine"
@@ -190,7 +190,7 @@ def test_a_file_that_does_not_fit_is_told_in_one_sentence(
     assert "\n" not in str(told.value)
 
 
-def test_what_to_type_next_bears_a_blank(tmp_path: Path) -> None:
+def test_the_printed_next_command_quotes_a_blank(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["new", str(tmp_path / "my first"), "--for", "text"])
     assert f"python '{tmp_path / 'my first' / 'train.py'}'" in done.stdout
 
@@ -210,7 +210,7 @@ def test_a_script_is_read_without_a_market() -> None:
 
 
 @FULL
-def test_a_private_one_plays_holders_and_says_how_their_workers_start(tmp_path: Path) -> None:
+def test_a_private_starter_makes_example_holders_and_their_rows(tmp_path: Path) -> None:
     folder = tmp_path / "private"
     assert CliRunner().invoke(app, ["new", str(folder), "--private"]).exit_code == 0
     script = runpy.run_path(str(folder / "train.py"))
@@ -237,7 +237,7 @@ def test_a_private_one_may_hide_answers_and_rows(options: tuple[str, ...], tmp_p
 
 
 @pytest.mark.parametrize("options", [("--secure",), ("--per-row", "--for", "table")])
-def test_what_is_of_holders_alone_is_refused_elsewhere(options: tuple[str, ...], tmp_path: Path) -> None:
+def test_options_of_holders_need_private(options: tuple[str, ...], tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["new", str(tmp_path / "new"), *options])
     assert done.exit_code == 2
     assert "add --private" in done.stderr

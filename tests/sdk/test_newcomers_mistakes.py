@@ -598,7 +598,7 @@ def read_sentence(tried: Try, desk: Desk) -> str:
 
 
 @pytest.mark.parametrize(("tried", "said"), leave_to_full(CASES.values(), 80), ids=CASES.keys())
-def test_a_mistake_is_told_in_a_sentence(desk: Desk, tried: Try, said: str) -> None:
+def test_a_newcomer_s_mistake_is_refused_in_a_sentence(desk: Desk, tried: Try, said: str) -> None:
     sentence = read_sentence(tried, desk)
     assert "\n" not in sentence, sentence
     assert said in sentence, sentence

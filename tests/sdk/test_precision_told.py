@@ -10,7 +10,7 @@ from gradmarket.sdk.model import warn_of_precision
 CARD, CPU = "cuda/sm_90/cuda-13.0", "cpu/x86_64-GenuineIntel/avx2/torch-2.13.0/threads-2"
 
 
-def test_where_most_workers_have_cards_their_precision_is_told() -> None:
+def test_a_majority_of_workers_with_cards_warns_of_their_precision() -> None:
     with pytest.warns(UserWarning, match=r'^2 of 3 workers have cards, on which precision="bf16" trains'):
         warn_of_precision({CARD: 2, CPU: 1}, {"growth": 2})
 
@@ -25,7 +25,7 @@ def test_where_most_workers_have_cards_their_precision_is_told() -> None:
         ({CARD: 2}, {"continue_from": "0123456789abcdef"}),
     ],
 )
-def test_nothing_is_told_without_cards_or_where_the_job_decides(
+def test_no_precision_warning_without_cards_or_where_the_job_names_one(
     classes: dict[str, int], fields: dict[str, Any]
 ) -> None:
     with warnings.catch_warnings(action="error"):

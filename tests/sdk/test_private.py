@@ -121,7 +121,7 @@ def test_no_route_serves_a_holders_answer(trained: tuple[str, Path], served: Ser
 
 
 @FULL
-def test_who_is_not_on_the_list_does_not_take_part(trained: tuple[str, Path], served: Service) -> None:
+def test_a_worker_outside_the_list_gets_no_task(trained: tuple[str, Path], served: Service) -> None:
     """The floor's own worker, which has no dataset, was asked for no task."""
     job_id, _ = trained
     log = (served.data.parent / "logs" / "worker.log").read_text()
@@ -133,7 +133,7 @@ def kept(folder: Path, kind: str) -> list[Path]:
 
 
 @FULL
-def test_holders_keep_their_control_variates_and_what_they_told_of_their_rows(
+def test_holders_keep_their_control_variates_and_their_row_uses(
     example: dict[str, Any], tmp_path: Path, market: Market
 ) -> None:
     """Two jobs, each with its own kind of local step, on the example's holders."""
