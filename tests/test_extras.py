@@ -75,7 +75,7 @@ def hidden(program: str, extra: str, *arguments: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("extra", NEEDS)
-def test_what_it_is_for_imports(extra: str) -> None:
+def test_an_extra_suffices_for_its_imports(extra: str) -> None:
     done = hidden(IMPORTS, extra, *NEEDS[extra])
     assert done.returncode == 0, done.stderr[-2000:]
 
@@ -95,7 +95,7 @@ def test_a_worker_brings_no_database_and_a_client_no_torch() -> None:
         (["data", "upload", "packed"], "", "sdk"),
     ],
 )
-def test_a_command_without_its_extra_says_which_to_install(words: list[str], missing: str, extra: str) -> None:
+def test_a_command_without_its_extra_names_the_extra_to_install(words: list[str], missing: str, extra: str) -> None:
     done = hidden(RUNS, "", *words)
     assert done.returncode == 2
     assert "which is not installed" in done.stderr

@@ -34,7 +34,7 @@ def test_page_of_figures_is_current() -> None:
     ("how", "text"),
     [(".1f", "4.6"), (".0f", "5"), ("ratio:.2f", "1.25"), ("target", "<= 4: missed"), ("date", "2026-11-23")],
 )
-def test_a_figure_is_written_as_the_tag_says(how: str, text: str) -> None:
+def test_a_figure_is_written_in_its_tag_s_form(how: str, text: str) -> None:
     page = f"It takes <!--=doors.worst:{how}-->9<!--/--> ms."
     assert pages.renewed(page, {"doors.worst": SEEN}) == page.replace("9", text)
 

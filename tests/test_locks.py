@@ -37,7 +37,7 @@ def test_all_is_every_extra_but_that_of_development() -> None:
     ("group", "locks"),
     [*((group, (RUNTIME,)) for group in ("", "images", "sdk", "worker", "service", "s3")), ("dev", (RUNTIME, DEVELOP))],
 )
-def test_what_is_asked_for_is_pinned_within_its_bounds(group: str, locks: tuple[str, ...]) -> None:
+def test_every_requirement_is_pinned_within_its_bounds(group: str, locks: tuple[str, ...]) -> None:
     pinned = pins(*locks)
     unmet = [
         str(want) for want in asked(group) if not want.specifier.contains(pinned.get(canonicalize_name(want.name), ""))
@@ -45,7 +45,7 @@ def test_what_is_asked_for_is_pinned_within_its_bounds(group: str, locks: tuple[
     assert unmet == []
 
 
-def test_every_line_is_an_exact_pin_and_none_is_said_twice() -> None:
+def test_every_line_is_an_exact_pin_and_none_occurs_twice() -> None:
     both = lines(RUNTIME) + lines(DEVELOP) + lines(CLIENT)
     names = [canonicalize_name(Requirement(line).name) for line in both]
     assert len(set(names)) == len(names)

@@ -56,7 +56,7 @@ class TestFolder:
             with pytest.raises(Refused, match=found(folder)[0]):
                 LOOKUPS[folder](name)
 
-    def test_every_file_says_what_it_is(self, folder: ModuleType) -> None:
+    def test_every_plug_in_has_a_docstring(self, folder: ModuleType) -> None:
         assert all(inspect.getdoc(LOOKUPS[folder](name)) for name in found(folder))
 
     def test_no_file_keeps_a_state(self, folder: ModuleType) -> None:
@@ -90,7 +90,7 @@ class TestCodec:
         assert codec.pack(shard.copy(), seed) == first
 
     @given(shard=SHARDS, seed=SEEDS)
-    def test_what_comes_out_is_a_shard_near_the_one_that_went_in(self, name: str, shard: Vector, seed: bytes) -> None:
+    def test_an_unpacked_shard_is_near_the_packed_one(self, name: str, shard: Vector, seed: bytes) -> None:
         codec = codecs.load_codec(name)
         back = codec.unpack(memoryview(codec.pack(shard, seed)), shard.size, seed)
         assert back.dtype == np.float32
@@ -256,7 +256,7 @@ class TestOptimizer:
         moved, _ = rule.step(parameters, self.drawn(1), rule.start(parameters, settings), 0.0, settings)
         assert self.bits(moved) == self.bits(parameters)
 
-    def test_what_does_not_fit_together_is_refused(self, name: str) -> None:
+    def test_gradients_or_memory_of_other_shapes_are_refused(self, name: str) -> None:
         rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters, gradient = self.drawn(0), self.drawn(1)
         memory = rule.start(parameters, settings)

@@ -62,7 +62,7 @@ def test_a_sample_stays_while_other_code_changes() -> None:
     assert [each.change for each in moved] == [each.change for each in chosen]
 
 
-def test_what_was_not_decided_counts_as_not_caught() -> None:
+def test_undecided_mutants_count_as_not_caught() -> None:
     fates = [
         Verdict(fate, "a.py", 1, ("a.py", "", fate, ""), fate) for fate in ("caught", "caught", "survived", "undecided")
     ]

@@ -39,7 +39,7 @@ def test_a_row_is_what_the_plan_computes(name: str, parameters: int) -> None:
     assert ROWS[name] == told
 
 
-def test_the_limits_are_those_that_the_plan_tells() -> None:
+def test_the_page_s_limits_are_those_of_the_plan() -> None:
     told = describe_limits(JobSpec.model_validate(JOB), 70 * 10**9, 16 * 70 * 10**9)
     for variable in re.findall(r"GRADMARKET_\w+", PAGE):
         assert sum(variable in limit for limit in told) == 1

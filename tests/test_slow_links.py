@@ -39,7 +39,7 @@ def test_a_packet_is_read_and_its_connection_reset(sequence: int, data: bytes, o
     assert checksum(ENDS + struct.pack("!HH", 6, HEADER) + reset[HEADER:]) == 0
 
 
-def test_what_is_not_tcp_is_left_alone() -> None:
+def test_packets_that_are_not_tcp_are_ignored() -> None:
     whole = packet(1, b"data")
     assert parsed(whole[:9] + b"\x11" + whole[10:]) is None
     assert parsed(b"\x60" + whole[1:]) is None

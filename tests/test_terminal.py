@@ -48,7 +48,7 @@ def controls(shown: str) -> set[str]:
     return {letter for letter in shown if letter in BAD}
 
 
-def test_what_is_evil_is_found() -> None:
+def test_terminal_controls_in_text_are_found() -> None:
     assert len(BAD) == 9
 
 
@@ -62,7 +62,7 @@ def test_the_filter_leaves_no_control_and_everything_else(text: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_escaped_json_says_the_same(text: str) -> None:
+def test_escaped_json_has_the_same_text_and_no_controls(text: str) -> None:
     shown = escape_controls(json.dumps({"a": text}, ensure_ascii=False, indent=1))
     assert json.loads(shown) == {"a": text}
     assert find_text_fault(shown.replace("\n", "")) == ""

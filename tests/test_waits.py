@@ -21,7 +21,7 @@ def waits(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if WAITS.search(line)]
 
 
-def test_what_is_waited_for_is_an_event() -> None:
+def test_no_test_waits_for_a_time() -> None:
     files = [path for path in HERE.rglob("*.py") if path.name not in ("patience.py", Path(__file__).name)]
     assert {str(path.relative_to(HERE)): found for path in files if (found := waits(path.read_text()))} == {}
 
@@ -43,5 +43,5 @@ def test_a_wait_for_a_time_is_seen(line: str) -> None:
     assert waits(line) == [line]
 
 
-def test_who_lets_others_go_on_waits_for_no_time() -> None:
+def test_yielding_to_others_is_no_wait_for_a_time() -> None:
     assert waits("await asyncio.sleep(0)\nthread.join()\nevent.wait(PATIENCE_S)") == []

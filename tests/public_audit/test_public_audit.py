@@ -233,7 +233,7 @@ class LeavingMarket(MarketClient):
         return super().task(job, task)
 
 
-def test_what_was_read_before_the_market_went_away_is_not_asked_for_again(
+def test_evidence_read_before_the_market_went_away_is_not_fetched_again(
     town: Service, plain: JobId, record: JobRecord, tmp_path: Path
 ) -> None:
     first, second = LeavingMarket(town.place.url, 2), LeavingMarket(town.place.url, 1_000)

@@ -90,7 +90,7 @@ def test_where_one_run_is_refused_none_is_left(market: Market) -> None:
     assert {job.state for job in market.jobs(tag="second")} <= {"cancelled"}
 
 
-def test_what_is_no_grid_is_told_in_a_sentence() -> None:
+def test_a_malformed_grid_is_refused_in_a_sentence() -> None:
     for grid, said in (
         ({}, "give a mapping of arguments"),
         ([1], "give a mapping of arguments"),

@@ -69,7 +69,7 @@ def bits(module: nn.Module) -> dict[str, bytes]:
 
 
 @FULL
-def test_the_lines_that_a_jobs_page_shows_do_what_they_say(
+def test_the_commands_and_script_on_a_job_s_page_run(
     market: Market, served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = blobs()
@@ -380,7 +380,7 @@ def test_a_model_that_reads_something_else_is_refused_by_the_inputs_name() -> No
         check_inputs(manifest, {"x": manifest.batch(1)["x"]})
 
 
-def test_a_job_is_cancelled_and_says_so(served: Service, market: Market) -> None:
+def test_a_cancelled_job_raises_job_ended(served: Service, market: Market) -> None:
     _, posted_id = posted(served, data={"ready": "digits"}, rounds=1000)
     job = market.job(posted_id)
     job.cancel()
@@ -391,7 +391,7 @@ def test_a_job_is_cancelled_and_says_so(served: Service, market: Market) -> None
     assert isinstance(job, TrainingJob)
 
 
-def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_sent(market: Market) -> None:
     x, y = blobs(40)
 
     class Odd(nn.Module):

@@ -69,7 +69,7 @@ def test_sharing_pays_and_lying_pays_more_where_identities_are_free(percent: int
     assert compute_sharing_pay(TRIPLE, ColludingPool(Fraction(0))) is None
 
 
-def test_who_cannot_be_drawn_cannot_vote() -> None:
+def test_colluders_that_cannot_be_drawn_have_no_vote() -> None:
     nobody_left = compute_odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 2), 2))
     assert (nobody_left.right, nobody_left.wrong, nobody_left.wrongly_accepted) == (0, 0, 0)
 

@@ -43,7 +43,7 @@ def refused(*words: str) -> str:
     return result.output
 
 
-def test_a_plan_says_how_often_colluders_decide(voted: str) -> None:
+def test_a_plan_has_the_odds_that_colluders_decide(voted: str) -> None:
     found = said("job", "plan", voted, "--trust", "--json")
     wrong = [row["wrong_per_task"] for row in found["trust"]["rows"]]
     assert wrong == pytest.approx([0.028, 0.104, 0.216, 0.5])
@@ -54,7 +54,7 @@ def test_a_plan_says_how_often_colluders_decide(voted: str) -> None:
 
 
 @FULL
-def test_a_plan_says_what_a_ring_gains_under_it_and_under_others(voted: str) -> None:
+def test_a_plan_has_a_ring_s_gains_under_it_and_under_others(voted: str) -> None:
     """3f / (1 - (1 - f)^3) for who shares, and 3f / 3f(1 - f)^2 for who computes only where it does not decide."""
     found = said("job", "plan", voted, "--trust", "--json")["trust"]
     assert [row["sharing_pay"] for row in found["rows"]] == pytest.approx([1.107, 1.230, 1.370, 1.714], abs=1e-3)
@@ -95,7 +95,7 @@ def test_a_plan_plays_patient_late_quick_and_flooding_rings_with_intervals(voted
 
 
 @FULL
-def test_a_plan_of_proven_workers_says_its_audits_and_when_a_newcomer_is_paid(tmp_path: Path) -> None:
+def test_a_plan_of_proven_workers_has_its_audits_and_a_newcomer_s_first_pay(tmp_path: Path) -> None:
     """The example has rounds of 4 tasks: a turn of a newcomer comes in every second round."""
     job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "proven"}, "tasks_per_round": 4}
     short, long = tmp_path / "short.json", tmp_path / "long.json"
@@ -137,7 +137,7 @@ def test_the_job_s_own_audits_count_unless_others_are_asked_about(tmp_path: Path
     assert (row["wrong_per_task"], row["compute"]) == pytest.approx((0.1, 1.25))
 
 
-def test_a_plan_says_what_audits_of_windows_find(tmp_path: Path) -> None:
+def test_a_plan_has_the_odds_of_audits_by_windows(tmp_path: Path) -> None:
     """One wrong window of thirty is the lie that they find most rarely, and the cost is of what they repeat."""
     job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "audited", "audit": 0.25}}
     step = {"kind": "local", "steps": 30, "rows": 4, "optimizer": {"lr": 0.1}}
@@ -163,7 +163,7 @@ def test_the_picture_is_a_picture(tmp_path: Path) -> None:
     assert len([element for element in root if element.tag.endswith("polyline")]) == 5
 
 
-def test_a_simulation_is_told_and_repeated(tmp_path: Path) -> None:
+def test_a_simulation_is_printed_and_reproducible(tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps({"workers": 20, "tasks": 100, "history": 200}))
     words = ("simulate", str(file), "--mix", "sleeper=0.2", "--seed", "3", "--json")
@@ -176,7 +176,7 @@ def test_a_simulation_is_told_and_repeated(tmp_path: Path) -> None:
 
 
 @FULL
-def test_a_plan_says_what_scores_do_not_see(tmp_path: Path) -> None:
+def test_a_plan_names_the_lies_that_scores_do_not_see(tmp_path: Path) -> None:
     file, job = tmp_path / "scored.json", json.loads(Path(EXAMPLE).read_text()) | SCORED
     file.write_text(json.dumps(job))
     assert "a backdoor in a few rows" in said("job", "plan", str(file), "--json")["not_seen"]
@@ -204,7 +204,7 @@ def test_scores_bound_noise_under_any_number_of_wallets(
     assert found.noise_paid == pytest.approx(paid)
 
 
-def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
+def test_senseless_arguments_of_plan_and_simulate_are_refused_in_a_line(tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
     file.write_text("[]")
     assert "share from 0 to 1" in refused("job", "plan", EXAMPLE, "--trust", "--colluders", "1.5")
@@ -240,7 +240,7 @@ def test_a_plan_refuses_windows_that_no_audit_repeats(changed: dict[str, Any], w
 
 
 @pytest.mark.parametrize("option", ["--min-price", "--min-per-tflop", "--min-per-hour"])
-def test_a_worker_is_told_how_to_write_what_it_wants(option: str, tmp_path: Path) -> None:
+def test_a_worker_s_malformed_amount_is_refused_with_an_example(option: str, tmp_path: Path) -> None:
     told = refused("worker", "run", "--data", str(tmp_path), option, "lots")
     assert f"error: {option}: 'lots' is no amount: write it like '0.01 GRAD'" in told
     assert f"fix: name another value for {option}" in told

@@ -73,13 +73,13 @@ def test_alone_it_has_47_percent_wrong_under_boinc_s_rule_for_ever_and_here_it_l
     assert gain < 0
 
 
-def test_whoever_reckons_stays_honest_and_checking_costs_a_twentieth() -> None:
+def test_rational_workers_stay_honest_and_checking_costs_a_twentieth() -> None:
     outcome = played("rational", 0.2, 4000, history=PROVEN)
     assert outcome.lies == 0
     assert outcome.cost == pytest.approx(1.05, abs=0.012)
 
 
-def test_whoever_reckons_lies_where_nothing_is_at_risk() -> None:
+def test_rational_workers_lie_where_nothing_is_at_risk() -> None:
     settings = {"workers": 60, "tasks": 1000, "mix": {"rational": 0.2}, "policy": "audited", "stake": 0.0}
     outcome = Play(Scenario.model_validate(settings | {"settings": {"audit": 0.05}})).run()
     assert outcome.lies > 0

@@ -47,7 +47,7 @@ def test_the_loss_here_has_the_gradient_there() -> None:
     assert fell == pytest.approx(1e-3 * length * DIVISOR / ROWS, rel=0.02)
 
 
-def test_who_knows_nothing_of_the_rows_is_convicted_and_who_knows_them_is_not() -> None:
+def test_lies_blind_to_the_rows_are_convicted_and_honest_answers_are_not() -> None:
     passed = scores(trials(), one, other, loss)
     assert set(passed) == {TRUSTED, HONEST, *LIES}
     assert np.mean(np.equal(passed[TRUSTED], passed[HONEST])) > 0.98, "two machines differ in bits and not in this"
@@ -61,7 +61,7 @@ def test_who_knows_nothing_of_the_rows_is_convicted_and_who_knows_them_is_not() 
         assert found[name].audits < AUDITS / 2, name
 
 
-def test_what_it_does_not_see_is_said() -> None:
+def test_small_lies_are_not_convicted_by_scores() -> None:
     found = {line.name: line for line in lines(scores(trials(), one, other, loss))}
     for name in ("scaled by 1 %", "one row dropped", "1 % backdoor", "stale parameters"):
         assert found[name].convicted == 0.0, name

@@ -69,7 +69,7 @@ def test_the_command_draws_what_it_played(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["--picture", "x.svg"], ["--skew", "--workers", "5"], ["--skew", "--policy", "boinc"]]
 )
-def test_what_a_play_does_not_take_is_refused(words: list[str]) -> None:
+def test_arguments_that_a_play_does_not_take_are_refused(words: list[str]) -> None:
     refused = CliRunner().invoke(app, ["simulate", *words])
     assert refused.exit_code == 2
     assert "Traceback" not in refused.output

@@ -22,7 +22,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_nodes(tmp_path / "root")
 
 
-def test_a_machine_without_a_card_says_so_and_nothing_is_wrong(tmp_path: Path) -> None:
+def test_a_machine_without_a_card_has_no_fault(tmp_path: Path) -> None:
     (one,) = check_cards(tmp_path)
     assert (one.name, one.fix) == ("card", "")
     assert one.detail.startswith("none")
@@ -48,7 +48,7 @@ def test_the_refused_path_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @FULL
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch would start the stand-in")
-def test_each_card_is_shown_with_what_its_child_says(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_card_is_shown_with_its_child_s_answer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root))
     driver, confinement, first, second = check_cards(root)
     assert not driver.fix
@@ -87,7 +87,7 @@ def test_worker_check_shows_what_a_markets_jobs_pay_this_machine(
     assert not fake_market.asked, "it asks for no work"
 
 
-def test_worker_check_says_why_a_job_is_not_for_this_machine(
+def test_worker_check_names_why_a_job_does_not_fit_this_machine(
     server: Server, shared_child: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADMARKET_WORKER_MAX_FLOPS", "10")

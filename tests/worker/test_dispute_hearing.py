@@ -201,7 +201,7 @@ def test_a_ruling_that_the_referee_did_not_sign_is_not_believed() -> None:
         (["judge", "J", "T", "--to", "/proc/none/ruling.json"], "there is no folder /proc/none"),
     ],
 )
-def test_what_would_be_found_after_hours_is_refused_before(
+def test_late_faults_of_a_dispute_command_are_refused_at_its_start(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispute_commands, "COMMAND_WAIT_S", 0.0)

@@ -32,7 +32,7 @@ def vesting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path, validator: Priv
     return Till(own_ledger, new_key, tmp_path, decision_window=60, bond=Units(5), **terms)
 
 
-def test_what_was_locked_is_collected_although_a_later_voucher_is_dead(vesting: Till) -> None:
+def test_locked_pay_is_collected_although_a_later_voucher_is_dead(vesting: Till) -> None:
     assert vesting.redeemer.redeem(vesting.account)
     assert vesting.has == 40 - VEST
     vesting.takes(50)
@@ -42,7 +42,7 @@ def test_what_was_locked_is_collected_although_a_later_voucher_is_dead(vesting: 
     assert vesting.has == 40
 
 
-def test_what_was_burnt_is_not_called_redeemed(vesting: Till, validator: PrivateKey) -> None:
+def test_burnt_pay_is_not_reported_as_redeemed(vesting: Till, validator: PrivateKey) -> None:
     vesting.redeemer.redeem(vesting.account)
     job, place = vesting.job, vesting.job.market
     job.send(calls.accuse_vested(place, job.id, vesting.worker, Units(10), EVENT))
@@ -56,7 +56,7 @@ def test_what_was_burnt_is_not_called_redeemed(vesting: Till, validator: Private
     assert [int(line.split('"amount": "')[1].split('"')[0]) for line in told] == [40 - VEST, VEST - 10]
 
 
-def test_accused_pay_is_said_to_wait_for_its_validators(vesting: Till) -> None:
+def test_accused_pay_is_reported_as_locked_until_its_validators_rule(vesting: Till) -> None:
     vesting.redeemer.redeem(vesting.account)
     warp(vesting, WINDOW_S - 10)
     vesting.job.send(calls.accuse_vested(vesting.job.market, vesting.job.id, vesting.worker, Units(10), EVENT))
@@ -85,7 +85,7 @@ def test_a_worker_that_leaves_keeps_reserved_what_it_earned_without_a_voucher(wa
     assert (waiting.has, waiting.account.closed) == (60, True)
 
 
-def test_what_no_voucher_came_for_is_given_up_when_claims_have_ended(waiting: Till) -> None:
+def test_pay_without_a_voucher_is_given_up_after_the_end_of_claims(waiting: Till) -> None:
     waiting.redeemer.redeem(waiting.account)
     warp(waiting, 3 * HOUR)
     assert waiting.redeemer.close(waiting.account)

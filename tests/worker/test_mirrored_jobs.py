@@ -99,7 +99,7 @@ def test_a_worker_whose_market_is_gone_verifies_by_a_mirror_and_redeems(
     assert fake_market.job.ledger.balance(me) - before == 3 * fake_market.price
 
 
-def test_what_batches_credited_without_a_voucher_is_collected(
+def test_the_command_collects_pay_credited_without_a_voucher(
     fake_market: FakeMarket,
     gone: Callable[[], WorkerContext],
     worker_key: PrivateKey,

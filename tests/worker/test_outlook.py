@@ -19,7 +19,7 @@ class Failing(Outlook):
         raise ZeroDivisionError("of the chain")
 
 
-def test_a_look_that_fails_is_told_and_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_look_is_reported_and_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere, "LOOK_S", 0.0)
     outlook = Failing(None, None)  # type: ignore[arg-type]
     with outlook.running():

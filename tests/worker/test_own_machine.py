@@ -109,7 +109,7 @@ def test_a_card_is_known_by_its_driver_unless_its_owner_hides_it(
 
 
 @FULL
-def test_what_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_device_and_threads_win_over_the_found_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
     monkeypatch.setattr(own_machine, "count_cores", lambda: 8.0)
     with open_runner_on_device(SMALL, "cpu", 3, 2**30) as mine:
@@ -219,7 +219,7 @@ def test_a_card_of_no_such_number_is_refused_with_those_that_are_there(device: s
     assert error.value.detail == f"{device}: this machine has 2 cards: cuda:0 (card 0), cuda:1 (card 1)"
 
 
-def test_what_a_worker_says_names_its_own_card(tmp_path: Path) -> None:
+def test_a_worker_s_line_names_its_own_card(tmp_path: Path) -> None:
     with Runner(SMALL) as runner:
         mine = own_machine.Computing(runner, 4.0, card(1))
         assert mine.text == "Computes on cpu (card 1, 64 GiB) with 1 thread, of 4 cores that it may use."
@@ -231,7 +231,7 @@ def test_a_worker_takes_one_device_or_several_cards(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["cuda:0,cpu", "cuda:0,cuda:0", "cuda,cuda:1", "cuda:0,", "cuda:0 cuda:1", "both", ""])
-def test_what_is_no_list_of_cards_is_refused(text: str) -> None:
+def test_a_malformed_list_of_cards_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a device|each once"):
         list_device_names(text)
 

@@ -112,7 +112,7 @@ def test_a_voucher_is_credited_while_the_token_refuses_and_collected_after_the_e
     assert (till.has, till.account.redeemable) == (40, 0)
 
 
-def test_what_is_credited_costs_no_further_gas_while_the_token_refuses(till: Till) -> None:
+def test_credited_pay_costs_no_further_gas_while_the_token_refuses(till: Till) -> None:
     becomes(till, REFUSES)
     till.redeemer.redeem(till.account)
     sent = till.ledger.nonce(till.worker)
@@ -128,7 +128,7 @@ def test_a_voucher_that_the_contract_refuses_is_not_sent_as_a_credit(till: Till)
 
 
 @pytest.mark.parametrize(("off_s", "due"), [(-30 * HOUR, True), (30 * HOUR, False)])
-def test_the_chains_time_alone_says_when_claims_end(
+def test_the_end_of_claims_follows_the_chain_s_time_alone(
     own_ledger: Ledger, new_key: NewKey, off_s: int, due: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The machine's clock is days off, to either side: what is due follows the chain."""

@@ -26,6 +26,8 @@ def test_a_session_counts_what_came_in_it_and_not_what_was_there() -> None:
         ("25", 86_400, "of chain 31337, 0.25 GRAD of it accused, locked until 1970-01-02 00:00 UTC"),
     ],
 )
-def test_a_risk_says_what_is_accused_and_until_when_it_is_locked(accused: str, locked_until: int, end: str) -> None:
+def test_a_risk_s_line_has_the_accused_amount_and_the_end_of_its_lock(
+    accused: str, locked_until: int, end: str
+) -> None:
     said = Risk(31337, 4, "100", accused, locked_until, "1 GRAD", "0.25 GRAD").text()
     assert said == f"stake: 1 GRAD at risk in job 4 {end}"

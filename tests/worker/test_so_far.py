@@ -24,7 +24,7 @@ def account(accepted: int, rejected: int = 0) -> JobAccount:
     return JobAccount.model_validate({**known, "signer": "0x" + "2" * 40, **fields})
 
 
-def test_a_minute_with_pay_is_said_with_its_hour() -> None:
+def test_a_minute_with_pay_is_reported_with_its_hourly_pay() -> None:
     said, now = StringIO(), [100.0]
     store: Any = SimpleNamespace(accounts=(account(5),))
     so_far = SoFar(store, Journal(True, said), lambda: now[0])
@@ -42,7 +42,7 @@ def test_a_minute_with_pay_is_said_with_its_hour() -> None:
     assert lines[1]["hourly"] == str(60 * CENT)
 
 
-def test_a_log_of_work_has_times_and_says_nothing_twice() -> None:
+def test_a_log_of_work_has_times_and_repeats_no_line() -> None:
     for as_json, form in ((False, r"\d\d:\d\d:\d\d Waiting\.\n"), (True, r'\{"event": .*, "at": \d+\.\d{3}\}\n')):
         said = StringIO()
         journal = Journal(as_json, said, timed=True)
@@ -51,7 +51,7 @@ def test_a_log_of_work_has_times_and_says_nothing_twice() -> None:
         assert re.fullmatch(form, said.getvalue())
 
 
-def test_two_reasons_in_turn_are_said_once_each_until_something_happens() -> None:
+def test_alternating_reasons_are_logged_once_each_until_something_happens() -> None:
     said = StringIO()
     journal = Journal(stream=said)
     for _ in range(3):

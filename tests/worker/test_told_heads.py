@@ -126,7 +126,7 @@ def admit_after_other_leaves(fake_market: FakeMarket) -> None:
         3,
     ),
 )
-def test_another_history_is_found_by_the_head_that_was_told_before_and_is_kept_as_evidence(
+def test_another_history_is_found_by_an_earlier_head_and_kept_as_evidence(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None]
 ) -> None:
     honest = dict(logging_market.logged)
@@ -157,7 +157,7 @@ def test_a_service_that_was_restored_admits_it_and_is_no_liar(
 
 
 @pytest.mark.parametrize(("at", "excused"), leave_to_full([(1, False), (None, True)]))
-def test_a_head_that_a_batch_carries_was_told_when_the_batch_was_settled(
+def test_a_batch_s_head_counts_from_the_batch_s_settlement(
     fake_market: FakeMarket,
     worked: Callable[[], WorkerContext],
     verified: Verified,
@@ -249,7 +249,7 @@ def test_a_market_that_is_silent_leaves_the_comparison_open(
         ("folder", "is a folder"),
     ],
 )
-def test_what_is_no_file_of_heads_is_refused_in_words(tmp_path: Path, text: str | None, words: str) -> None:
+def test_a_malformed_file_of_heads_is_refused_in_words(tmp_path: Path, text: str | None, words: str) -> None:
     file = tmp_path / "heads.json"
     if text == "folder":
         file.mkdir()

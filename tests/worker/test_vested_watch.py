@@ -92,7 +92,7 @@ def redeem(scene: VestedScene, key: PrivateKey) -> None:
 
 
 @FULL
-def test_the_worker_is_told_of_a_case_about_locked_pay_and_sends_nothing(scene: VestedScene) -> None:
+def test_a_case_about_locked_pay_is_reported_to_the_worker_which_sends_nothing(scene: VestedScene) -> None:
     assert scene.look() == [], "nobody accuses it"
     sent = scene.ledger.nonce(scene.me)
     scene.accuse()

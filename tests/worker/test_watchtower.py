@@ -179,7 +179,7 @@ def test_without_a_watcher_the_same_accusation_slashes_and_the_voucher_dies(scen
     assert "TooLate" in done.output
 
 
-def test_what_a_watcher_holds_moves_no_money_elsewhere_and_takes_no_stake(scene: Scene) -> None:
+def test_a_watcher_s_export_moves_no_money_elsewhere_and_takes_no_stake(scene: Scene) -> None:
     """The cheating twin: every move of the contract that a thief would want, by the watcher's key and what it was
     given."""
     assert scene.export().exit_code == 0
@@ -365,7 +365,7 @@ def test_a_mistake_in_an_export_is_one_sentence(scene: Scene, words: list[str], 
     assert not (scene.exported / "watch.json").exists()
 
 
-def test_a_wrong_folder_is_told_by_its_name(scene: Scene) -> None:
+def test_a_wrong_folder_is_refused_by_its_name(scene: Scene) -> None:
     (scene.folder / "note").write_text("x")
     for folder, sentence in ((scene.folder / "note", "is a file"), (scene.home, "has the worker's key")):
         line = ["wallet", "export-watch", str(folder), "--watcher", scene.watcher.address, "--data", str(scene.home)]

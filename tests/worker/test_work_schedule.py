@@ -45,9 +45,7 @@ def with_loads(rules: WorkRules, *loads: CardLoad) -> WorkSchedule:
 
 
 @given(some.integers(0, 23), some.integers(0, 59), some.integers(1, 1439), some.integers(0, 1439))
-def test_a_span_holds_as_many_minutes_from_its_first_on_as_the_clock_says(
-    hour: int, minute: int, length: int, after: int
-) -> None:
+def test_a_span_covers_the_minutes_from_its_start_to_its_end(hour: int, minute: int, length: int, after: int) -> None:
     start = MIDNIGHT + timedelta(hours=hour, minutes=minute)
     end, now = start + timedelta(minutes=length), start + timedelta(minutes=after)
     spans = parse_hours(f"{start.hour}:{start.minute:02}-{end.hour}:{end.minute:02}")
@@ -74,7 +72,7 @@ def test_spans_add_up_and_go_over_midnight(at: int, works: bool) -> None:
         *((comma, "no hours beside a comma: write them like 22-6") for comma in ("22-6,", ",", "22-6,,12-13")),
     ],
 )
-def test_what_names_no_hours_is_refused_with_the_form(text: str, why: str) -> None:
+def test_malformed_hours_are_refused_with_the_form(text: str, why: str) -> None:
     with pytest.raises(Refused, match=f"--hours: '{text}' .*{why}"):
         settings_of(hours=text)
 
@@ -150,7 +148,7 @@ def test_the_librarys_figures_are_those_of_the_workers_own_cards(tmp_path: Path)
         WorkSchedule(WorkRules(max_watts=600), UUIDS, library).check_rules()
 
 
-def test_a_paused_worker_asks_for_nothing_says_so_once_and_goes_on(
+def test_a_paused_worker_asks_for_no_task_logs_it_once_and_goes_on(
     fake_market: FakeMarket, make_desk: Callable[..., WorkerContext]
 ) -> None:
     context, hour = make_desk(fake_market), [21]

@@ -33,7 +33,7 @@ class Loads:
         return load
 
 
-def test_what_was_expected_is_there_and_loaded_once() -> None:
+def test_an_expected_thing_is_loaded_once_ahead() -> None:
     ahead, loads = Prefetch[str](2), Loads()
     ahead.expect("a", loads("a"))
     ahead.expect("a", loads("a"))
@@ -42,14 +42,14 @@ def test_what_was_expected_is_there_and_loaded_once() -> None:
     assert loads.by == {"a": ["ahead"]}
 
 
-def test_what_nobody_expected_is_loaded_where_it_is_asked_for() -> None:
+def test_an_unexpected_thing_is_loaded_in_the_caller_s_thread() -> None:
     ahead, loads = Prefetch[str](2), Loads()
     assert ahead.take("a", loads("a")) == "A"
     assert ahead.take("a", loads("a")) == "A"
     assert loads.by == {"a": ["MainThread"]}
 
 
-def test_who_asks_for_what_is_being_loaded_waits_for_it() -> None:
+def test_taking_a_thing_that_is_being_loaded_waits_for_it() -> None:
     ahead, loads = Prefetch[str](2), Loads()
     loads.gate.clear()
     ahead.expect("a", loads("a"))
@@ -71,7 +71,7 @@ def test_a_queue_before_it_is_not_waited_for() -> None:
     loads.gate.set()
 
 
-def test_what_failed_ahead_of_time_is_tried_again_when_it_is_asked_for() -> None:
+def test_a_load_that_failed_ahead_is_tried_again_when_taken() -> None:
     ahead, loads = Prefetch[str](2), Loads()
     loads.broken.add("a")
     ahead.expect("a", loads("a"))
@@ -84,7 +84,7 @@ def test_what_failed_ahead_of_time_is_tried_again_when_it_is_asked_for() -> None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef")), max_size=30), st.integers(1, 4))
-def test_whatever_is_expected_what_is_taken_is_right(moves: list[tuple[bool, str]], kept: int) -> None:
+def test_a_taken_thing_is_right_in_any_order_of_expectations(moves: list[tuple[bool, str]], kept: int) -> None:
     ahead, loads = Prefetch[str](kept), Loads()
     for taking, name in moves:
         if taking:

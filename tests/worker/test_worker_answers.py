@@ -57,7 +57,7 @@ def test_one_request_a_task_brings_all_and_the_next_lease(fake_market: FakeMarke
 
 
 @pytest.mark.parametrize("publication", [{"min_tasks": 1}], indirect=True)
-def test_who_may_be_overtaken_sends_its_only_payload_after_a_promise(
+def test_an_answer_that_may_be_overtaken_sends_its_payload_after_a_promise(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
     context = make_desk(fake_market)

@@ -44,7 +44,7 @@ def test_only_document_and_manifest_were_fetched(
     assert set(asked) <= {publication.document, publication.manifest}
 
 
-def test_what_it_bears_is_fetched_and_computed(
+def test_a_task_within_the_limits_is_fetched_and_computed(
     make_bench: MakeBench, publication: Publication, asked: list[Digest]
 ) -> None:
     payload, _ = make_bench(LIMITS).work(publication, offer(publication))
@@ -65,7 +65,7 @@ def test_a_heavier_step_of_the_document_that_is_loaded_is_declined(
     assert executor.work(publication, offer(publication))
 
 
-def test_what_orthogonal_steps_cost_is_part_of_what_a_worker_bears(
+def test_the_cost_of_orthogonal_steps_counts_against_the_limits(
     make_bench: MakeBench, publication: Publication
 ) -> None:
     """The document is the same."""
@@ -112,7 +112,7 @@ def test_on_a_card_only_what_has_one_answer_there_is_computed(
         make_bench(LIMITS).work(other, offer(other))  # on a processor it comes to the parameters, which are another's
 
 
-def test_what_a_task_costs_is_measured_without_parameters_that_are_kept(
+def test_a_task_s_cost_is_measured_without_private_parameters(
     make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once it holds a task, the market gives it the parameters, and it computes on those."""

@@ -70,7 +70,7 @@ def test_all_that_it_takes_ends_and_is_vouchered_once(
 
 
 @pytest.mark.parametrize("own", leave_to_full([True, False]))
-def test_how_long_a_step_took_is_told_unless_it_was_on_rows_of_its_own(
+def test_a_step_s_seconds_are_sent_unless_it_used_own_rows(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     monkeypatch.setattr(leasing, "on_own_rows", lambda *_: own)
@@ -115,7 +115,7 @@ def test_an_answer_is_sealed_and_stored_while_the_next_is_computed(
     until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
 
 
-def test_what_it_could_not_compute_is_given_back_and_the_rest_goes_on(
+def test_a_failed_task_is_given_back_and_the_others_go_on(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)
@@ -133,7 +133,7 @@ def test_what_it_could_not_compute_is_given_back_and_the_rest_goes_on(
     assert states(fake_market).count(ReplicaState.ERROR) == 1
 
 
-def test_a_poll_that_fails_beside_a_step_is_told_and_the_step_is_kept(
+def test_a_poll_that_fails_beside_a_step_raises_and_the_step_is_kept(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)
@@ -205,7 +205,7 @@ def test_a_lease_that_is_computed_frees_its_lane() -> None:
     assert [lanes.choose(one) for one in (third, first)] == [1, 0]
 
 
-def test_who_leaves_says_so_at_once_and_gives_back_what_is_not_computed(
+def test_a_leaving_worker_polls_at_once_and_gives_back_uncomputed_tasks(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)
@@ -235,7 +235,7 @@ def test_an_answer_that_is_not_wanted_any_more_is_dropped(
     assert lost not in fake_market.rows
 
 
-def test_who_has_nothing_left_in_flight_is_not_kept_by_a_poll_that_waits(
+def test_a_worker_with_nothing_in_flight_leaves_a_waiting_poll(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)

@@ -217,7 +217,7 @@ def test_an_answer_of_another_shape_is_a_problem(serve: Serve, body: bytes) -> N
         MarketClient(serve(app)).facts()
 
 
-def test_a_problem_tells_its_status_and_detail(serve: Serve) -> None:
+def test_a_problem_raises_its_status_and_detail(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: JSONResponse({"title": "No", "detail": "try tomorrow"}, 403))
     with pytest.raises(ServiceProblem, match="403: try tomorrow") as found:
@@ -243,7 +243,7 @@ def test_a_busy_market_is_asked_again_with_growing_pauses(serve: Serve) -> None:
     assert pauses[2] > pauses[0] / 2
 
 
-def test_a_market_that_is_gone_is_given_up_when_told_so() -> None:
+def test_a_lost_market_is_given_up_once_trying_ends() -> None:
     pauses = list[float]()
     with pytest.raises(ServiceUnreachable):
         MarketClient("http://127.0.0.1:1", lambda _seconds: len(pauses) < 3, pauses.append).facts()
@@ -310,7 +310,7 @@ class Broken(Response):
 
 
 @pytest.mark.parametrize("status", [504, None])
-def test_who_cannot_wait_long_asks_for_shorter_waits_for_a_while(
+def test_a_client_whose_polls_are_cut_off_waits_shorter_for_a_while(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, status: int | None
 ) -> None:
     monkeypatch.setattr(transport, "CUT_AFTER_S", 0.0)
@@ -359,13 +359,13 @@ def test_a_job_of_a_newer_specification_hides_no_other(serve: Serve) -> None:
     assert [(job.id, job.publication) for job in MarketClient(serve(app)).jobs()] == [("b", None), ("a", None)]
 
 
-def test_what_a_worker_reads_of_a_job_is_part_of_what_a_service_shows() -> None:
+def test_a_worker_s_view_of_a_job_is_part_of_the_service_s() -> None:
     job = ListedJob.model_validate_json(shown_job().model_dump_json())
     assert (job.id, job.name, job.state, job.chain_job) == ("0123456789abcdef", "digits", JobState.FINISHED, 1)
     assert ListedJob.model_fields.keys() <= JobView.model_fields.keys()
 
 
-def test_a_market_that_says_now_this_and_now_that_of_an_upload_holds_no_worker(
+def test_a_market_with_varying_upload_lengths_does_not_hold_a_worker(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It breaks each request off: only what it has more than ever before is a reason to go on for longer."""

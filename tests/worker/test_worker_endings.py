@@ -146,7 +146,7 @@ def test_an_answer_that_nothing_can_be_made_of_ends_no_worker(
     assert (done["earned"], done["redeemed"]) == ("7", "7")
 
 
-def test_what_is_unforeseen_in_a_turn_ends_no_worker(
+def test_an_unforeseen_error_in_a_turn_does_not_end_the_worker(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with several markets; what was earned before is redeemed."""

@@ -133,7 +133,7 @@ CASES: Final = [
 
 
 @given(st.sampled_from(CASES), st.data())
-def test_who_hides_any_part_of_this_worker_s_answer_proves_nothing(
+def test_evidence_without_a_part_of_this_worker_s_answer_proves_nothing(
     judged: tuple[JobSpec, PublishedEvidence, tuple[str, ...]], data: st.DataObject
 ) -> None:
     spec, honest, answer = judged

@@ -68,7 +68,7 @@ def test_a_step_that_fails_names_its_node_and_the_row() -> None:
     }
 
 
-def test_where_no_row_is_found_the_node_is_told() -> None:
+def test_a_fault_without_a_found_row_names_the_node() -> None:
     assert "row" not in told(FAILED)
     assert told(FAILED, Looking(RunnerTimeout("10 s")))["node"] == "node 3 (cross_entropy_loss.default)"
 

@@ -349,7 +349,7 @@ def test_a_port_that_no_server_has_is_refused(port: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1).map(lambda number: ".".join(str(byte) for byte in number.to_bytes(4, "big"))))
-def test_what_leads_to_an_address_is_as_public_as_the_address(address: str) -> None:
+def test_a_mapped_address_is_no_more_public_than_the_address(address: str) -> None:
     number = int.from_bytes(bytes(map(int, address.split("."))), "big")
     mapped, nat = f"::ffff:{address}", f"64:ff9b::{number >> 16:x}:{number & 0xFFFF:x}"
     assert is_public(nat) <= is_public(address)
@@ -362,7 +362,7 @@ def test_ipv6_that_no_public_network_routes_is_not_public(inside: str) -> None:
     assert is_public("2606:4700:4700::1111")
 
 
-def test_what_is_no_address_is_not_public() -> None:
+def test_a_host_name_is_not_a_public_address() -> None:
     assert not is_public("market.example")
 
 
@@ -387,7 +387,7 @@ def test_the_least_recently_used_is_thrown_out_first(tmp_path: Path) -> None:
     assert [cache.read(blob_digest(blob)) is not None for blob in blobs] == [True, False, True]
 
 
-def test_what_is_being_downloaded_has_its_room_and_is_not_thrown_out(tmp_path: Path) -> None:
+def test_a_running_download_keeps_its_room_and_is_not_evicted(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 250)
     with cache.open_part(blob_digest(b"first"), 200) as first:
         first.write_bytes(b"f")
@@ -512,7 +512,7 @@ def test_a_worker_that_is_killed_half_way_goes_on_where_it_was(origin: str, tmp_
     assert Site.seen[-1][1] is not None
 
 
-def test_what_another_process_is_getting_is_not_evicted(tmp_path: Path) -> None:
+def test_another_process_s_download_is_not_evicted(tmp_path: Path) -> None:
     """Two caches of one folder, as two processes have; a flock is the open file's, so one process shows it too."""
     here, there, digest = Cache(tmp_path, 250), Cache(tmp_path, 250), blob_digest(b"another's")
     with here.alone(digest):

@@ -254,7 +254,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("how", WRONG)
-def test_what_leads_elsewhere_ends_in_a_download_of_the_whole(history: History, fetcher: Fetcher, how: str) -> None:
+def test_spoiled_updates_end_in_a_download_of_the_whole(history: History, fetcher: Fetcher, how: str) -> None:
     history.serve(*history.versions, *history.updates)
     history.name_path(1)
     history.get(fetcher, 0)
@@ -263,7 +263,7 @@ def test_what_leads_elsewhere_ends_in_a_download_of_the_whole(history: History, 
     assert history.taken()[-1] == "w1"
 
 
-def test_where_the_whole_is_refused_too_the_worker_says_so(history: History, fetcher: Fetcher) -> None:
+def test_a_refused_download_of_the_whole_is_raised(history: History, fetcher: Fetcher) -> None:
     history.serve(history.versions[0])
     history.get(fetcher, 0)
     with pytest.raises(DownloadRefused):

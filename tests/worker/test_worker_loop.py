@@ -123,7 +123,7 @@ def test_only_who_has_nothing_to_look_after_waits_for_minutes(
     assert fake_market.asked[-1].wait_s <= BUSY_WAIT_S
 
 
-def test_who_waits_in_vain_soon_hears_why_and_waits_twice_as_long_then(
+def test_an_idle_worker_s_polls_wait_twice_as_long_each_time(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is said only at a poll's end is never older than the waiting itself."""
@@ -282,7 +282,7 @@ def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
     assert [line.split()[0] for line in grievances(context)] == [breach.name.lower()]
 
 
-def test_a_proven_rejection_is_told_with_its_evidence_and_costs_no_trust(
+def test_a_proven_rejection_is_logged_with_its_evidence_and_costs_no_trust(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reject(row: Row) -> SignedVerdict:
@@ -460,7 +460,7 @@ def test_a_worker_that_was_killed_reveals_and_uploads_what_it_committed_to(
     assert context.account_store.accounts[0].earned == 7
 
 
-def test_a_worker_that_was_killed_while_it_said_that_it_has_heard_holds_nothing_open(
+def test_a_worker_killed_during_its_confirmation_holds_nothing_open(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
     fake_market.most = 1

@@ -22,6 +22,6 @@ print([packs() for _ in range(4)][-1])
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries do as they like")
-def test_what_a_task_gives_back_is_there_for_the_next() -> None:
+def test_memory_freed_by_a_task_is_reused_by_the_next() -> None:
     done = subprocess.run([sys.executable, "-c", PACKS], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100, "pages that were new, of more than 4000"

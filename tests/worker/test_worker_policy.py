@@ -185,7 +185,7 @@ def test_a_chain_that_does_not_bear_the_offer_out_declines_it(chain: OnChain, re
         (replace(STANDING, outstanding=Units(11)), Guard.NOT_RESERVED),
     ],
 )
-def test_what_is_owed_and_in_flight_bounds_what_is_taken(standing: RequesterStanding, reason: Guard) -> None:
+def test_unpaid_and_leased_work_bounds_further_leases(standing: RequesterStanding, reason: Guard) -> None:
     assert why_not(proposed(), CHAIN, standing, LIMITS) is reason
 
 

@@ -74,7 +74,7 @@ def unpaid(context: WorkerContext, loop: Loop) -> int:
 
 
 @pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 6))
-def test_whatever_follows_a_promise_the_worker_loses_one_payload(
+def test_after_any_broken_promise_the_worker_loses_one_payload(
     fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState | None, reply: int | None
 ) -> None:
     market = breaker(fake_market, end=end, reply=reply)
@@ -137,7 +137,7 @@ def test_an_end_without_a_promise_is_no_breach(
 
 
 @pytest.mark.parametrize("end", leave_to_full(ENDINGS, 2))
-def test_who_agreed_and_was_not_asked_is_owed_its_pay(
+def test_a_worker_that_agreed_unasked_counts_its_pay_as_owed(
     fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState
 ) -> None:
     market = breaker(fake_market, end=end, asks=False)
@@ -147,7 +147,7 @@ def test_who_agreed_and_was_not_asked_is_owed_its_pay(
     assert unpaid(context, loop) == 1
 
 
-def test_who_agreed_and_was_not_asked_is_paid_when_another_brings_the_payload(
+def test_a_worker_that_agreed_unasked_is_paid_for_another_s_payload(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
     """The honest twin."""
@@ -167,7 +167,7 @@ def test_who_agreed_and_was_not_asked_is_paid_when_another_brings_the_payload(
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
-def test_who_could_not_be_reached_for_its_payload_accuses_nobody(
+def test_a_worker_whose_payload_never_left_accuses_nobody(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked, and no connection came about: no byte has left, and its silence is its own."""
@@ -224,7 +224,7 @@ def test_nothing_is_noted_of_a_payload_that_found_no_connection(tmp_path: Path) 
     assert left == []
 
 
-def test_who_is_started_anew_does_not_forget_what_it_handed_over(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_a_restarted_worker_remembers_its_unpaid_payload(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     """The market says 500, and after the worker's restart that it knows of nothing."""
     market = breaker(fake_market, end=None, reply=500)
     context = make_desk(market)
@@ -292,7 +292,7 @@ def test_of_several_in_flight_one_payload_leaves(fake_market: FakeMarket, make_d
     assert unpaid(context, loop) == 1
 
 
-def test_who_allows_more_goes_on_until_so_many_are_unpaid(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_a_worker_goes_on_until_its_limit_of_unpaid_payloads(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     market = breaker(fake_market)
     context = make_desk(market)
     context.limits = replace(context.limits, unpaid=2)
@@ -319,7 +319,7 @@ def test_the_signed_promise_is_kept_and_verify_shows_it(
     assert record.promise.signature.hex() in fault["text"]
 
 
-def test_verify_tells_of_a_payload_that_left_and_has_no_verdict(
+def test_verify_reports_a_payload_without_a_verdict(
     fake_market: FakeMarket,
     make_desk: MakeDesk,
     worker_key: PrivateKey,
@@ -354,7 +354,9 @@ def test_that_it_was_asked_outlives_a_restart(
     assert (held.promised, held.asked, held.sent) == (True, True, False)
 
 
-def test_who_waits_for_the_pay_of_another_payload_accuses_nobody(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_a_worker_that_waits_for_another_payload_s_pay_accuses_nobody(
+    fake_market: FakeMarket, make_desk: MakeDesk
+) -> None:
     """Two agreed. The first is stuck in flight, so the second is not sent while it may be unpaid, and ends withheld."""
 
     class Stuck(Breaker):

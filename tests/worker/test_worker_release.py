@@ -32,7 +32,7 @@ def test_it_joins_no_market_of_another_release(
 
 
 @pytest.mark.usefixtures("shared_child")
-def test_a_polling_worker_says_once_what_to_install_and_goes_on_where_it_was(
+def test_a_worker_of_another_release_logs_the_remedy_once_and_resumes(
     fake_market: FakeMarket, server: Server, folder: Path, worker_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_market.job.reserve((address_of(worker_key), 100))

@@ -104,7 +104,9 @@ def test_a_worker_that_was_killed_between_commitment_and_reveal_sketches_what_is
     assert reveal.sketch.numbers == sketch_packing.encode_sketch(made)
 
 
-def test_what_cannot_be_sketched_is_not_revealed_and_said(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_an_answer_that_cannot_be_sketched_is_logged_and_not_revealed(
+    fake_market: FakeMarket, make_desk: MakeDesk
+) -> None:
     context = make_desk(fake_market)
     turns(context, lambda: fake_market.committed == 1)
     (payload,) = (context.settings.data / "held").glob("*.payload")

@@ -172,7 +172,7 @@ def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
     assert (unknown.exit_code, "is no case of job" in unknown.stderr) == (2, True)
 
 
-def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
+def test_a_market_with_other_terms_than_the_chain_s_gets_no_stake(
     tmp_path: Path, fake_market: FakeMarket, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
 ) -> None:
     me = wallet.create_wallet(tmp_path, None).address

@@ -105,7 +105,7 @@ def test_a_payload_goes_to_the_store_that_the_owner_named(places: tuple[str, str
 @pytest.mark.parametrize(
     "door", ["{store}/door", "http://169.254.169.254/x", "file:///etc/passwd", "/door", "door", ""]
 )
-def test_no_payload_goes_into_the_own_network_unless_its_owner_says_so(
+def test_no_payload_goes_into_the_own_network_unless_its_owner_allows_it(
     places: tuple[str, str], payload: Payload, door: str
 ) -> None:
     with pytest.raises(DownloadRefused):
@@ -260,7 +260,9 @@ def _refused(tries: list[str]) -> None:
     raise DownloadFailed("no")
 
 
-def test_no_part_goes_into_the_own_network_unless_its_owner_says_so(places: tuple[str, str], payload: Payload) -> None:
+def test_no_part_goes_into_the_own_network_unless_its_owner_allows_it(
+    places: tuple[str, str], payload: Payload
+) -> None:
     assert not put_in_parts(Doors(places[1]), NOBODY, payload)
     assert Store.kept == {}
 
@@ -273,14 +275,14 @@ def brought(sent: Sending, door: str | None) -> str:
 
 
 @pytest.mark.parametrize(("door", "allowed", "how"), [(0, 1, "beside"), (1, 1, "put"), (1, 0, "beside")])
-def test_what_cannot_pass_the_market_by_goes_through_it(
+def test_a_payload_goes_through_the_market_where_no_store_takes_it(
     places: tuple[str, str], payload: Payload, tmp_path: Path, door: int, allowed: int, how: str
 ) -> None:
     sent = sending(frozenset({places[1]} if allowed else ()), tmp_path, payload)
     assert brought(sent, f"{places[1]}/door" if door else None) == how
 
 
-def test_what_the_market_does_not_find_there_goes_through_it(
+def test_a_payload_that_the_market_does_not_find_in_the_store_goes_through_it(
     places: tuple[str, str], payload: Payload, tmp_path: Path
 ) -> None:
     sent = sending(frozenset({places[1]}), tmp_path, payload)

@@ -152,7 +152,7 @@ def test_a_running_worker_is_shown_with_all_it_earned_and_does(
     assert told["troubles"] == []
 
 
-def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(working: Working, server: Server) -> None:
+def test_top_prints_the_same_in_words_and_escapes_a_stranger_s_controls(working: Working, server: Server) -> None:
     said = CliRunner().invoke(app, ["worker", "top", "--data", str(working.folder), "--market", server.url]).stdout
     assert " works." in said
     assert "another answer won [red]?[31m" in said
@@ -161,7 +161,7 @@ def test_the_same_is_told_in_words_and_a_strangers_words_control_no_terminal(wor
 
 
 @FULL
-def test_what_a_kilowatt_hour_earns_is_the_last_hours_pay_over_what_all_cards_drew(
+def test_pay_per_kilowatt_hour_is_the_last_hour_s_over_all_cards_mean_watts(
     working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter([(300.0, 200.0), (100.0, None), (None, None), (None, None)])
@@ -208,7 +208,7 @@ def test_a_page_elsewhere_whose_name_points_here_reads_nothing(working: Working)
 
 
 @FULL
-def test_it_listens_on_this_machine_alone_and_says_a_taken_port(
+def test_the_page_listens_on_this_machine_alone_and_a_taken_port_is_named(
     working: Working, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     port, other_folder = int(working.page.rpartition(":")[2]), tmp_path_factory.mktemp("other")
@@ -252,7 +252,7 @@ def test_a_worker_that_stopped_is_still_shown(working: Working, server: Server) 
     assert after["markets"][0]["trouble"]
 
 
-def test_a_folder_without_a_worker_is_said_and_not_made(tmp_path: Path) -> None:
+def test_top_refuses_a_folder_without_a_worker_and_does_not_make_it(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["worker", "top", "--data", str(tmp_path / "none")])
     assert done.exit_code == 2
     assert "no worker has run" in done.stderr
@@ -304,7 +304,7 @@ def test_the_newest_records_are_read_and_what_is_added_later(
     assert (newest.at if newest else None) == (moments[-1] if moments and not cut else None)
 
 
-def test_cards_are_told_in_a_table_and_what_is_not_known_is_said() -> None:
+def test_cards_are_a_table_and_unknown_values_are_marked() -> None:
     loads = CardLoad("NVIDIA H100", 93, 612.5, 61, 70 << 30), CardLoad("NVIDIA H200")
     facts = OwnFacts(Address("0x" + "11" * 20), "w", 0.0, True, 0, 0, 0, (), (), (), (), loads)
     shown, *_ = list_own_tables(facts, Elsewhere())

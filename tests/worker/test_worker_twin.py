@@ -18,7 +18,7 @@ def copied(context: WorkerContext, folder: Path) -> tuple[Loop, StringIO]:
     return Loop(twin, InFlightFolder(folder / "held")), said
 
 
-def test_what_another_folder_answered_with_this_wallet_is_told_once(
+def test_an_answer_of_another_folder_with_this_wallet_is_logged_once(
     fake_market: FakeMarket, make_desk: MakeDesk, tmp_path: Path
 ) -> None:
     context = make_desk(fake_market)

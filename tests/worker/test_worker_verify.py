@@ -393,7 +393,7 @@ def test_each_lie_in_the_records_has_its_name(
     assert fault in {finding.fault for finding in of_record(context.domain, seen, context.address, change(record))}
 
 
-def test_show_tells_every_job_and_where_it_stands(
+def test_show_prints_every_job_with_its_standing(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], tmp_path: Path, worker_key: PrivateKey
 ) -> None:
     worked()
@@ -411,7 +411,7 @@ def test_show_tells_every_job_and_where_it_stands(
 
 
 @FULL
-def test_what_was_worked_for_under_another_release_accuses_nobody(
+def test_records_of_another_release_accuse_nobody(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worked()

@@ -55,7 +55,7 @@ def take(account_store: AccountStore, cumulative: int, open_units: int = 0) -> N
     account_store.save()
 
 
-def test_what_is_earned_is_owed_until_a_voucher_covers_it(tmp_path: Path) -> None:
+def test_earnings_are_owed_until_a_voucher_covers_them(tmp_path: Path) -> None:
     account_store = opened(tmp_path)
     earn(account_store, "one")
     assert account_store.unpaid(SIGNER) == 1
@@ -64,7 +64,7 @@ def test_what_is_earned_is_owed_until_a_voucher_covers_it(tmp_path: Path) -> Non
     assert account_store.account(DOMAIN, 1).redeemable == 10
 
 
-def test_a_verdict_told_twice_counts_once(tmp_path: Path) -> None:
+def test_a_repeated_verdict_counts_once(tmp_path: Path) -> None:
     account_store = opened(tmp_path)
     earn(account_store, "one")
     earn(account_store, "one")
@@ -118,7 +118,7 @@ def test_another_instance_is_another_account(tmp_path: Path) -> None:
     assert account_store.account(anew, 1).earned == 0
 
 
-def test_what_the_chain_paid_out_is_not_redeemable_again(tmp_path: Path) -> None:
+def test_pay_redeemed_on_the_chain_is_not_redeemable_again(tmp_path: Path) -> None:
     account_store = opened(tmp_path)
     earn(account_store, "one")
     take(account_store, 10)
@@ -160,7 +160,7 @@ for number in range(1, 10**6):
 
 
 @FULL
-def test_what_was_said_to_be_kept_survives_kill_9(tmp_path: Path) -> None:
+def test_confirmed_writes_survive_kill_9(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", WRITER, str(tmp_path)]
     for _ in range(2):
         writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)

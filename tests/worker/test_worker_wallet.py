@@ -45,7 +45,7 @@ def test_a_key_is_never_replaced(tmp_path: Path) -> None:
     assert wallet.load_or_create(tmp_path, None) == made
 
 
-def test_a_damaged_or_missing_key_is_said(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         wallet.load_wallet(tmp_path, None)
     durable.write_file_atomically(tmp_path / wallet.PLAIN, b"not a key")
@@ -88,7 +88,7 @@ def test_a_file_holds_the_old_bytes_or_the_new_ones(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "file").read_bytes() == b"new"
 
 
-def test_without_a_passphrase_no_key_is_made_unless_that_is_said(tmp_path: Path) -> None:
+def test_without_a_passphrase_a_key_is_made_only_with_plain_key(tmp_path: Path) -> None:
     made = CliRunner().invoke(app, ["wallet", "new", "--data", str(tmp_path)])
     assert made.exit_code == 2
     assert "--plain-key" in made.output
@@ -121,7 +121,7 @@ def test_where_money_is_real_a_key_is_encrypted_or_asked_for_as_plain(tmp_path: 
 
 
 @pytest.mark.parametrize("text", [None, ""])
-def test_a_passphrase_file_without_one_is_said(tmp_path: Path, text: str | None) -> None:
+def test_a_passphrase_file_without_one_is_refused_by_its_path(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "passphrase"
     if text is not None:
         path.write_text(text)
@@ -228,7 +228,7 @@ def test_a_backup_is_elsewhere_and_replaces_no_other_key(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("words", ["wallet show", "wallet verify", "wallet redeem", "wallet backup copy", "worker top"])
-def test_a_folder_that_is_not_there_is_said_and_not_made(words: str, tmp_path: Path) -> None:
+def test_an_absent_folder_is_refused_and_not_made(words: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*words.split(), "--data", str(tmp_path / "none")])
     assert done.exit_code == 2
     assert f"in {tmp_path / 'none'}\nfix: name the worker's folder with --data" in done.stderr

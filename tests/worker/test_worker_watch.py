@@ -125,7 +125,7 @@ def test_a_full_disk_or_a_damaged_book_keeps_no_case_uncontested(
     assert told(told_to) == ["accused"], "what could not be told is told later"
 
 
-def test_who_does_not_look_is_slashed(own_job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
+def test_an_accused_worker_without_a_watch_is_slashed(own_job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
     """The twin: what the watch is for."""
     stake(own_job, me, judge)
     case = accuse(own_job, me.address)
@@ -143,7 +143,7 @@ def own_job(own_ledger: Ledger, new_key: NewKey) -> OpenedJob:
 
 
 @FULL
-def test_whose_owner_contests_by_hand_is_told_and_nothing_is_sent(
+def test_a_watch_without_contest_reports_the_case_and_sends_nothing(
     tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey
 ) -> None:
     stake(job, me, judge)
@@ -154,7 +154,7 @@ def test_whose_owner_contests_by_hand_is_told_and_nothing_is_sent(
     assert (told(journal), job.ledger.nonce(me.address)) == (["accused"], nonce)
 
 
-def test_a_chain_that_does_not_answer_is_told_and_tried_again(
+def test_a_silent_chain_is_reported_and_tried_again(
     tmp_path: Path, anvil: LocalChain, fake_market: FakeMarket, job: OpenedJob, judge: PrivateKey
 ) -> None:
     known_chains.store_chain_facts(tmp_path, fake_market.facts("http://127.0.0.1:9"))

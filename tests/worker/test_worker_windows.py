@@ -238,7 +238,7 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
     assert next(crashes, None) is None
 
 
-def test_what_windows_take_is_part_of_what_a_worker_bears(make_bench: MakeBench, publication: Publication) -> None:
+def test_the_cost_of_windows_counts_against_the_limits(make_bench: MakeBench, publication: Publication) -> None:
     plain, cut = (make_bench(LIMITS).effort(one).flops for one in (local(publication), publication))
     assert plain == cut
     with pytest.raises(Refused, match="operations"):

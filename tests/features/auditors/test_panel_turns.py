@@ -74,7 +74,7 @@ def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_open
 
 
 @FULL
-def test_who_says_for_ever_that_it_computes_is_barred_at_last(
+def test_an_auditor_that_renews_its_seat_for_ever_is_barred_at_last(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(class_checks, "HELD_S", 20 * LEASE_S)
@@ -159,7 +159,7 @@ def test_a_seat_is_held_for_a_few_leases_however_often_it_is_renewed(new_floor: 
     assert market.clock.now <= began + (panel_exchange.SEAT_LEASES + 2) * LEASE_S
 
 
-def test_who_left_seats_of_the_job_comes_later_each_time(new_floor: NewFloor) -> None:
+def test_an_auditor_that_left_seats_of_the_job_waits_longer_each_time(new_floor: NewFloor) -> None:
     market = due(new_floor)
     (ann,) = panel(market, HONEST)
     with market.context.begin() as work:

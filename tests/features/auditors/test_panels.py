@@ -190,7 +190,7 @@ def test_a_copied_seal_is_worth_nothing(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_who_seals_an_answer_that_it_learns_later_cannot_open_it(new_floor: NewFloor) -> None:
+def test_an_auditor_that_sealed_an_unknown_answer_cannot_open_it(new_floor: NewFloor) -> None:
     market = due(new_floor)
     ann, bea, cem = panel(market, None, None, None)
     ann.sit(claimed(ann))

@@ -152,9 +152,7 @@ def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, chang
 
 
 @pytest.mark.parametrize("began", [True, False])
-def test_a_failed_split_vote_that_nobody_heard_is_told_apart_from_a_hidden_hearing(
-    new_floor: NewFloor, began: bool
-) -> None:
+def test_a_failed_split_vote_without_a_hearing_differs_from_a_hidden_hearing(new_floor: NewFloor, began: bool) -> None:
     market = traced(new_floor)
     split(market)
     with market.context.begin() as work:

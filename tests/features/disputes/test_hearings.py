@@ -97,7 +97,7 @@ def write_ruling(market: MarketFixture, one: SimWorker, other: SimWorker, *wrong
         )
 
 
-def test_whose_answer_stands_is_paid_and_the_other_gets_what_a_wrong_answer_gets(new_floor: NewFloor) -> None:
+def test_the_standing_answer_is_paid_and_the_other_is_rejected(new_floor: NewFloor) -> None:
     market = new_floor(**VOTES)
     honest, liar = market.worker(), market.worker(LIE)
     market.gather(honest, liar)
@@ -142,7 +142,7 @@ def test_further_equal_answers_follow_the_one_that_stands(new_floor: NewFloor) -
     check_books(market)
 
 
-def test_where_the_referee_cannot_tell_the_ballots_decide(new_floor: NewFloor) -> None:
+def test_ballots_decide_where_the_referee_cannot(new_floor: NewFloor) -> None:
     """Its document is not here: the hearing ends with nobody wrong, and a further wave decides."""
     market = new_floor(**VOTES)
     honest, liar = split(market)
@@ -300,7 +300,7 @@ def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(ne
     assert {(each.asked, each.number, each.until) for each in asked} == {("children", 1, market.clock() + HEARING_S)}
 
 
-def test_who_could_not_answer_while_the_service_was_away_is_asked_again(new_floor: NewFloor) -> None:
+def test_a_side_that_could_not_answer_during_an_outage_is_asked_again(new_floor: NewFloor) -> None:
     market = traced(new_floor)
     honest, liar = split(market)
     say(market, honest, root_of(honest, 3))
