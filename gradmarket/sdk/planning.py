@@ -106,8 +106,13 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     check_loss(loss)
     check_private(asked.private)
     check_fraction(asked.held_out)
+    for name, source in (("model", "module"), ("data", "dataset")):
+        if name in asked.fields:
+            raise Refused(f"{name}: train makes it of the {source}", "leave it out")
     private, price = asked.private, asked.price
     fields = {"name": type(module).__name__, "step": {"rows": asked.rows}, **asked.fields}
+    if isinstance(step := fields["step"], Mapping):
+        fields["step"] = {"rows": asked.rows, **step}
     fields |= {} if asked.seed is None else {"seed": asked.seed}
     fields |= {"optimizer": settings_of(asked.optimizer), "rounds": asked.rounds}
     fields |= {"price": dict(price) if isinstance(price, Mapping) else str(price)}

@@ -163,6 +163,8 @@ def test_half_precision_rows_are_sent_in_float32_without_loss() -> None:
 
 ADAMW = torch.optim.AdamW(nn.Linear(8, 4).parameters(), lr=0.02)
 FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+    "model as a field": ({"model": {"architecture": "mlp"}}, "model: train makes it of the module"),
+    "data as a field": ({"data": {"ready": "digits"}}, "data: train makes it of the dataset"),
     "an optimizer": ({"optimizer": ADAMW}, r"optimizer: the market .* optimizers: give {'name': 'adamw', 'lr': 0.02}"),
     "an optimizer's class": (
         {"optimizer": torch.optim.AdamW},
@@ -186,9 +188,12 @@ def test_a_field_of_another_kind_is_refused_with_what_to_write(
     assert_said(said, refusal(nowhere, **fields))
 
 
-def test_the_honest_twin_of_all_these_comes_as_far_as_the_service(nowhere: Market) -> None:
+@pytest.mark.parametrize(
+    "fields", [{}, {"step": {"microbatch": 4}}], ids=["plain", "a step that takes its rows from `rows`"]
+)
+def test_the_honest_twin_of_all_these_comes_as_far_as_the_service(nowhere: Market, fields: dict[str, Any]) -> None:
     with pytest.raises(ServiceUnreachable):
-        nowhere.train(nn.Linear(8, 4), functional.cross_entropy, (X, Y), rounds=1, price="1000", rows=8)
+        nowhere.train(nn.Linear(8, 4), functional.cross_entropy, (X, Y), rounds=1, price="1000", rows=8, **fields)
 
 
 CALLBACKS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
