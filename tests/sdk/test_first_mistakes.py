@@ -38,12 +38,12 @@ def nowhere() -> Iterator[Market]:
 
 
 def refusal(
-    market: Market, module: Any = None, loss: Any = functional.cross_entropy, data: Any = (X, Y), **rest: Any
+    market: Market, module: Any = None, loss: Any = functional.cross_entropy, dataset: Any = (X, Y), **rest: Any
 ) -> str:
     """The sentence, after a look that no cause of it is shown above."""
     fields: dict[str, Any] = {"rounds": 1, "price": "1000", "rows": 8, **rest}
     with pytest.raises(Refused) as refused:
-        market.train(nn.Linear(8, 4) if module is None else module, loss, data, **fields)
+        market.train(nn.Linear(8, 4) if module is None else module, loss, dataset, **fields)
     shown = "".join(traceback.format_exception(refused.value))
     assert "direct cause" not in shown
     assert "During handling" not in shown
@@ -148,7 +148,7 @@ def nested() -> Tensor:
 def test_rows_that_cannot_be_sent_are_refused_with_what_to_give(
     nowhere: Market, data: Callable[[], Any], said: str
 ) -> None:
-    assert_said(said, refusal(nowhere, data=data()))
+    assert_said(said, refusal(nowhere, dataset=data()))
 
 
 def test_half_precision_rows_are_sent_in_float32_without_loss() -> None:
