@@ -14,7 +14,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
-from gradmarket.market.signing import Domain, digest_struct, signer_of
+from gradmarket.market.signing import Domain, signer_of
 from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
@@ -60,7 +60,7 @@ class AuditorHearings(HearingAttendance[str]):
         if signer not in roots:
             raise NotFound("this auditor stored no answer to it")
         domain, parts = self._load_domain(), self._folder / f"{blob_digest(name.encode())[-32:]}.parts"
-        offer, own = digest_struct(domain, asked.offer.struct()), signer_of(self._sealing.key)
+        offer, own = asked.offer.struct(), signer_of(self._sealing.key)
         receipts = find_receipts_file(self._folder, domain.instance, asked.offer.job)
         return OwnAnswer(domain, offer, roots[signer], signer, own, asked.referee, parts, receipts)
 

@@ -155,10 +155,9 @@ def sign_receipts(record: JobRecord, key: PrivateKey) -> list[KeptReceipt]:
     receipts = []
     for said in held.questions[-1].answers:
         roots = hash_of(held.roots[0]), hash_of(held.roots[1])
-        fields: dict[str, Any] = {"offer": shown.offer_digest, "sides": held.sides, "roots": roots}
-        kept = KeptReceipt(
-            **fields, side=said.side, number=len(held.questions) - 1, said=said.said, signature=bytes(65)
-        )
+        fields: dict[str, Any] = {"job": shown.offer.job, "offer": shown.offer_digest, "sides": held.sides}
+        fields |= {"roots": roots, "side": said.side, "number": len(held.questions) - 1, "said": said.said}
+        kept = KeptReceipt(**fields, at=said.at, signature=bytes(65))
         signature = sign_digest(key, digest_struct(record.domain, receipt_struct(kept)))
         receipts.append(kept.model_copy(update={"signature": signature}))
     return receipts

@@ -67,7 +67,7 @@ def redo(leaf: int, inputs: Sequence[bytes]) -> bytes:
 
 def room_of(lie: Lie, key: PrivateKey = REFEREE) -> tuple[HearingRoom, list[int]]:
     now = [0]
-    return HearingRoom(Referee(terms_of(task(), lie), course(), 0), key, lambda: now[0]), now
+    return HearingRoom(Referee(terms_of(task(), lie), course(), 0), 1, key, lambda: now[0]), now
 
 
 def careful(side: Side, root: bytes, referee: Address | None = None) -> CarefulSide:

@@ -16,6 +16,7 @@ from gradmarket.market.errors import RunnerFailed
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import (
+    NO_RUN,
     DisputeReceipt,
     HearingAnswer,
     HearingQuestion,
@@ -134,8 +135,10 @@ class HearingMarket:
             referee.receive(reply, 0)
         if (leaf := referee.operation) is not None:
             judge_operation(referee, leaf, redo)
-        struct = DisputeReceipt(referee.terms.dispute, said.side, said.number, said.said)
-        return HearingReceipt(number=said.number, signature=sign_digest(self.signs, digest_struct(DOMAIN, struct)))
+        job, dispute = self.offers[said.replica].job, referee.terms.dispute
+        struct = DisputeReceipt(job, dispute, NO_RUN, said.side, said.number, said.said, 0)
+        signature = sign_digest(self.signs, digest_struct(DOMAIN, struct))
+        return HearingReceipt(number=said.number, at=0, signature=signature)
 
 
 def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:

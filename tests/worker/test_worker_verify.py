@@ -309,8 +309,8 @@ def test_an_answer_whose_receipt_the_market_gave_and_that_it_does_not_show_is_na
     plain, me, other_side = outvoted.evidence(record), context.address, address_of(outvoted.keys[0])
     assert record.root is not None
     sides, roots = (me, other_side), (record.root, hash_of(FALSE_ROOT))
-    fields: dict[str, Any] = {"offer": plain.offer_digest, "sides": sides, "roots": roots, "number": 0}
-    kept = KeptReceipt(**fields, side=me, said=Hash(b"\1" * 32), signature=bytes(65))
+    fields: dict[str, Any] = {"job": fake_market.job.id, "offer": plain.offer_digest, "sides": sides, "roots": roots}
+    kept = KeptReceipt(**fields, number=0, side=me, said=Hash(b"\1" * 32), at=0, signature=bytes(65))
     kept = other(kept, signature=fake_market.sign(receipt_struct(kept), fake_market.job.signer))
     path = find_receipts_file(context.settings.data, context.domain.instance, fake_market.job.id)
     path.parent.mkdir()

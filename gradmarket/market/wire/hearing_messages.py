@@ -92,21 +92,28 @@ class AuditorStatement(SaidHeaders):
 
 
 class HearingReceipt(Wire):
-    """The referee has the answer to question `number`: it signs messages.DisputeReceipt."""
+    """The referee took the answer to question `number` at that Unix time, in the hearing of this run of the task's
+    audit, or of its workers: it signs a DisputeReceipt."""
 
     number: Number
+    run: Number | None = None
+    at: Number
     signature: SignatureField
 
 
 class KeptReceipt(Wire):
     """A side's proof that the referee of `sides`, which answered the offer with payloads of `roots`, has its answer."""
 
+    job: Number
+    """The chain's number of the job."""
     offer: HashField
     sides: tuple[AddressField, AddressField]
     roots: tuple[HashField, HashField]
+    run: Number | None = None
     side: AddressField
     number: Number
     said: HashField
+    at: Number
     signature: SignatureField
 
 

@@ -20,6 +20,7 @@ from gradmarket.market.features.disputes.questions import (
     HearingQuestions,
     Question,
     digest_reply,
+    encode_run,
     name_dispute,
 )
 from gradmarket.market.features.disputes.referee import SHOWN
@@ -161,11 +162,13 @@ def store_answer(
         wanted = find_party(work, row.run).load_answers(work, task, row.run)
         if not wanted or statement.side in row.answered:
             raise Conflict("it was answered already")
-        _write_answer(work, row, statement, body, size, int(context.clock()))
+        run, at = row.run, int(context.clock())
+        said = statement.side, statement.number, statement.said, at
+        struct = DisputeReceipt(task.offer.job, door.dispute, encode_run(run), *said)
+        _write_answer(work, row, statement, body, size, at)
         if len(row.answered) == 2:
             work.notify(TOPIC)
-    signature = context.sign(DisputeReceipt(door.dispute, statement.side, statement.number, statement.said))
-    return HearingReceipt(number=statement.number, signature=signature)
+    return HearingReceipt(number=statement.number, run=run, at=at, signature=context.sign(struct))
 
 
 _LONG: Final = threading.Lock()

@@ -8,7 +8,12 @@ import pytest
 from sqlalchemy import delete, select
 
 from gradmarket.market.features.disputes.questions import HEARING_S
-from gradmarket.market.features.disputes.transcript import find_receipt_fault, find_transcript_faults, receipt_struct
+from gradmarket.market.features.disputes.transcript import (
+    find_receipt_fault,
+    find_transcript_faults,
+    receipt_struct,
+    terms_of,
+)
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
@@ -22,7 +27,7 @@ from gradmarket.market.wire.hearing_messages import (
 from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
-from requester.features.disputes import hearing_exchange, hearings
+from requester.features.disputes import hearing_exchange
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.log import leaf_rows
 from requester.features.log.leaf_rows import LogLeaf
@@ -42,8 +47,9 @@ def say(market: MarketFixture, worker: SimWorker, body: bytes) -> KeptReceipt:
     asked, said = asked_of(market, worker), sign_answer(market, worker, body)
     door = hearing_exchange.admit_answer(market.context, worker.address, said)
     receipt = hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
-    fields: dict[str, Any] = {"offer": market.task().offer_digest, "sides": asked.sides, "roots": asked.roots}
-    return KeptReceipt(**fields, side=said.side, number=said.number, said=said.said, signature=receipt.signature)
+    task = market.task()
+    fields: dict[str, Any] = {"job": task.offer.job, "offer": task.offer_digest, **receipt.model_dump()}
+    return KeptReceipt(**fields, sides=asked.sides, roots=asked.roots, side=said.side, said=said.said)
 
 
 def hear(market: MarketFixture) -> tuple[PublishedEvidence, KeptReceipt, KeptReceipt]:
@@ -66,7 +72,7 @@ def rule_silence(market: MarketFixture, held: PublishedHearing, side: str) -> Pu
     (*before, last) = held.questions
     wrong = tuple(each for each in held.sides if each == side)
     context, offer = market.context, market.task().offer_digest
-    dispute = hearings.terms_of(context.domain, offer, held).dispute
+    dispute = terms_of(context.domain, offer, held).dispute
     signature = context.sign(build_ruling(dispute, held.sides, frozenset(wrong), None, SILENCE))
     left = last.model_copy(update={"answers": tuple(one for one in last.answers if one.side != side)})
     ruling = SignedRuling(wrong=wrong, leaf=None, why=SILENCE, signature=signature)
@@ -136,12 +142,24 @@ def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_floor: Ne
     assert "its sides had 1 s for an answer" in prove(market, hurried).faults[0].detail
 
 
-@pytest.mark.parametrize("change", ["signature", "said", "roots"])
+@pytest.mark.parametrize(("change", "why"), [("at", "was taken at 1: its receipt"), ("run", "is hidden")])
+def test_a_receipt_counts_for_one_hearing_and_one_time(new_floor: NewFloor, change: str, why: str) -> None:
+    """A side's clock rests on the signed time, and no later hearing of the same answers covers a hidden one."""
+    market = traced(new_floor)
+    evidence, receipt, _ = hear(market)
+    domain, signer = market.context.domain, market.context.signer_address
+    assert find_receipt_fault(domain, signer, evidence.hearings or (), receipt) == ""
+    other = receipt.model_copy(update={change: 1})
+    other = other.model_copy(update={"signature": market.context.sign(receipt_struct(other))})
+    assert why in find_receipt_fault(domain, signer, evidence.hearings or (), other)
+
+
+@pytest.mark.parametrize("change", ["signature", "said", "roots", "run", "at", "job"])
 def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, change: str) -> None:
     market = traced(new_floor)
     evidence, receipt, _ = hear(market)
     domain, signer = market.context.domain, market.context.signer_address
-    other = {"said": Hash(bytes(32)), "roots": receipt.roots[::-1]}
+    other = {"said": Hash(bytes(32)), "roots": receipt.roots[::-1], "run": 1, "at": 1, "job": 7}
     forged = receipt.model_copy(update={change: other.get(change, b"")})
     forged = forged.model_copy(
         update={"signature": sign_digest(market.workers[0].key, digest_struct(domain, receipt_struct(forged)))}

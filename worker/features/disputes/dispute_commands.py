@@ -121,7 +121,8 @@ def judge_command(
         roots = hash_of(disputed.root_of(sides[0])), hash_of(disputed.root_of(sides[1]))
         most = memory_of(settings) // SHARE
         terms = Terms(disputed.domain, disputed.name, sides, roots, answer_s, most, across)
-        room = HearingRoom(Referee(terms, course, int(time.time())), opened.key.key, lambda: int(time.time()))
+        referee, job_number = Referee(terms, course, int(time.time())), disputed.offer.job
+        room = HearingRoom(referee, job_number, opened.key.key, lambda: int(time.time()))
         with serve_in_thread(room.app(), host, port) as url:
             text = (
                 f"Hearing {sides[0]} and {sides[1]} at {url}: `gradmarket wallet dispute answer {job} {task} --referee`"

@@ -16,7 +16,8 @@ from gradmarket.market.errors import MarketError, NotFound, Refused, RunnerFaile
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.signing import Domain, Signer
+from gradmarket.market.messages import Offer
+from gradmarket.market.signing import Domain, Signer, digest_struct
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import HearingReceipt
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
@@ -39,7 +40,7 @@ class OwnAnswer:
     job's hearings."""
 
     domain: Domain
-    offer: Hash
+    offer: Offer
     root: Hash
     address: Address
     sign: Signer
@@ -165,11 +166,11 @@ class HearingAttendance(ABC, Generic[Name]):
         if trace.root != own.root:
             self._lost.add(name)
             raise Refused("the task computes to another answer than was given: there is nothing to defend")
-        lent = LentCourse(lambda: self._lend(name))
+        lent, offer = LentCourse(lambda: self._lend(name)), digest_struct(own.domain, own.offer)
 
         def build_side() -> CarefulSide:
             side = Side(own.address, own.sign, trace.checkpoints, lent.detail, lent.show, lent.results)
-            return CarefulSide(own.domain, own.offer, own.root, side, lent, own.referee)
+            return CarefulSide(own.domain, offer, own.root, side, lent, own.referee)
 
         return AttendedAnswer(build_side, own.parts_file)
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import Judge, Redo, compute_decision
-from gradmarket.market.features.disputes.questions import DisputeReceipt, Reply
+from gradmarket.market.features.disputes.questions import NO_RUN, DisputeReceipt, Reply, digest_reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address
@@ -25,13 +25,14 @@ from worker.features.disputes.hearing_client import ANSWERS, PATH, WAIT_S, Heard
 
 
 class HearingRoom:
-    """One dispute, whose sides ask and answer by requests; `clock` in Unix seconds. Thread-safe.
+    """One dispute about an offer of this job of the chain, whose sides ask and answer by requests; `clock` in Unix
+    seconds. Thread-safe.
 
     Only a side's answer is read: the signature comes before, in the headers.
     """
 
-    def __init__(self, referee: Referee, key: PrivateKey, clock: Callable[[], int]) -> None:
-        self._referee, self._key, self._clock = referee, key, clock
+    def __init__(self, referee: Referee, job: int, key: PrivateKey, clock: Callable[[], int]) -> None:
+        self._referee, self._job, self._key, self._clock = referee, job, key, clock
         self._changed = threading.Condition()
         self._waiting = set[Callable[[], object]]()
         """Each wakes a request that waits for the next question; none of them holds a thread."""
@@ -83,11 +84,16 @@ class HearingRoom:
         with self._changed:
             self._bringing.discard(headers.side)
 
-    def receive(self, reply: Reply) -> None:
-        """Receives a whole answer. Raises Refused as Referee.receive does."""
+    def receive(self, reply: Reply) -> HearingReceipt:
+        """Receives a whole answer, and acknowledges it. Raises Refused as Referee.receive does."""
+        terms = self._referee.terms
         with self._changed:
-            self._referee.receive(reply, self._clock())
+            self._referee.receive(reply, at := self._clock())
             self._announce()
+        said = digest_reply(reply.said)
+        struct = DisputeReceipt(self._job, terms.dispute, NO_RUN, reply.side, reply.number, said, at)
+        signature = sign_digest(self._key, digest_struct(terms.domain, struct))
+        return HearingReceipt(number=reply.number, at=at, signature=signature)
 
     def hold(self, redo: Redo, judge: Judge | None = None) -> SignedRuling:
         """Waits for answers until each one's time is over, computes the one operation, and returns the ruling.
@@ -173,16 +179,15 @@ class HearingRoom:
                     body += chunk
                     if len(body) > length:
                         return _refuse("the answer is longer than its content-length")
-            await run_in_threadpool(self.receive, Reply(headers.side, headers.number, bytes(body), headers.signature))
+            reply = Reply(headers.side, headers.number, bytes(body), headers.signature)
+            receipt = await run_in_threadpool(self.receive, reply)
         except TimeoutError:
             return _refuse("the answer is late")
         except Refused as error:
             return _refuse(error.detail)
         finally:
             self.leave(headers)
-        struct = DisputeReceipt(self._referee.terms.dispute, headers.side, headers.number, headers.said)
-        signature = sign_digest(self._key, digest_struct(self._referee.terms.domain, struct))
-        return JSONResponse(HearingReceipt(number=headers.number, signature=signature).model_dump(mode="json"))
+        return JSONResponse(receipt.model_dump(mode="json"))
 
     def _left_s(self, side: Address) -> float:
         with self._changed:

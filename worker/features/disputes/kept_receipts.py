@@ -12,8 +12,9 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.features.disputes.transcript import receipt_struct
+from gradmarket.market.messages import Offer
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.signing import Domain
+from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import HearingReceipt, KeptReceipt
 from worker import durable
@@ -24,16 +25,19 @@ def find_receipts_file(folder: Path, instance: Hash, chain_job: int) -> Path:
 
 
 def keep_receipt(
-    path: Path, domain: Domain, offer: Hash, referee: Address, put: PutQuestion, reply: Reply, receipt: HearingReceipt
+    path: Path, domain: Domain, offer: Offer, referee: Address, put: PutQuestion, reply: Reply, receipt: HearingReceipt
 ) -> None:
     """Appends the receipt of a reply. Raises Refused where the referee did not sign it."""
     kept = KeptReceipt(
-        offer=offer,
+        job=offer.job,
+        offer=digest_struct(domain, offer),
         sides=(put.sides[0], put.sides[1]),
         roots=(put.roots[0], put.roots[1]),
         side=reply.side,
         number=put.number,
         said=digest_reply(reply.said),
+        run=receipt.run,
+        at=receipt.at,
         signature=receipt.signature,
     )
     if not is_signed_by(domain, receipt_struct(kept), kept.signature, referee):

@@ -12,7 +12,6 @@ from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import HearingAnswer, HearingQuestions, Reply, digest_reply
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Digest, ReplicaId
 from gradmarket.market.wire.hearing_messages import HearingReceipt
 from gradmarket.market.wire.poll import hash_of
@@ -46,10 +45,10 @@ class OwnHearings(HearingAttendance[ReplicaId]):
 
     def find_answer(self, name: ReplicaId, put: PutQuestion) -> OwnAnswer:  # noqa: ARG002  # it knows what it answered
         context, (held, root) = self._context, self._find_held(name)
-        offer, parts = digest_struct(context.domain, held.offer), self._replica_files.parts(name)
+        parts = self._replica_files.parts(name)
         receipts = find_receipts_file(context.settings.data, context.domain.instance, held.offer.job)
         own = context.address, context.own_signer
-        return OwnAnswer(context.domain, offer, hash_of(Digest(root)), *own, context.signer, parts, receipts)
+        return OwnAnswer(context.domain, held.offer, hash_of(Digest(root)), *own, context.signer, parts, receipts)
 
     def _find_held(self, name: ReplicaId) -> tuple[InFlight, str]:
         held = self._replica_files.held.get(name)

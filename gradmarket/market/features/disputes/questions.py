@@ -143,12 +143,29 @@ class DisputeAnswer:
     said: Hash
 
 
+NO_RUN: Final = 2**64 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class DisputeReceipt:
-    """The referee has, in time, a side's answer to question `number`, `said` by its digest."""
+    """The referee took, at that Unix time, a side's answer to question `number`, `said` by its digest.
 
-    TYPE: ClassVar[str] = "DisputeReceipt(bytes32 instance,bytes32 dispute,address side,uint64 number,bytes32 said)"
+    `job`: the chain's number of it. `run`: of the task's audit whose panel the sides are of; NO_RUN for its workers.
+    """
+
+    TYPE: ClassVar[str] = (
+        "DisputeReceipt(bytes32 instance,uint256 job,bytes32 dispute,uint64 run,address side,uint64 number,"
+        "bytes32 said,uint64 at)"
+    )
+    job: int
     dispute: Hash
+    run: int
     side: Address
     number: int
     said: Hash
+    at: int
+
+
+def encode_run(run: int | None) -> int:
+    """Returns a hearing's run as receipts sign it."""
+    return NO_RUN if run is None else run

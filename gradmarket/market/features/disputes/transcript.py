@@ -14,6 +14,7 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     Reply,
     digest_reply,
+    encode_run,
     name_dispute,
 )
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
@@ -124,7 +125,8 @@ def _find_answer_faults(
 
 def receipt_struct(kept: KeptReceipt) -> DisputeReceipt:
     """Returns the struct that the referee signed."""
-    return DisputeReceipt(name_dispute(kept.offer, kept.sides, kept.roots), kept.side, kept.number, kept.said)
+    dispute, run = name_dispute(kept.offer, kept.sides, kept.roots), encode_run(kept.run)
+    return DisputeReceipt(kept.job, dispute, run, kept.side, kept.number, kept.said, kept.at)
 
 
 def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[PublishedHearing], kept: KeptReceipt) -> str:
@@ -132,28 +134,30 @@ def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[Publi
 
     A receipt that the signer did not sign proves nothing.
     """
-    if not is_signed_by(domain, receipt_struct(kept), kept.signature, signer):
+    struct = receipt_struct(kept)
+    if not is_signed_by(domain, struct, kept.signature, signer):
         return ""
-    named = [
-        each
-        for each in hearings
-        if (each.sides, (hash_of(each.roots[0]), hash_of(each.roots[1]))) == (kept.sides, kept.roots)
-    ]
-    showing = [each for each in named if _shows(each, kept)]
+    disputes = ((each, name_dispute(kept.offer, each.sides, [*map(hash_of, each.roots)])) for each in hearings)
+    named = [each for each, dispute in disputes if (dispute, each.run) == (struct.dispute, kept.run)]
+    showing = [(each, at) for each in named if (at := _find_time(each, kept)) is not None]
     receipt = f"its receipt is signed 0x{kept.signature.hex()}"
     if not named:
         return f"the hearing of {' and '.join(kept.sides)} is hidden: {kept.side} answered in it, and {receipt}"
     if not showing:
         return f"question {kept.number}: the answer of {kept.side} is hidden, and {receipt}"
-    last = [each.ruling for each in showing if kept.number == len(each.questions) - 1]
+    if kept.at not in (times := [at for _, at in showing]):
+        shown = f"the answer of {kept.side} is shown at Unix time {times[0]}"
+        return f"question {kept.number}: {shown}, and was taken at {kept.at}: {receipt}"
+    last = [each.ruling for each, _ in showing if kept.number == len(each.questions) - 1]
     if any(ruling is not None and ruling.why == SILENCE and kept.side in ruling.wrong for ruling in last):
         return f"question {kept.number}: {kept.side} lost by silence, and {receipt}"
     return ""
 
 
-def _shows(hearing: PublishedHearing, kept: KeptReceipt) -> bool:
+def _find_time(hearing: PublishedHearing, kept: KeptReceipt) -> int | None:
+    """Returns when the receipt's answer came, as the hearing shows it; None where it does not."""
     answers = hearing.questions[kept.number].answers if kept.number < len(hearing.questions) else ()
-    return any((said.side, said.said) == (kept.side, kept.said) for said in answers)
+    return next((said.at for said in answers if (said.side, said.said) == (kept.side, kept.said)), None)
 
 
 def count_answers(hearing: PublishedHearing) -> tuple[int, int]:
