@@ -18,7 +18,7 @@ from requester.api import (
     hot_route,
     job_routes,
     long_poll,
-    payload_pieces,
+    payload_uploads,
     payment_routes,
     problems,
     response_cache,
@@ -37,7 +37,7 @@ from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
 
 ROUTERS: Final = (
-    *(routes.router for routes in (worker_routes, payload_pieces, blob_routes, sign_in_routes)),
+    *(routes.router for routes in (worker_routes, payload_uploads, blob_routes, sign_in_routes)),
     *(sign_in_routes.chain_router, job_routes.router, round_routes.router, payment_routes.router, fund_routes.router),
 )
 """The routers, the most used first: FastAPI tries one after the other."""
@@ -59,7 +59,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         work = {
             "news": lambda: worker_routes.look_out(context),
             "presence": app.state.parked.renew_presence,
-            "unfinished uploads": lambda: payload_pieces.run_upload_cleanup(context),
+            "unfinished uploads": lambda: payload_uploads.run_upload_cleanup(context),
         }
         watches = [
             asyncio.create_task(rerun_after_errors(name, begin, settings.sweep_s)) for name, begin in work.items()
@@ -117,7 +117,7 @@ def _build_state(app: FastAPI, context: Context) -> None:
     app.state.callers = Callers()
     app.state.nonces = sign_in_routes.Nonces(context.signer)
     app.state.crowd = batching.crowd_of(context)
-    app.state.readers = payload_pieces.PieceReaders()
+    app.state.readers = payload_uploads.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
     app.state.strangers_share = share = response_cache.Share()
     app.state.standings = response_cache.Recent[Standing](share)

@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.wire.framing import DIGEST
+from gradmarket.market.wire.framing import DIGEST, HEAD
 from graphdoc.encoding import Bytes
 
 BLOCK: Final = 1 << 20
@@ -32,8 +32,29 @@ class Parts:
         async for chunk in self.next(length):
             part += chunk
         if len(part) != length:
-            raise HTTPException(400, f"{len(part)} of {length} bytes arrived: send them again")
+            raise _build_cut_refusal(len(part), length)
         return part
+
+    async def read_message(self, seconds: float, most: int, longer: str, name: str) -> bytes:
+        """Returns the JSON that begins the body, after its length in four bytes (market.wire.framing).
+
+        Raises 413 with `longer` for one of more than `most` bytes, and 408 where it takes more than `seconds`.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                length = int.from_bytes(await self.read_exactly(HEAD), "big")
+                if length > most:
+                    raise HTTPException(413, longer)
+                return bytes(await self.read_exactly(length))
+        except TimeoutError as error:
+            late = f"{name} did not come within {seconds:.0f} s"
+            raise HTTPException(408, late, {"Connection": "close"}) from error
+
+    async def consume_exactly(self, length: int, take: Callable[[Bytes], None]) -> None:
+        """Passes the next part to `take`, in blocks, like `consume_stream`; raises 400 where the body ends before."""
+        came = await consume_stream(self.next(length), length, "", take)
+        if came != length:
+            raise _build_cut_refusal(came, length)
 
     async def next(self, length: int) -> AsyncIterator[Bytes]:
         """Yields the next part, of `length` bytes or of fewer where the body ends, without copying it."""
@@ -55,6 +76,10 @@ class Parts:
             except StopAsyncIteration:
                 return False
         return True
+
+
+def _build_cut_refusal(came: int, length: int) -> HTTPException:
+    return HTTPException(400, f"{came} of {length} bytes arrived: send them again")
 
 
 async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, Bytes], None]) -> None:

@@ -15,7 +15,7 @@ from requester.api.batching import WorkerBatchers
 from requester.api.blob_routes import UPLOAD
 from requester.api.hot_route import HotRoute
 from requester.api.long_poll import LongPolls, Wait
-from requester.api.payload_parts import FramedBody, PayloadReceiver
+from requester.api.payload_uploads import FramedBody, PayloadReceiver
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.exchange import outbox

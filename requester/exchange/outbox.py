@@ -24,7 +24,7 @@ from gradmarket.market.wire.poll import (
     WaveOpened,
 )
 from requester.context import Context
-from requester.exchange import direct_upload
+from requester.exchange import payload_upload
 from requester.exchange.payload_upload import Delivery
 from requester.store import jobs, unheard
 from requester.store.answer_kind import explanation_of
@@ -183,8 +183,8 @@ def _build_upload_request(
     context: Context, reader: RowReader, replica: Replica, task: Task, now: float
 ) -> UploadRequest:
     seconds = (task.due_at or now) - now
-    door = direct_upload.find_upload_url(context, reader, replica, task, seconds)
-    in_parts = door is None and direct_upload.in_parts(context)
+    door = payload_upload.find_upload_url(context, reader, replica, task, seconds)
+    in_parts = door is None and context.blobs.reached_past_us
     return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door, in_parts=in_parts)
 
 

@@ -22,7 +22,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from graphdoc import plugins
 from requester.api import streams
 from requester.blobs.disk import DiskBlobs
-from requester.exchange.incoming_upload import IncomingUpload
+from requester.exchange.payload_upload import IncomingUpload
 
 SEED = bytes(32)
 

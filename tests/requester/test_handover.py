@@ -12,7 +12,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire.poll import PollRequest
 from requester import blobs as stores
-from requester.exchange import direct_upload, poll
+from requester.exchange import payload_upload, poll
 from requester.settings import RequesterSettings
 from tests.bucket import KEYS, s3_server
 from tests.lanes import leave_to_full
@@ -65,7 +65,7 @@ def say_put(market: MarketFixture, worker: SimWorker) -> None:
     held = worker.newest()
     want = wants(market, worker, held.lease.replica, held.lease.fence)
     with ExitStack() as files:
-        delivery = direct_upload.fetch_direct_upload(market.context, want, held.lease.fence, files)
+        delivery = payload_upload.fetch_direct_upload(market.context, want, held.lease.fence, files)
         deliveries = () if delivery is None else (delivery,)
         poll.handle_polls(market.context, [replace(worker.poll(payloads=(part_of(held),)), deliveries=deliveries)])
 

@@ -16,7 +16,7 @@ from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import DIGEST, PartAddress, frame_poll_request, sent_bytes
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.blobs.disk import DiskBlobs
-from requester.exchange import direct_upload
+from requester.exchange import payload_upload
 from requester.exchange.upload_grant import UploadClaim, UploadPace
 from tests.lanes import leave_to_full
 from tests.patience import PATIENCE_S, wait_until
@@ -200,7 +200,7 @@ def test_a_later_request_that_cannot_go_on_ends_none(door: Door) -> None:
 
 
 def test_two_processes_do_not_write_one_upload(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("requester.api.payload_pieces.TRIES", 1)
+    monkeypatch.setattr("requester.api.payload_uploads.TRIES", 1)
     lease, blobs = door.asked.newest().lease, door.market.another().blobs
     with blobs.continued(door.asked.address, f"{lease.replica} {lease.fence}", 0):
         answer = door.send(0)
@@ -231,10 +231,10 @@ def test_addresses_in_a_store_are_for_who_is_asked(door: Door, tmp_path: Path) -
     context = replace(door.market.context, blobs=Bucket(tmp_path))
     lease, other = door.asked.newest().lease, door.other.newest().lease
     claim = UploadClaim(door.asked.address, lease.replica, lease.fence)
-    assert [part.start for part in direct_upload.missing_parts(context, claim)] == [0, 8, 16, 24]
+    assert [part.start for part in payload_upload.missing_parts(context, claim)] == [0, 8, 16, 24]
     for address, its in ((door.other.address, lease), (door.other.address, other)):
         with pytest.raises((NotFound, Conflict)):
-            direct_upload.missing_parts(context, UploadClaim(address, its.replica, its.fence))
+            payload_upload.missing_parts(context, UploadClaim(address, its.replica, its.fence))
     accepted(door, door.send(0))
     assert door.market.replica(door.asked).state == ReplicaState.PAYABLE
 

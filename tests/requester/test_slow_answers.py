@@ -20,7 +20,7 @@ from tests.requester.market_workers import SimWorker
 from tests.requester.upload_door import PIECE, served
 
 NewFloor = Callable[..., MarketFixture]
-PARTS = "requester.api.payload_parts"
+PARTS = "requester.api.payload_uploads"
 
 
 @pytest.fixture

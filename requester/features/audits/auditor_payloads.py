@@ -8,8 +8,7 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Address, Digest, ReplicaState
 from requester.context import Context
 from requester.exchange.acceptance import accept_task
-from requester.exchange.incoming_upload import IncomingUpload
-from requester.exchange.payload_upload import Delivery, inspect_and_store_payload
+from requester.exchange.payload_upload import Delivery, IncomingUpload, inspect_and_store_payload
 from requester.exchange.upload_grant import UploadGrant, length_of
 from requester.features.audits.referrals import REASON
 from requester.moves import blob_cleanup, verdicts

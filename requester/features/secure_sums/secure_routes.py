@@ -1,20 +1,18 @@
 """The route by which a holder goes through a round's secure aggregation (market.features.secure_sums)."""
 
-import asyncio
 from contextlib import ExitStack
 from typing import Annotated, Final
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.features.secure_sums.sum_messages import StepTold
-from gradmarket.market.wire.framing import HEAD
 from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.blob_routes import UPLOAD
-from requester.api.payload_pieces import PieceReaders
+from requester.api.payload_uploads import PieceReaders
 from requester.api.problems import describe_problems
 from requester.api.state import Here
-from requester.api.streams import Parts, consume_stream
+from requester.api.streams import Parts
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.features.secure_sums import secure_messages
@@ -73,16 +71,8 @@ def _has_no_news(reply: StepTold, asked: StepAsked) -> bool:
 async def _receive_message(
     context: Context, request: Request, door: StepDoor, files: ExitStack
 ) -> tuple[bytes, Incoming | None]:
-    parts = Parts(request)
-    try:
-        async with asyncio.timeout(context.settings.body_s):
-            length = int.from_bytes(await parts.read_exactly(HEAD), "big")
-            if length > door.most_json:
-                raise HTTPException(413, f"the JSON of this message has at most {door.most_json} bytes")
-            message = bytes(await parts.read_exactly(length))
-    except TimeoutError as error:
-        late = f"the message did not come within {context.settings.body_s:.0f} s"
-        raise HTTPException(408, late, {"Connection": "close"}) from error
+    parts, longer = Parts(request), f"the JSON of this message has at most {door.most_json} bytes"
+    message = await parts.read_message(context.settings.body_s, door.most_json, longer, "the message")
     incoming = (
         await _receive_masked_vector(context, request.app.state.readers, parts, door, files) if door.vector else None
     )
@@ -100,7 +90,5 @@ async def _receive_masked_vector(
         return None
     incoming = files.enter_context(context.blobs.receive())
     async with readers.reading(door.asked.replica):
-        came = await consume_stream(parts.next(door.vector), door.vector, "", incoming.write)
-    if came != door.vector:
-        raise HTTPException(400, f"{came} of {door.vector} bytes arrived: send them again")
+        await parts.consume_exactly(door.vector, incoming.write)
     return incoming

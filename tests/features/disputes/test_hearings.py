@@ -39,7 +39,7 @@ from gradmarket.public_audit.job_proof import ClauseResult, JobLog, JobRecord
 from graphdoc import tensors
 from graphdoc.encoding import canonical
 from graphdoc.tracing.packed import digest_plain_bytes
-from requester.api.payload_pieces import PieceReaders
+from requester.api.payload_uploads import PieceReaders
 from requester.dataset import OURS
 from requester.exchange import outbox
 from requester.features import disputes

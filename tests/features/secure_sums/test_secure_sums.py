@@ -189,7 +189,7 @@ def test_a_second_other_message_of_a_step_is_refused(floor: Floor, step: int) ->
     liar.hand_in(held, liar.said, liar.vector)
     other = {"holder": liar.said.holder, **liar.said.model_dump()}
     changed = type(liar.said).model_validate(other | _changed(liar.said))
-    with pytest.raises(Conflict, match="something else"):
+    with pytest.raises(Conflict, match="another message in this step"):
         liar.hand_in(held, changed, liar.vector)
 
 
