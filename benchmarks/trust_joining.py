@@ -32,5 +32,10 @@ def measure() -> Iterator[Figure]:
             paid = [count_rounds_until_paid(market, rules, 1, flood, networks, seed)[0] for seed in range(SEEDS)]
             note = f"{flood} identities answer right; at most {max(paid)}"
             yield Figure(f"{name}.beside_{networks}", mean(paid), "rounds", target="<= 10", note=note)
+            backed = [
+                count_rounds_until_paid(market, rules, 1, flood, networks, seed, True)[0] for seed in range(SEEDS)
+            ]
+            note = f"the newcomer alone has a deposit; at most {max(backed)}"
+            yield Figure(f"{name}.deposit_beside_{networks}", mean(backed), "rounds", target="<= 10", note=note)
             behind = count_rounds_behind_leavers(market, rules, networks)
             yield Figure(f"{name}.behind_{networks}", behind, "rounds", target="<= 10")

@@ -415,12 +415,14 @@ def _count_majority(
 
 
 def count_rounds_until_paid(
-    market: RingMarket, rules: Rules, waiting: int, flood: int, networks: int, seed: int
+    market: RingMarket, rules: Rules, waiting: int, flood: int, networks: int, seed: int, deposit: bool = False
 ) -> list[int]:
     """Returns the round, from 1, of the first pay of each of `waiting` honest newcomers, each of an owner of its own.
 
     Beside them `flood` identities of `networks` networks ask. Every second seat goes to the newcomer closest to its
-    proof, the others by draw among the first in turn over payouts and networks (rules.newcomers.in_turn).
+    proof, the others by draw among the first in turn over payouts and networks (rules.newcomers.in_turn). `deposit`:
+    whether the honest ones have one, and the flood none: half of the other seats are then theirs
+    (seat_rules.choose_newcomer).
     """
     random = np.random.default_rng(seed)
     parties = [_build_party(number, str(number)) for number in range(waiting)]
@@ -436,6 +438,8 @@ def count_rounds_until_paid(
             begun = [one for one in left if answers[one]]
             if begun and turn % 2:
                 chosen.append(max(begun, key=lambda each: answers[each]))
+            elif deposit and min(left, default=waiting) < waiting and random.integers(2):
+                chosen.append(min(left))
             elif left:
                 first = newcomers.in_turn([parties[one] for one in left])
                 owners = len({parties[one].network for one in left})

@@ -98,6 +98,15 @@ def test_newcomers_are_paid_in_the_first_round_while_there_are_places() -> None:
     assert max(count_rounds_until_paid(MARKET, Rules(), 5, 0, 1, 0)) > 1
 
 
+def test_a_deposit_passes_a_flood_that_has_none() -> None:
+    """Half of the seats that go to nobody in particular are those of deposits: three rounds on average."""
+    alone, backed = (
+        [count_rounds_until_paid(RingMarket(60, 8), Rules(), 1, 600, 64, seed, deposit)[0] for seed in range(20)]
+        for deposit in (False, True)
+    )
+    assert sum(backed) <= 4 * len(backed) < sum(alone)
+
+
 @pytest.mark.parametrize(("networks", "tasks", "rounds"), [(4, 8, 3), (16, 8, 6), (64, 8, 18), (64, 16, 10)])
 def test_behind_networks_that_leave_their_places_a_newcomer_waits_for_a_few_at_a_time(
     networks: int, tasks: int, rounds: int
