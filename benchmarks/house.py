@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.figure import Figure
 from requester.features import FEATURES
-from tests.source_tree import PACKAGES, ROOT, Module, ours, read, within
+from tests.source_tree import PACKAGES, ROOT, Module, load_modules, ours, within
 from tests.test_layers import FEATURE_ROOTS, TOOLS
 from worker.features import FEATURES as WORKER_FEATURES
 
@@ -46,7 +46,7 @@ def measure() -> Iterator[Figure]:
         yield Figure(f"{PREFIX}kernel_lines.{folder.rpartition('/')[2]}", lines, "lines", target=most)
     installed = [path for package in PACKAGES for path in sources(package)]
     yield Figure(f"{PREFIX}feature_lines", sum(count_lines(path) for path in installed if is_feature(path)), "lines")
-    modules = list(read().values())
+    modules = list(load_modules().values())
     yield from _imports(modules)
     yield from _shape(modules, installed)
     yield Figure(f"{PREFIX}installed_lines", sum(map(count_lines, installed)), "lines", target="<= 55000")

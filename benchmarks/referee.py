@@ -27,7 +27,7 @@ from gradmarket.runner.features.disputes.traced.plan import Slot, TaskOperation
 from gradmarket.runner.features.disputes.traced.run import trace_task
 from graphdoc.document.publish import next_token, publish_module
 from graphdoc.tracing.packed import digest_packed
-from tests.kit.traced import SEED, SmallTask, asked
+from tests.kit.traced import SEED, SmallTask, parse_step
 
 PREFIX = "referee"
 ROWS, STEPS, TIMES = sized((8, 100, 3), (1, 2, 1))
@@ -55,7 +55,7 @@ def _build_gpt(steps: int) -> SmallTask:
     example = torch.zeros(2, *GPT_10M.shape, dtype=torch.int64)
     module = gpt.build(GPT_10M.arguments, GPT_10M.shape, GPT_10M.classes)
     tokens = np.random.default_rng(0).integers(0, GPT_10M.classes, (ROWS * steps, *GPT_10M.shape))
-    step = asked(kind="local", steps=steps, rows=ROWS, optimizer=ADAMW)
+    step = parse_step(kind="local", steps=steps, rows=ROWS, optimizer=ADAMW)
     return SmallTask(publish_module(module, next_token, (example, example)), {"x": tokens, "y": tokens}, step)
 
 

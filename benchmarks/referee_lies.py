@@ -21,8 +21,8 @@ from benchmarks.referee import name_kind
 from benchmarks.size import sized
 from gradmarket.market.signing import address_of
 from graphdoc.document.publish import next_token, publish_module
-from tests.kit.disputes import LIAR, build_lie, hear, shows_at
-from tests.kit.traced import Arrays, SmallTask, asked, publish, small_cnn
+from tests.kit.disputes import LIAR, build_lie, play_dispute, shows_at
+from tests.kit.traced import Arrays, SmallTask, parse_step, publish, small_cnn
 from tests.models import text
 
 PREFIX = "referee.lies"
@@ -53,7 +53,7 @@ def measure() -> Iterator[Figure]:
         lie = build_lie(one.task, leaf, draw.randrange(one.task.operations.plan[leaf].results), draw)
         if lie is None:
             continue
-        verdict, _ = hear(one.task, lie)
+        verdict, _ = play_dispute(one.task, lie)
         lies += 1
         kinds.add(kind)
         found += verdict.wrong == {address_of(LIAR)} and verdict.leaf == shows_at(one.task, lie)
@@ -66,13 +66,13 @@ def measure() -> Iterator[Figure]:
 
 
 def _build_small_tasks() -> Iterator[SmallTask]:
-    yield small_cnn(asked(rows=12, microbatch=5), "int4")
+    yield small_cnn(parse_step(rows=12, microbatch=5), "int4")
     clipped = {"name": "adamw", "lr": 0.01, "clip": 0.1}
-    yield small_cnn(asked(kind="local", steps=2, rows=4, optimizer=clipped, proximal=0.1), "topk")
-    yield small_cnn(asked(kind="local", steps=2, rows=4, optimizer={"name": "muon", "lr": 0.01}), "two_bit")
+    yield small_cnn(parse_step(kind="local", steps=2, rows=4, optimizer=clipped, proximal=0.1), "topk")
+    yield small_cnn(parse_step(kind="local", steps=2, rows=4, optimizer={"name": "muon", "lr": 0.01}), "two_bit")
     draw = np.random.default_rng(3)
     flat: Arrays = {"x": draw.standard_normal((40, 9, 3)).astype(np.float32), "y": draw.integers(0, 3, 40)}
-    step = asked(rows=6, microbatch=4)
+    step = parse_step(rows=6, microbatch=4)
     for layers in ([nn.Flatten(), nn.Linear(27, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 3)],):
         yield SmallTask(publish(nn.Sequential(*layers), (9, 3)), flat, step, "fp4")
     yield SmallTask(publish(_Last(nn.LSTM(3, 4, batch_first=True)), (9, 3)), flat, step, "bf16")

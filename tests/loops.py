@@ -13,7 +13,7 @@ def unrolled(document: Raw) -> Raw:
     def added(node: Raw, known: dict[Any, Any], results: list[int]) -> None:
         first = len(document["inputs"]) + sum(len(one["out"]) for one in nodes)
         out = list(range(first, first + len(node["out"])))
-        nodes.append({"op": node["op"], "args": read(node["args"], known), "out": out})
+        nodes.append({"op": node["op"], "args": renumber_references(node["args"], known), "out": out})
         known.update(zip(results, out, strict=True))
 
     for node in document["nodes"]:
@@ -42,10 +42,10 @@ def _steps(scan: Raw, new: dict[int, int], added: Any) -> list[int]:
     return [*(within[one] for one in body["last"]), *(value for found in every for value in found)]
 
 
-def read(value: Any, known: dict[Any, Any]) -> Any:
+def renumber_references(value: Any, known: dict[Any, Any]) -> Any:
     """An argument with its references numbered anew; a counter, which is known as a tuple, is its number."""
     if isinstance(value, list):
-        return [read(part, known) for part in value]
+        return [renumber_references(part, known) for part in value]
     if not (isinstance(value, dict) and "v" in value):
         return value
     found = known[value["v"]]

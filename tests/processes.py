@@ -28,7 +28,7 @@ def free_port() -> int:
             return int(held.getsockname()[1])
 
 
-def let_go(made: socket.socket) -> bool:
+def is_closed(made: socket.socket) -> bool:
     """Returns whether the other end of this connection, on this machine, has closed it; nothing is read from it."""
     try:
         ours, theirs = (f":{port:04X}" for port in (made.getsockname()[1], made.getpeername()[1]))

@@ -46,7 +46,7 @@ def is_ours(name: str) -> bool:
 
 
 @cache
-def read() -> dict[str, Module]:
+def load_modules() -> dict[str, Module]:
     """Every module of ours by its installed name."""
     sources = dict(_sources())
     return {name: parse(name, path.read_text(), sources) for name, path in sources.items()}

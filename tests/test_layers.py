@@ -263,7 +263,7 @@ LATE_CALLS: Final = {"importlib.import_module", "import_module"}
 
 @pytest.fixture(scope="module")
 def modules() -> dict[str, Module]:
-    return source_tree.read()
+    return source_tree.load_modules()
 
 
 def package_of(name: str) -> str:

@@ -21,7 +21,7 @@ def pins(*locks: str) -> dict[str, str]:
     }
 
 
-def asked(group: str) -> list[Requirement]:
+def load_requirements(group: str) -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = project["dependencies"] if not group else project["optional-dependencies"][group]
     return [want for want in map(Requirement, texts) if want.name != "gradmarket"]
@@ -40,7 +40,9 @@ def test_all_is_every_extra_but_that_of_development() -> None:
 def test_every_requirement_is_pinned_within_its_bounds(group: str, locks: tuple[str, ...]) -> None:
     pinned = pins(*locks)
     unmet = [
-        str(want) for want in asked(group) if not want.specifier.contains(pinned.get(canonicalize_name(want.name), ""))
+        str(want)
+        for want in load_requirements(group)
+        if not want.specifier.contains(pinned.get(canonicalize_name(want.name), ""))
     ]
     assert unmet == []
 

@@ -32,7 +32,7 @@ def service(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: 
         yield made
 
 
-def ask(service: Service, request: Any) -> Any:
+def post_call(service: Service, request: Any) -> Any:
     return service.anyone.post(PATH, json=request).json()
 
 
@@ -51,9 +51,9 @@ def test_a_stranger_reads_the_chain_and_sends_what_it_signed(service: Service) -
 
 @pytest.mark.parametrize("method", ["anvil_setBalance", "evm_mine", "eth_sendTransaction", "debug_traceCall", "", 7])
 def test_methods_of_the_node_s_owner_are_refused(service: Service, method: Any) -> None:
-    refused = ask(service, READ | {"method": method})
+    refused = post_call(service, READ | {"method": method})
     assert refused["error"]["code"] == -32601
-    assert ask(service, [READ, READ | {"method": method}])["error"]["code"] == -32601, "a batch passes as a whole"
+    assert post_call(service, [READ, READ | {"method": method}])["error"]["code"] == -32601, "a batch passes as a whole"
 
 
 @pytest.mark.parametrize("names", [("anvil_nodeInfo", "eth_chainId"), ("eth_chainId", "anvil_nodeInfo")])
@@ -73,8 +73,8 @@ def test_nobody_is_given_gas_through_it(service: Service) -> None:
 
 
 def test_a_batch_is_answered_in_order_and_a_long_one_is_refused(service: Service) -> None:
-    assert [one["id"] for one in ask(service, [READ | {"id": number} for number in (3, 1, 2)])] == [3, 1, 2]
-    assert ask(service, [READ] * (BATCH + 1))["error"]["code"] == -32600
+    assert [one["id"] for one in post_call(service, [READ | {"id": number} for number in (3, 1, 2)])] == [3, 1, 2]
+    assert post_call(service, [READ] * (BATCH + 1))["error"]["code"] == -32600
 
 
 def test_a_long_body_is_refused(service: Service) -> None:
@@ -137,8 +137,8 @@ def test_our_own_batches_pass(service: Service) -> None:
 
 def test_a_batch_asks_for_logs_once(service: Service) -> None:
     logs = READ | {"method": "eth_getLogs", "params": [{"fromBlock": "0x0", "toBlock": "0x0"}]}
-    assert [one["id"] for one in ask(service, [logs, READ | {"id": 2}])] == [1, 2]
-    refused = ask(service, [logs, READ, logs | {"id": 3}])
+    assert [one["id"] for one in post_call(service, [logs, READ | {"id": 2}])] == [1, 2]
+    refused = post_call(service, [logs, READ, logs | {"id": 3}])
     assert (refused["id"], refused["error"]["code"]) == (3, -32602)
     assert "one eth_getLogs" in refused["error"]["message"]
 
@@ -146,12 +146,12 @@ def test_a_batch_asks_for_logs_once(service: Service) -> None:
 def test_a_long_answer_is_not_kept_whole(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_door, "ANSWER", 2000)
     logs = READ | {"id": "logs", "method": "eth_getBlockByNumber", "params": ["latest", True]}
-    assert "result" in ask(service, READ)
-    refused = ask(service, [logs] * BATCH)
+    assert "result" in post_call(service, READ)
+    refused = post_call(service, [logs] * BATCH)
     assert refused["error"]["code"] == -32005
     assert "fewer blocks" in refused["error"]["message"]
     monkeypatch.setattr(node_door, "ANSWER", 200)
-    assert ask(service, logs)["id"] == "logs"
+    assert post_call(service, logs)["id"] == "logs"
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "[NaN]", '{"a": 1e999}'])

@@ -19,7 +19,7 @@ from worker.protocol.client import Credentials, MarketClient
 from worker.wallet import Wallet
 
 
-def say(service: Any, folder: Path, *words: str) -> Any:
+def run_consent(service: Any, folder: Path, *words: str) -> Any:
     return CliRunner().invoke(app, ["wallet", "consent", *words, "--market", service.url, "--data", str(folder)])
 
 
@@ -45,12 +45,12 @@ def sign_in(service: Any, worker: Wallet, payout: Address, *files: Path) -> None
 def test_a_consent_is_given_brought_and_taken_back(service: Any, tmp_path: Path) -> None:
     cold, worker = wallet.create_wallet(tmp_path / "cold", None), wallet.create_wallet(tmp_path / "worker", None)
     file = tmp_path / "consent.json"
-    file.write_text(last(say(service, cold.path.parent, "give", worker.address)))
+    file.write_text(last(run_consent(service, cold.path.parent, "give", worker.address)))
     sign_in(service, worker, cold.address)
     assert operator_of(service, worker.address) == worker.address
     sign_in(service, worker, cold.address, file)
     assert operator_of(service, worker.address) == cold.address
-    back = say(service, cold.path.parent, "withdraw", worker.address)
+    back = run_consent(service, cold.path.parent, "withdraw", worker.address)
     assert last(back) == f"The operator of {worker.address} is {worker.address} now."
     with pytest.raises(Exception, match="withdrew this consent"):
         sign_in(service, worker, cold.address, file)
@@ -61,11 +61,11 @@ def test_a_key_that_is_elsewhere_signs_what_is_printed(service: Any, tmp_path: P
     here, place = worker.path.parent, ["--payout", elsewhere.address]
 
     def signed(command: str) -> Any:
-        asked = say(service, here, command, worker.address, *place)
+        asked = run_consent(service, here, command, worker.address, *place)
         typed = json.loads(last(asked))
         by = elsewhere.sign_message(encode_typed_data(full_message=typed)).signature.hex()
         nonce = str(typed["message"]["nonce"])
-        return say(service, here, command, worker.address, *place, "--nonce", nonce, "--signature", f"0x{by}")
+        return run_consent(service, here, command, worker.address, *place, "--nonce", nonce, "--signature", f"0x{by}")
 
     file = tmp_path / "consent.json"
     file.write_text(last(signed("give")))
@@ -89,7 +89,7 @@ def test_the_printed_typed_data_has_the_digest_that_the_check_takes(service: Any
 
 def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: Any, tmp_path: Path) -> None:
     cold, worker, other = (wallet.create_wallet(tmp_path / name, None) for name in ("cold", "worker", "other"))
-    good = json.loads(last(say(service, cold.path.parent, "give", worker.address)))
+    good = json.loads(last(run_consent(service, cold.path.parent, "give", worker.address)))
     file = tmp_path / "consent.json"
 
     def refused(text: str, to: Address = cold.address) -> str:
@@ -113,7 +113,7 @@ def test_a_consent_with_a_wrong_signature_is_refused_by_the_command(service: Any
     place = ["--payout", Account.create().address, "--nonce", "5", "--signature"]
     for command in ("give", "withdraw"):
         for signature in ("0x" + "00" * 65, "0x12", "words"):
-            told = say(service, cold.path.parent, command, cold.address, *place, signature)
+            told = run_consent(service, cold.path.parent, command, cold.address, *place, signature)
             assert told.exit_code == 2, told.output
             assert "error: " in told.output
             assert "Traceback" not in told.output

@@ -29,7 +29,7 @@ def knock(service: Any, worker: Any, payout: Any, consent: dict[str, Any] | None
     return service.knock(worker, service.siwe(worker, statement=statement), consent=consent)
 
 
-def told(service: Any, worker: Any) -> tuple[str, bool]:
+def fetch_operator(service: Any, worker: Any) -> tuple[str, bool]:
     seen = service.anyone.get(f"/v1/workers/{worker.address}").json()
     return seen["operator"], seen["proven"]
 
@@ -37,7 +37,7 @@ def told(service: Any, worker: Any) -> tuple[str, bool]:
 def test_an_unsigned_payout_claim_is_paid_there_and_proves_nothing(service: Any) -> None:
     worker, victim = Account.create(), Account.create()
     assert knock(service, worker, victim, None).json()["payout"] == victim.address
-    assert told(service, worker) == (worker.address, False)
+    assert fetch_operator(service, worker) == (worker.address, False)
 
 
 def test_a_consent_makes_one_operator_of_several(service: Any) -> None:
@@ -45,16 +45,16 @@ def test_a_consent_makes_one_operator_of_several(service: Any) -> None:
     for worker in workers:
         consent = signed(service, SignedConsent(worker.address, payout.address, 7), payout)
         assert knock(service, worker, payout, consent).status_code == 201
-        assert told(service, worker) == (payout.address, True)
+        assert fetch_operator(service, worker) == (payout.address, True)
     assert knock(service, workers[0], payout, None).status_code == 201
-    assert told(service, workers[0]) == (workers[0].address, False), "without it, it leaves"
-    assert told(service, workers[1]) == (payout.address, True)
+    assert fetch_operator(service, workers[0]) == (workers[0].address, False), "without it, it leaves"
+    assert fetch_operator(service, workers[1]) == (payout.address, True)
 
 
 def test_a_worker_that_is_paid_itself_needs_no_consent(service: Any) -> None:
     worker = Account.create()
     assert knock(service, worker, worker, None).status_code == 201
-    assert told(service, worker) == (worker.address, True)
+    assert fetch_operator(service, worker) == (worker.address, True)
 
 
 def test_a_consent_for_anything_else_is_refused(service: Any) -> None:
@@ -98,16 +98,16 @@ def test_a_consent_is_taken_back_by_the_payout_key_alone_and_not_used_again(serv
     assert knock(service, worker, payout, consent).status_code == 201
     assert withdraw(back, other) == 422
     assert withdraw(replace(back, payout=other.address), other) == 200, "another key's consents, of which none came"
-    assert told(service, worker) == (payout.address, True)
+    assert fetch_operator(service, worker) == (payout.address, True)
     assert withdraw(back, payout) == 200
-    assert told(service, worker) == (worker.address, False)
+    assert fetch_operator(service, worker) == (worker.address, False)
     assert withdraw(back, payout) == 404, "it takes nothing back a second time"
     refused = knock(service, worker, payout, consent)
     assert refused.status_code == 422
     assert "withdrew this consent" in refused.json()["detail"]
     newer = signed(service, SignedConsent(worker.address, payout.address, 8), payout)
     assert knock(service, worker, payout, newer).status_code == 201
-    assert told(service, worker) == (payout.address, True)
+    assert fetch_operator(service, worker) == (payout.address, True)
 
 
 def test_a_consent_is_taken_back_before_anybody_used_it(service: Any) -> None:
@@ -125,4 +125,4 @@ def test_a_consent_is_taken_back_before_anybody_used_it(service: Any) -> None:
         assert "withdrew this consent" in refused.json()["detail"]
         newer = signed(service, SignedConsent(worker.address, payout.address, 8), payout)
         assert knock(service, worker, payout, newer).status_code == 201
-        assert told(service, worker) == (payout.address, True)
+        assert fetch_operator(service, worker) == (payout.address, True)

@@ -30,7 +30,7 @@ ALL = EXPECTED | WEB
 MADE_UP = {"Authorization": "Bearer made-up"}
 
 
-def who(nobody: int, requester: int, worker: int, other: int) -> str:
+def name_callers(nobody: int, requester: int, worker: int, other: int) -> str:
     if nobody != 401:
         return "anybody"
     if requester == 403:
@@ -38,7 +38,7 @@ def who(nobody: int, requester: int, worker: int, other: int) -> str:
     return "the requester" if worker == 403 else "any token"
 
 
-def read(method: str, path: str) -> str:
+def describe_read(method: str, path: str) -> str:
     """Of a body, while nobody is known."""
     if method not in WRITING or path.startswith(STREAMED):
         return "nothing"
@@ -51,7 +51,7 @@ def test_the_page_has_every_door_and_no_other() -> None:
 
 @pytest.mark.parametrize("door", ALL, ids=" ".join)
 def test_the_page_has_each_route_s_callers_and_reads(door: tuple[str, str]) -> None:
-    assert DOORS[door][:2] == (who(*ALL[door]), read(*door))
+    assert DOORS[door][:2] == (name_callers(*ALL[door]), describe_read(*door))
 
 
 def test_every_route_of_octets_is_a_stream_without_the_limit_of_parsed_bodies() -> None:

@@ -23,7 +23,7 @@ def ids(lines: Iterator[str]) -> Iterator[int]:
     yield from (int(line.removeprefix("id:")) for line in lines if line.startswith("id:"))
 
 
-def told(service: Service, job: str, times: int) -> None:
+def record_events(service: Service, job: str, times: int) -> None:
     with service.context.begin() as work:
         for _ in range(times):
             record_event(work, job, "noted", service.context.clock())
@@ -59,11 +59,11 @@ def followed(service: Service, job: str, after: int = 0) -> list[int]:
 
 def test_a_follower_far_behind_catches_up_and_misses_nothing(service: Service, posted: Posted) -> None:
     job = posted()["id"]
-    told(service, job, KEPT + AT_ONCE + 7)
+    record_events(service, job, KEPT + AT_ONCE + 7)
     with ThreadPoolExecutor(4) as pool:
         streams = [pool.submit(followed, service, job) for _ in range(3)]
         for _ in range(20):
-            told(service, job, 13)
+            record_events(service, job, 13)
         end(service, job)
         found = [stream.result(60) for stream in streams]
     assert found[0] == found[1] == found[2]
@@ -82,7 +82,7 @@ def test_a_crowd_costs_one_look(service: Service, posted: Posted) -> None:
         assert len({next(stream) for stream in streams}) == 1
         with looks(service) as seen:
             for _ in range(rings):
-                told(service, job, 1)
+                record_events(service, job, 1)
                 assert len(set(pool.map(next, streams))) == 1
         assert len(seen) <= 3 * rings, "and not one for each of thirty"
         end(service, job)

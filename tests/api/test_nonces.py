@@ -56,13 +56,13 @@ def test_no_nonce_names_none(message: str) -> None:
 
 
 def test_asking_for_nonces_writes_nothing(service) -> None:  # type: ignore[no-untyped-def]
-    def kept() -> int:
+    def count_nonces() -> int:
         with service.context.reading() as reader:
             return reader.session.scalar(select(func.count()).select_from(Nonce)) or 0
 
-    before = kept()
+    before = count_nonces()
     assert len({service.anyone.get("/v1/session/nonce").json()["nonce"] for _ in range(20)}) == 20
-    assert kept() == before
+    assert count_nonces() == before
 
 
 def test_a_refused_sign_in_uses_no_nonce_up(service) -> None:  # type: ignore[no-untyped-def]

@@ -21,13 +21,13 @@ def run(service: Service, words: Sequence[str], token: str | None = None) -> Res
     return CliRunner().invoke(command, [*words, "--market", service.url, "--token", token or service.token])
 
 
-def told(service: Service, *words: str, token: str | None = None) -> Any:
+def run_json(service: Service, *words: str, token: str | None = None) -> Any:
     done = run(service, [*words, "--json"], token)
     assert done.exit_code == 0, done.output
-    return json.loads(said(done))
+    return json.loads(drop_log_lines(done))
 
 
-def said(done: Result) -> str:
+def drop_log_lines(done: Result) -> str:
     """What the command printed, without the lines that the service logs meanwhile."""
     return "\n".join(line for line in done.stdout.splitlines() if "[info" not in line)
 
@@ -36,14 +36,14 @@ def test_a_webhook_is_made_listed_tried_and_removed(service: Service) -> None:
     mine = made(service, "hooked", "submit")
     done = run(service, ["webhook", "add", HOOK, "--on", "job.finished"], mine)
     assert done.exit_code == 0, done.output
-    assert said(done).startswith("whsec_"), "the secret alone goes to standard output"
-    (shown,) = told(service, "webhook", "list", token=mine)
+    assert drop_log_lines(done).startswith("whsec_"), "the secret alone goes to standard output"
+    (shown,) = run_json(service, "webhook", "list", token=mine)
     assert (shown["url"], shown["happenings"], shown["waiting"]) == (HOOK, ["job.finished"], 0)
     assert "secret" not in shown
-    assert told(service, "webhook", "ping", shown["id"], token=mine)["waiting"] == 1
+    assert run_json(service, "webhook", "ping", shown["id"], token=mine)["waiting"] == 1
     assert shown["id"] in run(service, ["webhook", "list"], mine).output
-    assert told(service, "webhook", "remove", shown["id"], token=mine) == {"removed": shown["id"]}
-    assert told(service, "webhook", "list", token=mine) == []
+    assert run_json(service, "webhook", "remove", shown["id"], token=mine) == {"removed": shown["id"]}
+    assert run_json(service, "webhook", "list", token=mine) == []
     again = run(service, ["webhook", "remove", shown["id"]], mine)
     assert (again.exit_code, "no webhook" in again.output) == (2, True)
 
@@ -74,12 +74,12 @@ def test_python_has_webhooks_too(service: Service) -> None:
 def test_a_token_s_budget_is_set_shown_and_kept_to(service: Service, tmp_path: Path) -> None:
     wrong = run(service, ["token", "create", "spender", "--role", "submit", "--budget", "a lot"])
     assert wrong.exit_code == 2
-    assert "spender" not in {token["name"] for token in told(service, "token", "list")}, (
+    assert "spender" not in {token["name"] for token in run_json(service, "token", "list")}, (
         "it may not spend without limit"
     )
     done = run(service, ["token", "create", "spender", "--role", "submit", "--budget", "1 GRAD"])
     assert done.exit_code == 0, done.output
-    mine = said(done).strip()
+    mine = drop_log_lines(done).strip()
     assert "may spend 1 GRAD a day; 0 GRAD spent in 24 hours, 1 GRAD left" in run(
         service, ["token", "limit", "spender"], mine
     ).output.replace("\n", " ")
@@ -88,10 +88,10 @@ def test_a_token_s_budget_is_set_shown_and_kept_to(service: Service, tmp_path: P
     refused = run(service, ["job", "submit", str(job), "--yes"], mine)
     assert refused.exit_code == 2
     assert "the token spender has 1 GRAD left of its 1 GRAD a day" in refused.output.replace("\n", " ")
-    assert told(service, "token", "limit", "spender", "2 GRAD")["left"] == str(2 * GRAD)
+    assert run_json(service, "token", "limit", "spender", "2 GRAD")["left"] == str(2 * GRAD)
     assert run(service, ["job", "submit", str(job), "--yes"], mine).exit_code == 0
-    assert told(service, "token", "limit", "spender", token=mine)["left"] == str(GRAD // 2)
-    assert told(service, "token", "limit", "spender", "any")["a_day"] is None
+    assert run_json(service, "token", "limit", "spender", token=mine)["left"] == str(GRAD // 2)
+    assert run_json(service, "token", "limit", "spender", "any")["a_day"] is None
     assert run(service, ["token", "limit", "spender", "a lot"]).exit_code == 2
     assert run(service, ["token", "limit", "spender", "9 GRAD"], mine).exit_code == 2, "only an admin sets it"
 
@@ -100,6 +100,6 @@ def test_a_plan_contains_the_market_s_price_guide(service: Service, tmp_path: Pa
     job = tmp_path / "job.json"
     job.write_text(json.dumps(JOB))
     plan = ["job", "plan", str(job), "--parameters", "1e6"]
-    assert "no job paid anybody here" in told(service, *plan)["prices"]
+    assert "no job paid anybody here" in run_json(service, *plan)["prices"]
     elsewhere = CliRunner().invoke(command, [*plan, "--market", "http://127.0.0.1:9", "--json"])
     assert "prices" not in json.loads(elsewhere.stdout), "without a service there is no guidance, and no error"

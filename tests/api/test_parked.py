@@ -41,7 +41,7 @@ def aged(service: Service, address: str) -> None:
         worker.seen_at = worker.asking_until = service.context.clock() - 10 * LIVE_S
 
 
-def asks(service: Service, address: str) -> bool:
+def is_asking(service: Service, address: str) -> bool:
     found, now = row(service, address), service.context.clock()
     return found.asking_until > now and found.seen_at > now - LIVE_S and found.capacity > 0
 
@@ -68,10 +68,10 @@ class Polling:
 def test_a_waiting_worker_stays_alive_and_asking_while_its_poll_waits(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)
-    wait_until(lambda: asks(service, address))
+    wait_until(lambda: is_asking(service, address))
     assert row(service, address).asking_until <= service.context.clock() + LIVE_S, "no longer than it is vouched for"
     aged(service, address)
-    wait_until(lambda: asks(service, address))
+    wait_until(lambda: is_asking(service, address))
     poll.socket.close()
     wait_until(lambda: waiting(service, 0))
 
@@ -79,15 +79,15 @@ def test_a_waiting_worker_stays_alive_and_asking_while_its_poll_waits(service: S
 def test_a_disconnected_worker_stops_asking_at_once_and_its_poll_ends(service: Service) -> None:
     address, client = service.worker()
     poll = Polling(service, client)
-    wait_until(lambda: asks(service, address) and waiting(service, 1))
+    wait_until(lambda: is_asking(service, address) and waiting(service, 1))
     poll.socket.close()
-    wait_until(lambda: not asks(service, address) and waiting(service, 0))
+    wait_until(lambda: not is_asking(service, address) and waiting(service, 0))
     other, its = service.worker()
     beside = Polling(service, its)
-    wait_until(lambda: asks(service, other))
+    wait_until(lambda: is_asking(service, other))
     aged(service, other)
-    wait_until(lambda: asks(service, other))  # who waits was written down once more, and nobody says otherwise
-    assert not asks(service, address)
+    wait_until(lambda: is_asking(service, other))  # who waits was written down once more, and nobody says otherwise
+    assert not is_asking(service, address)
     beside.socket.close()
     wait_until(lambda: waiting(service, 0))
 
@@ -96,7 +96,7 @@ def test_a_worker_with_an_ended_poll_is_no_longer_asking(service: Service) -> No
     """Who asks once, for a second, would be given places for as long as a waiting worker is vouched for."""
     address, client = service.worker()
     assert client.post("/v1/work/poll", json=ASK | {"wait_s": 1.0}).status_code == 200
-    assert not asks(service, address)
+    assert not is_asking(service, address)
 
 
 def test_a_poll_that_ends_during_its_renewal_is_no_longer_asking(
@@ -114,7 +114,7 @@ def test_a_poll_that_ends_during_its_renewal_is_no_longer_asking(
 
     monkeypatch.setattr(workers, "mark_present", late)
     polls._mark_present()
-    assert not asks(service, address)
+    assert not is_asking(service, address)
 
 
 def test_a_reconnected_worker_still_asks_after_its_old_connection_ends(service: Service) -> None:
@@ -125,7 +125,7 @@ def test_a_reconnected_worker_still_asks_after_its_old_connection_ends(service: 
     wait_until(lambda: waiting(service, 2))
     old.socket.close()
     wait_until(lambda: waiting(service, 1))
-    assert asks(service, address)
+    assert is_asking(service, address)
     new.socket.close()
     wait_until(lambda: waiting(service, 0))
 
@@ -161,4 +161,4 @@ def test_many_who_go_at_once_are_all_written_down(service: Service) -> None:
         thread.start()
     wait_until(lambda: waiting(service, 0))
     # the service may be writing just now that they wait, and corrects that itself
-    wait_until(lambda: not [address for address, _ in made if asks(service, address)])
+    wait_until(lambda: not [address for address, _ in made if is_asking(service, address)])

@@ -13,7 +13,7 @@ from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S, dawdle, wait_for_end, wait_until
-from tests.processes import drip, let_go
+from tests.processes import drip, is_closed
 
 QUICK = {"header_s": 2.0, "silence_s": 2.0, "body_s": 2.0}
 
@@ -123,7 +123,7 @@ def test_an_unread_answer_is_closed(hasty: Service) -> None:
     with connected(hasty) as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         made.sendall(f"GET /v1/blobs/{digest} HTTP/1.1\r\nAuthorization: Bearer {hasty.token}\r\n\r\n".encode())
-        wait_until(lambda: let_go(made))
+        wait_until(lambda: is_closed(made))
         assert len(to_the_end(made)) < len(data)
 
 

@@ -96,7 +96,9 @@ def raw(text: object) -> bytes:
     return str(text).encode("utf-8", "surrogatepass")
 
 
-def asked(here: Service, method: str, target: str, headers: dict[str, bytes], body: bytes | None) -> tuple[int, bytes]:
+def send_request(
+    here: Service, method: str, target: str, headers: dict[str, bytes], body: bytes | None
+) -> tuple[int, bytes]:
     place = urlsplit(here.url)
     connection = HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
     try:
@@ -123,7 +125,7 @@ def test_no_text_is_an_error_of_ours(
 
     @BOUNDED
     @given(schema[path][method].as_strategy(), st.data())
-    def ask(case: Case, data: st.DataObject) -> None:
+    def try_case(case: Case, data: st.DataObject) -> None:
         kept = data.draw(st.booleans())
         parts = {name: places[name] if kept else data.draw(ODD) for name in names}
         target = path.format(**{name: quote_from_bytes(raw(part), safe="") for name, part in parts.items()})
@@ -141,7 +143,7 @@ def test_no_text_is_an_error_of_ours(
             words = {**words, "wait_s": 0} if isinstance(words, dict) and path.endswith("/poll") else words
             body = json.dumps(words, default=str).encode()
             sent["Content-Type"] = b"application/json"
-        status, told = asked(here, method, f"{target}?{said}", sent, body)
+        status, told = send_request(here, method, f"{target}?{said}", sent, body)
         assert status < 500, (method, target, said, sent, body, told)
 
-    ask()
+    try_case()

@@ -25,7 +25,7 @@ class Doubler:
         return [2 * number for number in numbers]
 
 
-def asked(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int | BaseException]:
+def run_batches(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int | BaseException]:
     """Asks for the first, and for the others while it is busy with that."""
 
     async def all_of_them() -> list[int | BaseException]:
@@ -42,19 +42,19 @@ def asked(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int 
 
 def test_requests_during_a_call_are_batched_into_the_next() -> None:
     doubler = Doubler()
-    assert asked(doubler, [2, 4, 6, 8]) == [4, 8, 12, 16]
+    assert run_batches(doubler, [2, 4, 6, 8]) == [4, 8, 12, 16]
     assert doubler.calls == [[2], [4, 6, 8]]
 
 
 def test_no_more_than_so_many_at_once() -> None:
     doubler = Doubler()
-    assert asked(doubler, [2, 4, 6, 8], most=2) == [4, 8, 12, 16]
+    assert run_batches(doubler, [2, 4, 6, 8], most=2) == [4, 8, 12, 16]
     assert doubler.calls == [[2], [4, 6], [8]]
 
 
 def test_nobody_answers_for_anothers_fault() -> None:
     doubler = Doubler()
-    found = asked(doubler, [2, 4, 5, 8])
+    found = run_batches(doubler, [2, 4, 5, 8])
     assert [found[0], found[1], found[3]] == [4, 8, 16]
     with pytest.raises(ValueError, match=r"\[5\] are not even"):
         raise found[2]  # type: ignore[misc]

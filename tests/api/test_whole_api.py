@@ -54,13 +54,13 @@ class Known:
     requester: httpx.Client
     worker: httpx.Client
 
-    def asks(self, route: tuple[str, str]) -> httpx.Client:
+    def choose_client(self, route: tuple[str, str]) -> httpx.Client:
         _, requester, worker, _ = EXPECTED[route]
         return self.worker if requester == 403 and worker != 403 else self.requester
 
 
 @pytest.fixture(scope="module")
-def known(service) -> Known:  # type: ignore[no-untyped-def]
+def known_places(service) -> Known:  # type: ignore[no-untyped-def]
     address, worker = service.worker()
     service.requester.put(f"/v1/blobs/{DIGEST}", content=DATA)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
@@ -72,20 +72,20 @@ def known(service) -> Known:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("mode", GenerationMode, ids=str)
 @pytest.mark.parametrize("route", leave_to_full(((route,) for route in EXPECTED), 40), ids=" ".join)
 def test_no_request_breaks_it_and_no_answer_is_undocumented(
-    schema: BaseSchema, known: Known, route: tuple[str, str], mode: GenerationMode
+    schema: BaseSchema, known_places: Known, route: tuple[str, str], mode: GenerationMode
 ) -> None:
     method, path = route
-    operation, client = schema[path][method], known.asks(route)
+    operation, client = schema[path][method], known_places.choose_client(route)
     if mode is GenerationMode.NEGATIVE and not operation.definition.raw.keys() & {"parameters", "requestBody"}:
         return  # nothing to get wrong
-    named = {name: value for name, value in known.places.items() if "{" + name + "}" in path}
+    named = {name: value for name, value in known_places.places.items() if "{" + name + "}" in path}
     made = operation.as_strategy(mode)
     if named and mode is GenerationMode.POSITIVE:
         made |= operation.as_strategy(mode, path_parameters=named)
 
     @BOUNDED
     @given(made)
-    def ask(case: Case) -> None:
+    def try_case(case: Case) -> None:
         if path.endswith("/events"):
             case.query = {**(case.query or {}), "follow": "false"}
         if path.endswith("/poll") and isinstance(case.body, dict):
@@ -100,4 +100,4 @@ def test_no_request_breaks_it_and_no_answer_is_undocumented(
             timeout=PATIENCE_S,
         )
 
-    ask()
+    try_case()

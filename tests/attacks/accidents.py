@@ -40,7 +40,7 @@ def again(market: Served, ledger: Ledger, job: Posted, workers: list[ScriptedWor
     after = Posted(Scene(market, ledger), job.id)
     for worker in workers:
         worker.follow(after)
-    wait_until(lambda: after.told()["state"] == "finished", "the job is over")
+    wait_until(lambda: after.fetch_view()["state"] == "finished", "the job is over")
     for worker in workers:
         worker.poll()
     return after
@@ -56,7 +56,7 @@ def killed_right_after_accepting(_scene: Scene) -> str:
             after = again(market, ledger, job, workers)
             wait_until(lambda: ledger.job(after.chain_job).batches == 1, "the batch is on-chain")
             told = after.seen(all=workers)
-            return f"{told}; gradients on-chain {len(after.told('/payments')['items'])}"
+            return f"{told}; gradients on-chain {len(after.fetch_view('/payments')['items'])}"
 
 
 @attack(
@@ -89,7 +89,7 @@ def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
     """The node drops the transactions of old blocks from chain and pool: the service notices and sends them again."""
     with funded(history=True) as (data, chain, ledger), served(data, chain.url, QUICK) as market:
         job, workers = accepted(market, ledger)
-        wait_until(lambda: job.told()["state"] == "finished", "the job is over")
+        wait_until(lambda: job.fetch_view()["state"] == "finished", "the job is over")
         for worker in workers:
             worker.poll()
 

@@ -78,7 +78,7 @@ def a_model_is_asked_for_at_every_door(scene: Scene) -> str:
         job.play(*team)
         parameters = f"/v1/jobs/{job.id}/parameters"
         with scene.market.http() as stranger:
-            doors = (stranger.get(parameters), stranger.get(f"/v1/blobs/{job.told()['parameters']}"))
+            doors = (stranger.get(parameters), stranger.get(f"/v1/blobs/{job.fetch_view()['parameters']}"))
         codes = [answer.status_code for answer in (*doors, team[0].http.get(parameters))]
         seen.append("{}: stranger {}, blob {}, worker {}".format(visibility, *codes))
     return "; ".join(seen)

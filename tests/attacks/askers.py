@@ -72,7 +72,7 @@ async def _poll(job: Posted, tokens: list[str], wait_s: float, over: threading.E
 
 
 @contextmanager
-def asking(job: Posted, tokens: list[str]) -> Iterator[None]:
+def poll_meanwhile(job: Posted, tokens: list[str]) -> Iterator[None]:
     """They poll for ever, and answer nothing."""
     over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
@@ -110,13 +110,13 @@ def undisturbed(scene: Scene) -> tuple[list[ScriptedWorker], float]:
     return honest, timed(job, honest)
 
 
-def told(job: Posted, honest: list[ScriptedWorker], alone: float, beside: float) -> Seen:
+def describe_outcome(job: Posted, honest: list[ScriptedWorker], alone: float, beside: float) -> Seen:
     """By counting, for a loaded machine is slow by itself: a round that waited for a Sybil counts as two."""
     waited = held_up(job, {worker.address for worker in honest})
     speed = "at least half" if waited <= ROUNDS // 2 else f"{ROUNDS / (ROUNDS + waited):.0%}"
     held = "a quarter of the deposit or less" if locked(job, honest) <= 25 else f"{locked(job, honest)} gradients"
-    state, books = job.told()["state"], job.balanced()
-    promised = sum(int(row["earned"]) for row in job.told("/workers?limit=200")["items"]) // UNIT
+    state, books = job.fetch_view()["state"], job.balanced()
+    promised = sum(int(row["earned"]) for row in job.fetch_view("/workers?limit=200")["items"]) // UNIT
     pay = "honest" if sum(map(job.paid, honest)) == promised >= 2 * ROUNDS * PRICE else "not honest"
     words = f"speed kept: {speed}; {held} lies with them; all pay is {pay}; {state}; {books}"
     return Seen(words, {"rounds that waited for a Sybil": waited, "speed kept": alone / beside})
@@ -124,10 +124,10 @@ def told(job: Posted, honest: list[ScriptedWorker], alone: float, beside: float)
 
 def held_up(job: Posted, honest: set[str]) -> int:
     """Rounds in which anybody else held a place."""
-    tasks = job.told("/tasks?limit=200")["items"]
+    tasks = job.fetch_view("/tasks?limit=200")["items"]
     rounds: Counter[int] = Counter()
     for task in tasks:
-        replicas = job.told(f"/tasks/{task['id']}")["replicas"]
+        replicas = job.fetch_view(f"/tasks/{task['id']}")["replicas"]
         rounds[task["round"]] += any(replica["worker"] not in honest for replica in replicas)
     return sum(1 for waited in rounds.values() if waited)
 
@@ -143,7 +143,7 @@ def a_thousand_ask_once_and_are_gone(scene: Scene) -> Seen:
     asyncio.run(_poll(job, crowd(scene), 0.05, None))
     honest = job.team(HONEST, HONEST, HONEST)
     beside = timed(job, honest)
-    return told(job, honest, alone, beside)
+    return describe_outcome(job, honest, alone, beside)
 
 
 @attack("Sybils hold a job's money", f"speed kept: at least half; {QUARTER}", alone=True)
@@ -151,9 +151,9 @@ def a_thousand_ask_for_ever_and_commit_to_nothing(scene: Scene) -> Seen:
     honest, alone = undisturbed(scene)
     job = scene.post(**LONG)
     follow(job, honest)
-    with asking(job, crowd(scene)):
+    with poll_meanwhile(job, crowd(scene)):
         beside = timed(job, honest)
-    return told(job, honest, alone, beside)
+    return describe_outcome(job, honest, alone, beside)
 
 
 @attack(
@@ -170,6 +170,6 @@ def ten_withholders_of_a_one_replica_job(scene: Scene) -> str:
     follow(job, [honest])
     withholders = job.team(*[WITHHOLDER] * 10)
     job.play(*withholders, honest)
-    paused = "once" if "paused" in str(job.told("/rounds")) or job.told()["state"] == "paused" else "never"
+    paused = "once" if "paused" in str(job.fetch_view("/rounds")) or job.fetch_view()["state"] == "paused" else "never"
     struck = [worker for worker in withholders if worker.held]
     return f"paused: {paused}; {job.seen(withholders=struck, honest=honest)}"

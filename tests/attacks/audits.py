@@ -43,7 +43,7 @@ class Auditor:
             self.work = AuditWork.model_validate(found) if found else None
         return self.work
 
-    def say(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
+    def report_run(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
         """Reports one run, or the given root; returns whether to run the task again."""
         payload = self.job.compute(work.offer, self.kernels, NOBODY, "honest")
         said = {"auditor": "the attacked", "run": work.run + run, "root": root or blob_digest(payload)}
@@ -86,9 +86,11 @@ class Auditor:
             self.http.put(f"/v1/audits/payloads/{work.task}", content=bytes(payload)).raise_for_status()
             self.work = None
         elif work is not None:
-            if self.say(work, 0) == "again":
-                self.say(work, 1)
-            wait_until(lambda: work.task in [audit["task"] for audit in self.job.told("/audits")["items"]], "the audit")
+            if self.report_run(work, 0) == "again":
+                self.report_run(work, 1)
+            wait_until(
+                lambda: work.task in [audit["task"] for audit in self.job.fetch_view("/audits")["items"]], "the audit"
+            )
             self.work = None
 
 
@@ -97,7 +99,7 @@ def finish(job: Posted, auditor: Auditor, *puppets: ScriptedWorker, done: Callab
 
     def over() -> object:
         auditor.run()
-        return job.told()["state"] in OVER or done()
+        return job.fetch_view()["state"] in OVER or done()
 
     job.play(*puppets, done=over)
 
@@ -125,7 +127,7 @@ def the_right_root_for_another_seal(scene: Scene) -> str:
     auditor.run()
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     forger.poll()
-    (found,) = job.told("/audits")["items"]
+    (found,) = job.fetch_view("/audits")["items"]
     return f"audit {found['state']}; {job.seen(forger=forger, liars=liars)}"
 
 
@@ -145,9 +147,9 @@ def a_task_whose_answer_is_known(scene: Scene) -> str:
     job.play(third, *liars, done=auditor.claim)
     auditor.run()
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
-    (found,), known = job.told("/audits")["items"], job.told("/trust")["planted"]
+    (found,), known = job.fetch_view("/audits")["items"], job.fetch_view("/trust")["planted"]
     shown = f"planted {known['tasks']}, wrong {known['wrong']}, false alarms {known['false_alarms']}"
-    return f"audit {found['state']}; {shown}; {job.told()['state']}; {job.balanced()}"
+    return f"audit {found['state']}; {shown}; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 @attack(
@@ -162,7 +164,7 @@ def a_claim_by_what_is_public(scene: Scene) -> str:
     job.play(*team)
     offer = team[0].newest().lease.offer
     payload = job.compute(offer, HONEST.spoil, NOBODY, "honest")
-    first, path = job.told("/rounds/0/claims"), f"/v1/jobs/{job.id}/rounds/0/claims"
+    first, path = job.fetch_view("/rounds/0/claims"), f"/v1/jobs/{job.id}/rounds/0/claims"
     domain, keys = scene.ledger.domain(), (scene.key(), scene.key())
 
     def claim(key: PrivateKey, number: int, digest: Digest) -> int:
@@ -172,11 +174,11 @@ def a_claim_by_what_is_public(scene: Scene) -> str:
 
     own = claim_messages.digest_answers(Hash(bytes.fromhex(first["key"][2:])), [payload])
     honest = claim(keys[0], 0, own)
-    key = Hash(bytes.fromhex(job.told("/rounds/0/claims")["key"][2:]))
+    key = Hash(bytes.fromhex(job.fetch_view("/rounds/0/claims")["key"][2:]))
     copied = [claim(keys[1], number, own) for number in (0, 1)]
     roots = claim(keys[1], 1, claim_messages.digest_answers(key, [blob_digest(payload).encode()]))
     bare = claim(keys[1], 1, blob_digest(payload))
-    count = len(job.told("/rounds/0/claims")["items"])
+    count = len(job.fetch_view("/rounds/0/claims")["items"])
     again = f"its digest again {copied[0]}, {copied[1]}"
     return f"honest {honest}; {again}; roots {roots}; a digest without key {bare}; {count} claim"
 
@@ -196,12 +198,12 @@ def the_answer_that_the_audit_found(scene: Scene) -> str:
     auditor.run()
     held = vindicated.newest()
     doors = ("/audits", "/tasks", f"/tasks/{held.lease.task}", "/verdicts")
-    before = sum(str(job.told(door)).count(held.root) for door in doors)
+    before = sum(str(job.fetch_view(door)).count(held.root) for door in doors)
     honest = job.team(HONEST, HONEST)
     finish(job, auditor, vindicated, *honest)
     liars[0].poll(), liars[1].poll()
     told = job.seen(vindicated=vindicated, liars=liars, honest=honest)
-    after = any(held.root in str(job.told(door)) for door in doors)
+    after = any(held.root in str(job.fetch_view(door)) for door in doors)
     return f"told {before} times before; {told}; {'told' if after else 'nothing told'} afterwards"
 
 
@@ -218,9 +220,9 @@ def one_wrong_run_is_said_twice(scene: Scene) -> str:
     job.play(*honest, done=auditor.claim)
     work = auditor.claim()
     assert work is not None
-    said = [auditor.say(work, *run) for run in ((0, WRONG), (0, WRONG), (0,), (1,))]
+    said = [auditor.report_run(work, *run) for run in ((0, WRONG), (0, WRONG), (0,), (1,))]
     finish(job, auditor, *honest)
-    (found,) = job.told("/audits")["items"]
+    (found,) = job.fetch_view("/audits")["items"]
     return f"{', '.join(said)}; audit {found['state']}; {job.seen(honest=honest)}"
 
 
@@ -238,14 +240,16 @@ def liars_at_work_where_nobody_audits(scene: Scene) -> str:
     for liar, mate in zip(liars, same, strict=True):
         mate.held = liar.held  # a poll brings a worker the news of all its jobs
     mates = [other.scripted(), *same]
-    other.play(*mates, done=lambda: "accepted" in str(other.told("/tasks")) or other.told()["state"] in OVER)
+    other.play(
+        *mates, done=lambda: "accepted" in str(other.fetch_view("/tasks")) or other.fetch_view()["state"] in OVER
+    )
     auditor = Auditor(job)
     job.play(third, *liars, done=auditor.claim)
     auditor.run()
     other.play(*mates, *other.team(HONEST, HONEST))
-    (found,) = job.told("/audits")["items"]
+    (found,) = job.fetch_view("/audits")["items"]
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
-    there = f"the other {other.told()['state']} with {len(other.told('/audits')['items'])} audits"
+    there = f"the other {other.fetch_view()['state']} with {len(other.fetch_view('/audits')['items'])} audits"
     return f"audit {found['state']}; {there}; {other.balanced()}"
 
 
@@ -294,10 +298,10 @@ def two_auditors_that_confirm_a_lie(scene: Scene) -> str:
     def over() -> bool:
         for auditor in (*ring, *honest):
             auditor.turn()
-        return bool(job.told("/audits")["items"])
+        return bool(job.fetch_view("/audits")["items"])
 
     job.play(third, *liars, done=over)
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     third.poll()
-    (found,), panels = job.told("/audits")["items"], job.told("/trust")["panels"]
+    (found,), panels = job.fetch_view("/audits")["items"], job.fetch_view("/trust")["panels"]
     return f"audit {found['state']}; {panels['barred']} auditors barred; {job.seen(honest=third, liars=liars)}"

@@ -100,7 +100,7 @@ def differences_dimensions_and_parts_without_end(scene: Scene) -> str:
     models = [(document([], nodes, nodes[-1]["out"][-1]), packed({})) for nodes in HANGS.values()]
     states = " ".join(posted(scene, model) for model in models)
     told = taken(scene, models[0])
-    return f"posted: {states}; {told}; the next job {scene.post().told()['state']}"
+    return f"posted: {states}; {told}; the next job {scene.post().fetch_view()['state']}"
 
 
 @attack(
@@ -113,6 +113,6 @@ def more_memory_than_a_small_worker_has(scene: Scene) -> str:
     names = dict(zip(("document", "parameters"), map(scene.put, (document([], nodes, 4), packed({}))), strict=True))
     job = scene.post(model=names, replication=ALONE, rounds=2)
     with hired((job,), {"max_memory": GIB // 4}, {"max_memory": 4 * GIB}) as (small, able):
-        wait_until(lambda: job.told()["state"] == "finished", "the job is over")
+        wait_until(lambda: job.fetch_view()["state"] == "finished", "the job is over")
     told = [f"{name} paid {each.paid}, strikes {each.strikes}" for name, each in (("small", small), ("able", able))]
-    return f"{'; '.join(told)}; {job.told()['state']}; {job.balanced()}"
+    return f"{'; '.join(told)}; {job.fetch_view()['state']}; {job.balanced()}"

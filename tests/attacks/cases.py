@@ -37,7 +37,7 @@ def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
     joined(job, worker)
     job.play(worker, done=auditor.claim)
     if (work := auditor.claim()) is not None:
-        runs = [auditor.say(work, run, found) for run in range(2)]
+        runs = [auditor.report_run(work, run, found) for run in range(2)]
         assert runs == ["again", "enough"], runs
     wait_until(lambda: accusation(job).get("state") == "open", "the accusation")
     case = str(accusation(job)["case"])
@@ -51,7 +51,7 @@ def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
 
 
 def accusation(job: Posted) -> dict[str, Any]:
-    told = [each for audit in job.told("/audits")["items"] for each in audit["accusations"]]
+    told = [each for audit in job.fetch_view("/audits")["items"] for each in audit["accusations"]]
     return told[0] if told else {}
 
 

@@ -13,7 +13,7 @@ from tests.patience import wait_until
 
 def evidence(job: Posted, scripted: ScriptedWorker) -> dict:  # type: ignore[type-arg]
     """The public view of the task that it holds."""
-    return job.told(f"/tasks/{scripted.newest().lease.task}")
+    return job.fetch_view(f"/tasks/{scripted.newest().lease.task}")
 
 
 def reveal(*puppets: ScriptedWorker) -> None:

@@ -49,8 +49,20 @@ from tests.attacks.scene import Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST as HONEST_WORKER
 from tests.kit.behaviour import TRIPLED
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, build_lie, hear, side_of, terms_of
-from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.kit.disputes import (
+    ANSWER_S,
+    DOMAIN,
+    HONEST,
+    LIAR,
+    OFFER,
+    Lie,
+    answer_as,
+    build_lie,
+    play_dispute,
+    side_of,
+    terms_of,
+)
+from tests.kit.traced import SmallTask, parse_step, small_cnn
 from tests.patience import PATIENCE_S
 from worker import durable, wallet
 from worker.features.disputes.disputed_task import fetch_disputed_task
@@ -83,7 +95,7 @@ def disputed() -> tuple[SmallTask, Lie]:
 @cache
 def _build_disputed() -> tuple[SmallTask, Lie]:
     """A task of local steps, and an answer with another gradient of one node."""
-    task = small_cnn(asked(kind="local", steps=2, rows=4, optimizer={"name": "adamw", "lr": 0.01}))
+    task = small_cnn(parse_step(kind="local", steps=2, rows=4, optimizer={"name": "adamw", "lr": 0.01}))
     plan = task.operations.plan
     leaves = (leaf for leaf in range(len(plan)) if plan[leaf].kind == "call" and "backward" in plan[leaf].name)
     return task, next(lie for leaf in leaves if (lie := build_lie(task, leaf, 0, Random(1))) is not None)
@@ -101,7 +113,7 @@ def a_groundless_dispute_drawn_out_to_the_last_second(_scene: Scene) -> Seen:
     course, terms = PlanCourse(task.operations.plan), terms_of(task, lie)
     honest, griefer = side_of(HONEST, task, task.trace), side_of(LIAR, task, lie.trace)
     referee, now, answers, runs, redone = Referee(terms, course, 0), [0], [0], [0], [0]
-    answer_honestly, answer_late = asking(honest, course, terms), asking(griefer, course, terms)
+    answer_honestly, answer_late = answer_as(honest, course, terms), answer_as(griefer, course, terms)
 
     def ask_honest(asked_: DisputeQuestion, question: Question) -> Iterator[Reply]:
         answers[0] += 1
@@ -162,7 +174,7 @@ def a_crowd_that_answers_as_late_and_as_big_as_it_may(_scene: Scene) -> Seen:
             if side.address != honest:
                 now[0] = referee.find_ends()[side.address]
             if side.address == honest or question.asked != "values":
-                replies = list(asking(side, course, terms)(asked_, question))
+                replies = list(answer_as(side, course, terms)(asked_, question))
             else:
                 replies = [_sign_too_long(side, terms, asked_, question)]
             for reply in replies if side.address == honest else ():
@@ -212,13 +224,13 @@ def _build_crowd() -> dict[PrivateKey, Lie]:
 def a_side_that_falls_silent_at_any_question(_scene: Scene) -> str:
     task, lie = disputed()
     course, terms = PlanCourse(task.operations.plan), terms_of(task, lie)
-    speaking = asking(side_of(LIAR, task, lie.trace), course, terms)
+    speaking = answer_as(side_of(LIAR, task, lie.trace), course, terms)
     for quiet in range(count_all(course)):
 
         def ask(asked_: DisputeQuestion, question: Question, quiet: int = quiet) -> Iterator[Reply]:
             yield from speaking(asked_, question) if asked_.number < quiet else ()
 
-        verdict, referee = hear(task, lie, liar=ask)
+        verdict, referee = play_dispute(task, lie, liar=ask)
         silent = "in time" in verdict.why and referee.open_question.number == quiet
         if verdict.wrong != {address_of(LIAR)} or not (silent or verdict.leaf == lie.leaf):
             return f"silent at question {quiet}: {verdict.why}"
@@ -235,7 +247,7 @@ def a_liar_that_stands_by_its_answer(scene: Scene) -> str:
     for worker in team:
         worker.determinism_class = here
     job.play(*team)
-    task, referee = job.told("/tasks")["items"][0]["id"], scene.key()
+    task, referee = job.fetch_view("/tasks")["items"][0]["id"], scene.key()
     sides = [word for worker in (team[0], team[2]) for word in ("--side", worker.address)]
     with (
         TemporaryDirectory() as folder,
@@ -312,7 +324,7 @@ def play_before_referee(scene: Scene, brings: bool) -> str:
     One that `brings` griefs the service before each of its answers.
     """
     job, honest, liar = seat_liar(scene)
-    return tell_ruling(job, honest, liar, hear_both(job, honest, liar, brings))
+    return describe_ruling(job, honest, liar, hear_both(job, honest, liar, brings))
 
 
 def seat_liar(scene: Scene, **changes: Any) -> tuple[Posted, ScriptedWorker, ScriptedWorker]:
@@ -347,10 +359,10 @@ def hear_both(
         return [each.result() for each in attending]
 
 
-def tell_ruling(job: Posted, honest: ScriptedWorker, liar: ScriptedWorker, answered: Sequence[int]) -> str:
-    (task,) = (each["id"] for each in job.told("/tasks")["items"] if each["root"])
-    (hearing,) = job.told(f"/tasks/{task}")["hearings"]
-    ruling, paid = hearing["ruling"], {item["worker"] for item in job.told("/payments")["items"]}
+def describe_ruling(job: Posted, honest: ScriptedWorker, liar: ScriptedWorker, answered: Sequence[int]) -> str:
+    (task,) = (each["id"] for each in job.fetch_view("/tasks")["items"] if each["root"])
+    (hearing,) = job.fetch_view(f"/tasks/{task}")["hearings"]
+    ruling, paid = hearing["ruling"], {item["worker"] for item in job.fetch_view("/payments")["items"]}
     found = ruling["wrong"] == [liar.address] and "root of the payload" in ruling["why"]
     if not found or paid != {honest.address} or min(answered) < LEAST_ANSWERS:
         return f"{ruling}, {paid} paid, {answered} answers"
@@ -366,7 +378,7 @@ def attend(
         first = next(questions, None)
         if first is None:
             return 0
-        shown, answered = job.told(f"/tasks/{first.replica.rsplit('-', 2)[0]}"), 0
+        shown, answered = job.fetch_view(f"/tasks/{first.replica.rsplit('-', 2)[0]}"), 0
         offer = OfferFields.model_validate(shown["offer"]).struct()
         with open_side(job, key, first, offer, settings, market, lies) as side:
             for asked_ in chain([first], questions):

@@ -17,7 +17,7 @@ def outvoted(scene: Scene, cheat: Behaviour, rounds: int = 1) -> str:
     job = scene.post(rounds=rounds)
     liar, *honest = job.team(cheat, HONEST, HONEST)
     job.play(liar, *honest)
-    same = job.told()["parameters"] == scene.clean(rounds)
+    same = job.fetch_view()["parameters"] == scene.clean(rounds)
     return f"{job.seen(cheat=liar, honest=honest)}; {'same' if same else 'another'} model"
 
 
@@ -49,5 +49,5 @@ def all_three_send_infinity(scene: Scene) -> str:
     job = scene.post()
     colluders = job.team(*[changed(lambda array: np.full_like(array, np.inf), "w")] * 3)
     job.play(*colluders)
-    untouched = job.told()["parameters"] in (None, job.told()["publication"]["parameters"])
+    untouched = job.fetch_view()["parameters"] in (None, job.fetch_view()["publication"]["parameters"])
     return f"{job.seen(colluders=colluders)}; {'same' if untouched else 'another'} model"

@@ -35,12 +35,12 @@ from gradmarket.public_audit.log_proof import prove_log
 from tests.attacks.audits import Seated
 from tests.attacks.disputes import (
     HEARD,
+    describe_ruling,
     find_class,
     hear_both,
     open_side,
     seat_liar,
     signed_in,
-    tell_ruling,
 )
 from tests.attacks.registry import attack
 from tests.attacks.scene import QUICK, Posted, Scene, funded
@@ -70,7 +70,7 @@ def a_ring_of_auditors_before_the_referee(scene: Scene) -> str:
     def is_over() -> bool:
         for auditor in (honest, stands, silent):
             auditor.turn()
-        return bool(job.told("/audits")["items"])
+        return bool(job.fetch_view("/audits")["items"])
 
     with ThreadPoolExecutor(2) as pool:
         attending = [pool.submit(attend_as_auditor, job, one, one is stands, over) for one in (honest, stands)]
@@ -82,9 +82,9 @@ def a_ring_of_auditors_before_the_referee(scene: Scene) -> str:
             each.result()
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     third.poll()
-    (found,), barred = job.told("/audits")["items"], job.told("/trust")["panels"]["barred"]
-    (task,) = (each["id"] for each in job.told("/tasks")["items"] if each["state"] == "revoked")
-    rulings = [one["ruling"] for one in job.told(f"/tasks/{task}")["hearings"]]
+    (found,), barred = job.fetch_view("/audits")["items"], job.fetch_view("/trust")["panels"]["barred"]
+    (task,) = (each["id"] for each in job.fetch_view("/tasks")["items"] if each["state"] == "revoked")
+    rulings = [one["ruling"] for one in job.fetch_view(f"/tasks/{task}")["hearings"]]
     whys = {loser: ruling["why"] for ruling in rulings for loser in ruling["wrong"]}
     lied = "root of the payload" in whys.get(stands.key.signer, "")
     fell = whys.get(silent.key.signer) == "it did not answer in time"
@@ -127,7 +127,7 @@ def answer(seated: Seated, asked: AuditorQuestion, reply: Reply) -> None:
 def a_service_that_shows_another_hearing_than_it_held(scene: Scene) -> str:
     """It has its own key: its false statements and rulings are signed; it cannot sign the sides' statements."""
     job, honest, liar = seat_liar(scene, visibility="public")
-    if (told := tell_ruling(job, honest, liar, hear_both(job, honest, liar))) != HEARD:
+    if (told := describe_ruling(job, honest, liar, hear_both(job, honest, liar))) != HEARD:
         return told
     job.balanced()
     with TemporaryDirectory() as folder:
@@ -228,4 +228,4 @@ def a_service_that_is_killed_while_it_hears(_scene: Scene) -> str:
             for worker in (honest, liar):
                 worker.follow(after)
             gone_on = hear_both(after, honest, liar)
-            return tell_ruling(after, honest, liar, [sum(counts) for counts in zip(begun, gone_on, strict=True)])
+            return describe_ruling(after, honest, liar, [sum(counts) for counts in zip(begun, gone_on, strict=True)])

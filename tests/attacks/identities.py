@@ -90,7 +90,7 @@ def a_ring_pays_itself_dearly(scene: Scene) -> str:
             posted = ring.post("/v1/jobs", json=dear | {"tasks_per_round": 2})
         assert posted.status_code == 201, posted.text
         own = Posted(scene, posted.json()["id"])
-        wait_until(lambda own=own: own.told()["state"] == "running", "it runs")  # type: ignore[misc]
+        wait_until(lambda own=own: own.fetch_view()["state"] == "running", "it runs")  # type: ignore[misc]
         auditors.append(Auditor(own))
         finish(own, auditors[-1], *(own.scripted(key=key) for key in keys))
     auditor = auditors[-1]
@@ -148,5 +148,5 @@ def more_classes_than_anybody_can_count(scene: Scene) -> str:
         scripted.determinism_class = f"x{number}"
     job.play(*honest, done=lambda: all(scripted.states == "payable" for scripted in honest))
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
-    wait_until(lambda: job.told()["state"] == "cancelled", "it is cancelled")
+    wait_until(lambda: job.fetch_view()["state"] == "cancelled", "it is cancelled")
     return job.seen(honest=honest)

@@ -83,8 +83,8 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     job.each(team, lambda scripted: scripted.lease())
     for scripted in team:
         claim(scripted, scripted.newest())
-    wait_until(lambda: job.told()["state"] == "paused", "the job pauses")
-    found = job.told()["fault"]
+    wait_until(lambda: job.fetch_view()["state"] == "paused", "the job pauses")
+    found = job.fetch_view()["fault"]
     struck = " ".join(str(strikes(scene, scripted)) for scripted in team)
     after = scene.post()
     for scripted in team:
@@ -92,7 +92,7 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     after.play(*team)
     paid = " ".join(str(after.paid(scripted)) for scripted in team)
     where = f"{found['parties']} separate workers, partition {found['fault']['partition']}, row {found['fault']['row']}"
-    return f"paused: {where}; strikes {struck}; next job {after.told()['state']}; paid {paid}"
+    return f"paused: {where}; strikes {struck}; next job {after.fetch_view()['state']}; paid {paid}"
 
 
 @attack(
@@ -103,12 +103,14 @@ def a_label_that_the_model_does_not_take(scene: Scene) -> str:
     """Real workers of both jobs: they first see the labels that the loss refuses."""
     bad, good = scene.post(replication=PAIR, **_classes(scene, label=7)), scene.post(replication=PAIR)
     with hired((bad, good), {}, {}) as workers:
-        wait_until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", "both are over")
-    reason = bad.told()["reason"]
+        wait_until(
+            lambda: bad.fetch_view()["state"] == "paused" and good.fetch_view()["state"] == "finished", "both are over"
+        )
+    reason = bad.fetch_view()["reason"]
     parties = "two separate workers" if reason.startswith("2 separate workers") else reason
     struck, paid = " ".join(str(each.strikes) for each in workers), " ".join(str(each.paid) for each in workers)
     operator = "cross_entropy_loss" if "cross_entropy_loss" in reason else reason
-    return f"paused: {parties}, {operator}; strikes {struck}; the other job {good.told()['state']}; paid {paid}"
+    return f"paused: {parties}, {operator}; strikes {struck}; the other job {good.fetch_view()['state']}; paid {paid}"
 
 
 def _classes(scene: Scene, label: int) -> dict[str, Any]:
@@ -204,7 +206,7 @@ def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
     job.play(first, second, *honest)
     leases, struck = f"{len(first.held)} {len(second.held)}", f"{strikes(scene, first)} {strikes(scene, second)}"
     states = "+".join(dict.fromkeys(scripted.states for scripted in honest))
-    told = f"honest {states}; {job.told()['state']}; {job.balanced()}"
+    told = f"honest {states}; {job.fetch_view()['state']}; {job.balanced()}"
     return f"leases {leases}; strikes {struck}; the operator paid {job.paid(first)}; {told}"
 
 
@@ -227,7 +229,7 @@ def _posted_with(scene: Scene, **arrays: Any) -> str:
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     job = scene.submit(data={"manifest": scene.put(manifest)}).json()["id"]
-    wait_until(lambda: Posted(scene, job).told()["state"] != "draft", "the job is published or refused")
-    told = Posted(scene, job).told()
+    wait_until(lambda: Posted(scene, job).fetch_view()["state"] != "draft", "the job is published or refused")
+    told = Posted(scene, job).fetch_view()
     field = told["reason"].partition("data.manifest")[2].split(":")
     return f"{told['state']}: data.manifest{':'.join(field[:2])}; deposited {told['costs']['deposited']}"

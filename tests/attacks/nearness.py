@@ -41,7 +41,7 @@ def other(job: Posted, behaviour: Behaviour = KIN) -> ScriptedWorker:
 
 def pair(job: Posted) -> dict[str, float]:
     """The thresholds of the two classes, tensor by tensor; none before they are calibrated."""
-    found = [each for each in job.told("/calibration")["pairs"] if each["state"] == "calibrated"]
+    found = [each for each in job.fetch_view("/calibration")["pairs"] if each["state"] == "calibrated"]
     return {tensor["name"]: tensor["threshold"] for each in found for tensor in each["tensors"]}
 
 
@@ -126,7 +126,7 @@ def _nothing(payload: bytes) -> bytes:
 
 
 def _model(job: Posted) -> str:
-    return "same model" if job.told()["parameters"] == job.scene.clean(1) else "another model"
+    return "same model" if job.fetch_view()["parameters"] == job.scene.clean(1) else "another model"
 
 
 @attack("sketch without data", "honest payable; of the liar's payloads used 0; finished; same model", alone=True)
@@ -137,7 +137,7 @@ def a_sketch_of_another_answer_than_the_committed_one(scene: Scene) -> str:
     honest = job.team(HONEST, HONEST)
     liar = Changeling(job)
     job.play(*honest, liar)
-    used = sum(job.told(f"/tasks/{held.lease.task}")["root"] == held.root for held in liar.held.values())
+    used = sum(job.fetch_view(f"/tasks/{held.lease.task}")["root"] == held.root for held in liar.held.values())
     states = "+".join(dict.fromkeys(worker.states for worker in honest))
-    same = "same" if job.told()["parameters"] == scene.clean(6) else "another"
-    return f"honest {states}; of the liar's payloads used {used}; {job.told()['state']}; {same} model"
+    same = "same" if job.fetch_view()["parameters"] == scene.clean(6) else "another"
+    return f"honest {states}; of the liar's payloads used {used}; {job.fetch_view()['state']}; {same} model"

@@ -42,10 +42,10 @@ def proven(job: Posted, *workers: ScriptedWorker) -> Auditor:
 
     def seen() -> bool:
         auditor.run()
-        return len(job.told("/audits")["items"]) == PROVING
+        return len(job.fetch_view("/audits")["items"]) == PROVING
 
     job.play(*workers, done=seen)
-    assert job.told()["class_proven"]
+    assert job.fetch_view()["class_proven"]
     return auditor
 
 
@@ -56,17 +56,17 @@ def standing(worker: ScriptedWorker) -> str:
 
 def found(job: Posted) -> str:
     """How its audits ended, each way once."""
-    return "+".join(sorted({audit["state"] for audit in job.told("/audits")["items"]})) or "none"
+    return "+".join(sorted({audit["state"] for audit in job.fetch_view("/audits")["items"]})) or "none"
 
 
 def leaning(job: Posted) -> set[str]:
     """The operators that any merge found leaning."""
-    rounds = job.told("/rounds?limit=200")["items"]
+    rounds = job.fetch_view("/rounds?limit=200")["items"]
     return {operator for row in rounds for operator in (row["drift"] or {}).get("leaning", ())}
 
 
 def model(job: Posted, rounds: int = 1) -> str:
-    return "same model" if job.told()["parameters"] == job.scene.clean(rounds) else "another model"
+    return "same model" if job.fetch_view()["parameters"] == job.scene.clean(rounds) else "another model"
 
 
 @attack(
@@ -108,11 +108,11 @@ def honest_until_it_is_trusted(scene: Scene) -> str:
     sleeper.behaviour = TRIPLED
     finish(job, auditor, sleeper, *honest)
     lies = {held.lease.task for held in list(sleeper.held.values())[awake:]}
-    stood = [task for task in lies if job.told(f"/tasks/{task}")["state"] == TaskState.FINAL]
+    stood = [task for task in lies if job.fetch_view(f"/tasks/{task}")["state"] == TaskState.FINAL]
     words = "few" if len(stood) <= 3 else f"{len(stood)} of {len(lies)}"
     return (
         f"before {before}; audits {found(job)}; afterwards {standing(sleeper)}; lies that stand: {words}; "
-        f"{job.told()['state']}; {job.balanced()}"
+        f"{job.fetch_view()['state']}; {job.balanced()}"
     )
 
 
@@ -131,16 +131,16 @@ def one_answer_that_all_sybils_give(scene: Scene) -> str:
 
     def caught() -> bool:
         auditor.run()
-        return len(job.told("/audits")["items"]) == len(sybils)
+        return len(job.fetch_view("/audits")["items"]) == len(sybils)
 
     job.play(*sybils, done=caught)
-    proof, audits = ("yes" if job.told()["class_proven"] else "no"), found(job)
+    proof, audits = ("yes" if job.fetch_view()["class_proven"] else "no"), found(job)
     words = "+".join(dict.fromkeys(standing(sybil) for sybil in sybils))
     honest = job.scripted()
     finish(job, auditor, honest)
     honestly = scene.post(tasks_per_round=3, replication=ALONE)
     finish(honestly, Auditor(honestly), honestly.scripted())
-    same = "same" if job.told()["parameters"] == honestly.told()["parameters"] else "another"
+    same = "same" if job.fetch_view()["parameters"] == honestly.fetch_view()["parameters"] else "another"
     return f"class proven: {proof}; audits {audits}; Sybils {words}; {job.seen(honest=honest)}; {same} model"
 
 
@@ -160,7 +160,7 @@ def a_little_the_same_way_every_time(scene: Scene) -> str:
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     names = {patient.address: "the patient"} | dict.fromkeys([worker.address for worker in honest], "the honest")
     words = "+".join(sorted(names[operator] for operator in told)) or "nobody"
-    return f"audits {found(job)}; leaning {words}; {job.told()['state']}; {job.balanced()}"
+    return f"audits {found(job)}; leaning {words}; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 @attack(
@@ -177,7 +177,7 @@ def what_it_computed_once_for_every_task(scene: Scene) -> str:
     finish(job, auditor, repeater, honest[0])
     words = "+".join(dict.fromkeys(standing(worker) for worker in honest))
     return (
-        f"audits {found(job)}; the repeater {standing(repeater)}; honest {words}; {job.told()['state']}; "
+        f"audits {found(job)}; the repeater {standing(repeater)}; honest {words}; {job.fetch_view()['state']}; "
         f"{job.balanced()}"
     )
 
@@ -199,7 +199,7 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
         auditor.run()
 
         def accusation() -> str:
-            told = [each["state"] for audit in job.told("/audits")["items"] for each in audit["accusations"]]
+            told = [each["state"] for audit in job.fetch_view("/audits")["items"] for each in audit["accusations"]]
             return str(told[0]) if told else ""
 
         wait_until(lambda: accusation() == "open", "the accusation")

@@ -19,13 +19,13 @@ def uploader(job: Posted, workers: list[ScriptedWorker]) -> ScriptedWorker:
     job.opened(*workers)
     reveal(*workers)
 
-    def asked() -> list[ScriptedWorker]:
+    def list_asked() -> list[ScriptedWorker]:
         for worker in workers:
             worker.poll()
         return [worker for worker in workers if worker.newest().wanted]
 
-    wait_until(asked, "somebody is asked for the payload")
-    return asked()[0]
+    wait_until(list_asked, "somebody is asked for the payload")
+    return list_asked()[0]
 
 
 @attack("withheld payload", "withholder withheld 0; others payable 10; finished; books balanced")
@@ -44,7 +44,7 @@ def zeros_instead_of_what_was_committed(scene: Scene) -> str:
     workers = job.team(HONEST, HONEST, HONEST)
     asked = uploader(job, workers)
     other = asked.upload(asked.newest(), bytes(len(asked.newest().payload)))
-    earned = job.told()["costs"]["earned"]
+    earned = job.fetch_view()["costs"]["earned"]
     job.play(*workers)
     return f"other bytes {other.status_code}; earned before {earned}; {job.seen(all=workers)}"
 
@@ -78,7 +78,7 @@ def every_door_is_tried_again(scene: Scene) -> str:
         worker.poll()
     job.play(*workers)
     cumulative = " ".join(str(worker.voucher[0].cumulative) for worker in workers if worker.voucher)
-    lines = len(job.told("/payments")["items"])
+    lines = len(job.fetch_view("/payments")["items"])
     return f"gradients in the payments {lines}; vouchers {cumulative}; {job.seen(all=workers)}"
 
 
@@ -134,13 +134,13 @@ def a_pickle_for_each_file_of_a_job(scene: Scene) -> str:
         manifest = scene.submit(data={"manifest": bomb}).status_code
         jobs = [refused(scene, model=honest | {part: bomb}) for part in ("document", "parameters")]
         ran = "something" if mark.exists() else "nothing"
-    document, parameters = (job.told()["state"] for job in jobs)
-    deposits = sum(int(job.told()["costs"]["deposited"]) for job in jobs)
+    document, parameters = (job.fetch_view()["state"] for job in jobs)
+    deposits = sum(int(job.fetch_view()["costs"]["deposited"]) for job in jobs)
     return f"manifest {manifest}; document {document}, parameters {parameters}; {ran} ran; deposits {deposits}"
 
 
 def refused(scene: Scene, **changes: object) -> Posted:
     """A job that is not published."""
     job = Posted(scene, scene.submit(**changes).json()["id"])
-    wait_until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), "the job is refused or runs")
+    wait_until(lambda: job.fetch_view()["state"] not in ("draft", "awaiting_funds"), "the job is refused or runs")
     return job

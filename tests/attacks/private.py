@@ -42,14 +42,14 @@ def job_of(scene: Scene, *behaviours: Behaviour, **changes: Any) -> tuple[Posted
     job = scene.post(**{"data": data, "tasks_per_round": len(keys), "replication": _ALONE} | measured | changes)
     holders = [job.scripted(behaviour, key) for behaviour, key in zip(behaviours, keys, strict=True)]
     for one in holders:
-        assert told(one) == 200
+        assert announce_rows(one) == 200
     return job, holders
 
 
 _ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 
 
-def told(worker: ScriptedWorker, rows: int = 8) -> int:
+def announce_rows(worker: ScriptedWorker, rows: int = 8) -> int:
     return worker.http.put(f"/v1/work/holdings/{worker.job.id}", json={"rows": rows}).status_code
 
 
@@ -64,10 +64,10 @@ def paid_beside_two(scene: Scene, lie: Behaviour, rounds: int = 1) -> str:
     """Returns a liar's pay beside two honest holders."""
     job, (liar, *honest) = job_of(scene, lie, HONEST, HONEST, rounds=rounds)
     job.play(liar, *honest)
-    wait_until(lambda: job.told("/ledger").get("books", {}).get("balanced"), "the books balance")
+    wait_until(lambda: job.fetch_view("/ledger").get("books", {}).get("balanced"), "the books balance")
     floor = "the floor" if job.paid(liar) == rounds * FLOOR else f"{job.paid(liar)} units"
     more = all(job.paid(one) > rounds * FLOOR for one in honest)
-    return f"liar {floor}; honest {'more' if more else 'no more'}; {job.told()['state']}; {job.balanced()}"
+    return f"liar {floor}; honest {'more' if more else 'no more'}; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 LIAR = "liar the floor; honest more; finished; books balanced"
@@ -96,7 +96,7 @@ def a_holder_asks_for_the_rows_by_which_it_is_paid(scene: Scene) -> str:
     """To train on them; the digest is in the manifest, which it reads."""
     job, (holder,) = job_of(scene, HONEST)
     digest = (
-        parse_manifest(holder.http.get(f"/v1/blobs/{job.told()['publication']['manifest']}").content)
+        parse_manifest(holder.http.get(f"/v1/blobs/{job.fetch_view()['publication']['manifest']}").content)
         .partitions[0]
         .digest
     )
@@ -114,17 +114,17 @@ def a_holder_shouts_the_others_down(scene: Scene) -> str:
     job.play(liar, *honest)
     states = [str(held.state) for held in liar.held.values()]
     ended = "rejected once" if states in ([], ["rejected"]) else str(states)
-    return f"{ended}, paid {job.paid(liar)}, drawn no more; {job.told()['state']}; {job.balanced()}"
+    return f"{ended}, paid {job.paid(liar)}, drawn no more; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 @attack("who takes part in a private job", "403; no lease; honest paid; finished")
 def a_wallet_that_is_not_on_the_list(scene: Scene) -> str:
     job, honest = job_of(scene, HONEST)
     stranger = job.scripted()
-    answer = told(stranger)
+    answer = announce_rows(stranger)
     job.play(stranger, *honest)
     paid = "honest paid" if job.paid(honest[0]) else "honest unpaid"
-    return f"{answer}; {stranger.states}; {paid}; {job.told()['state']}"
+    return f"{answer}; {stranger.states}; {paid}; {job.fetch_view()['state']}"
 
 
 @attack("who takes part in a private job", "as another 422; its own session 403; no lease")
@@ -134,7 +134,7 @@ def a_holding_claimed_under_anothers_address(scene: Scene) -> str:
     thief = job.scripted()
     thief.signed_in["message"] = thief.signed_in["message"].replace(thief.address, holder.address)
     forged = thief.http.post("/v1/session", json=thief.signed_in)
-    return f"as another {forged.status_code}; its own session {told(thief)}; {thief.states}"
+    return f"as another {forged.status_code}; its own session {announce_rows(thief)}; {thief.states}"
 
 
 @attack("who takes part in a private job", "8 rows 8; 800 rows 8; none 8")
@@ -159,7 +159,7 @@ def one_that_answers_for_two_holders(scene: Scene) -> str:
     job.play(greedy, slow)
     rounds = [held.lease.offer.round for held in greedy.held.values()]
     counted = ", ".join(f"{rounds.count(number)} of round {number}" for number in (0, 1))
-    return f"one answer a round: {counted}; {job.told()['state']}"
+    return f"one answer a round: {counted}; {job.fetch_view()['state']}"
 
 
 @attack("an answer out of its round", "the old commitment refused; the new one taken; finished; books balanced")
@@ -168,13 +168,13 @@ def an_answer_of_an_earlier_round_again(scene: Scene) -> str:
     job, (holder,) = job_of(scene, HONEST, rounds=2)
     first = holder.computed(holder.lease())
     old = holder.commitment(first)
-    job.play(holder, done=lambda: job.told()["round"] == 0)
+    job.play(holder, done=lambda: job.fetch_view()["round"] == 0)
     second = holder.computed(holder.lease())
     holder.poll(commitments=[old.model_copy(update={"replica": second.lease.replica, "fence": second.lease.fence})])
     refused = "refused" if holder.refusals else "taken"
     job.play(holder)
     taken = "taken" if all(str(held.state) == "payable" for held in holder.held.values()) else "refused"
-    return f"the old commitment {refused}; the new one {taken}; {job.told()['state']}; {job.balanced()}"
+    return f"the old commitment {refused}; the new one {taken}; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 @attack("an answer out of its round", "late answer refused, paid 0; the other holder paid; finished; books balanced")
@@ -183,12 +183,12 @@ def an_answer_that_comes_after_its_lease(scene: Scene) -> str:
     late = {"lease_s": 5, "wave_s": 5, "upload_s": 5}
     job, (slow, other) = job_of(scene, HONEST, HONEST, tasks_per_round=1, deadlines=late)
     held = slow.computed(slow.lease())
-    wait_until(lambda: str(job.told("/stats")["replicas"]).count("expired"), "the lease lapses")
+    wait_until(lambda: str(job.fetch_view("/stats")["replicas"]).count("expired"), "the lease lapses")
     job.play(other)
     refused = "refused" if slow.answer(held).status_code >= 400 else "taken"
     paid = "paid" if job.paid(other) else "unpaid"
     answer = f"late answer {refused}, paid {job.paid(slow)}; the other holder {paid}"
-    return f"{answer}; {job.told()['state']}; {job.balanced()}"
+    return f"{answer}; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 @attack(
@@ -211,20 +211,20 @@ def a_dataset_unlike_the_schema(scene: Scene) -> str:
 def offered(scene: Scene, **changed: Any) -> str:
     """Returns a holder's reason to decline a private job whose requester changed the publication."""
     job, (holder,) = job_of(scene, HONEST, price=str(FLOOR * UNIT), privacy=PRIVACY)
-    lease, said, key = holder.lease(), Publication.model_validate(job.told()["publication"]), scene.key()
+    lease, said, key = holder.lease(), Publication.model_validate(job.fetch_view()["publication"]), scene.key()
     opened, now = ChainView(scene.ledger, holder.address).opened(job.chain_job), time.time()
     chain = OnChain(frozenset({address_of(key)}), opened.spec_digest, Amount(UNIT), Units(10**6), now + 10**6, now)
     limits = WorkLimits(
         frozenset({job.id}), Amount(0), leases=4, unpaid=1, margin_s=1.0, max_flops=1e9, max_memory=10**9
     )
 
-    def why(publication: Publication) -> str:
+    def find_refusal(publication: Publication) -> str:
         offer = replace(lease.lease.offer.struct(), spec=hash_of(publication.digest))
         proposal = Proposal(job.domain, job.id, offer, sign_digest(key, digest_struct(job.domain, offer)), publication)
         return str(why_not(proposal, chain, RequesterStanding(0, Units(0), 0), limits) or "taken")
 
     other = JobSpec.model_validate(said.spec.model_dump(mode="json") | changed)
-    return f"as published {why(said)}; then {why(said.model_copy(update={'spec': other}))}"
+    return f"as published {find_refusal(said)}; then {find_refusal(said.model_copy(update={'spec': other}))}"
 
 
 ELSE = f"as published taken; then {Guard.OTHER_SPEC_ON_CHAIN}"

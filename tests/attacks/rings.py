@@ -31,7 +31,8 @@ def a_flood_that_answers_at_once_and_lies_always(scene: Scene) -> str:
         liar.capacity = GREEDY
     finish(job, auditor, *liars, *honest)
     paid = [sum(job.paid(worker) for worker in team) for team in (liars, honest)]
-    return f"liars paid {paid[0]}; honest paid: {'yes' if paid[1] else 'no'}; {job.told()['state']}; {job.balanced()}"
+    state, words = job.fetch_view()["state"], "yes" if paid[1] else "no"
+    return f"liars paid {paid[0]}; honest paid: {words}; {state}; {job.balanced()}"
 
 
 @attack(
@@ -69,7 +70,7 @@ def a_made_up_class_whose_job_is_cancelled(scene: Scene) -> str:
     wait_until(lambda: scene.ledger.free(job.chain_job) == 0, "what is free goes back")
     leases, locked = sum(len(one.held) for one in made_up), scene.ledger.free(job.chain_job) // UNIT
     return (
-        f"leases of a made-up class {leases}; {job.told()['state']}; free units that stay locked {locked}; "
+        f"leases of a made-up class {leases}; {job.fetch_view()['state']}; free units that stay locked {locked}; "
         f"{job.balanced()}"
     )
 
@@ -91,13 +92,13 @@ def two_proven_ones_lie_where_nobody_audits(scene: Scene) -> str:
     for one in team:
         one.determinism_class = "audited by nobody"
     age_job_and_prove(scene, job, team)
-    job.play(*team[2:], done=lambda: job.told()["round"] is not None)
+    job.play(*team[2:], done=lambda: job.fetch_view()["round"] is not None)
     job.play(*team)
     seats = max(map(len, replicas(job)))
     paid = sum(job.paid(liar) for liar in team[:2])
-    same = "yes" if job.told()["parameters"] == right else "no"
+    same = "yes" if job.fetch_view()["parameters"] == right else "no"
     told = f"a fourth seat: {'yes' if seats > 3 else 'no'}; liars paid {paid}; parameters are honest ones': {same}"
-    return f"{told}; {job.told()['state']}; {job.balanced()}"
+    return f"{told}; {job.fetch_view()['state']}; {job.balanced()}"
 
 
 def age_job_and_prove(scene: Scene, job: Posted, team: list[ScriptedWorker]) -> None:

@@ -132,7 +132,7 @@ class Scene:
             if rounds not in self._clean:
                 job = self.post(rounds=rounds)
                 job.play(*job.team(HONEST, HONEST, HONEST))
-                self._clean[rounds] = job.told()["parameters"]
+                self._clean[rounds] = job.fetch_view()["parameters"]
         return self._clean[rounds]
 
     def post(self, **changes: Any) -> "Posted":
@@ -140,8 +140,8 @@ class Scene:
         answer = self.submit(**changes)
         assert answer.status_code == 201, answer.text
         job = Posted(self, answer.json()["id"])
-        wait_until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), "the job runs")
-        assert job.told()["state"] == "running", job.told()["reason"]
+        wait_until(lambda: job.fetch_view()["state"] not in ("draft", "awaiting_funds"), "the job runs")
+        assert job.fetch_view()["state"] == "running", job.fetch_view()["reason"]
         return job
 
 
@@ -152,13 +152,13 @@ class Posted:
         self.scene, self.id, self.domain = scene, JobId(id_), _domain(scene)
         self._blobs: dict[Digest, bytes] = {}
 
-    def told(self, path: str = "") -> dict[str, Any]:
+    def fetch_view(self, path: str = "") -> dict[str, Any]:
         answer: dict[str, Any] = self.scene.requester.get(f"/v1/jobs/{self.id}{path}").json()
         return answer
 
     @cached_property
     def spec(self) -> JobSpec:
-        return JobSpec.model_validate(self.told()["spec"])
+        return JobSpec.model_validate(self.fetch_view()["spec"])
 
     @property
     def layout(self) -> payload_layout.Layout:
@@ -166,7 +166,7 @@ class Posted:
 
     @property
     def chain_job(self) -> int:
-        return int(self.told()["chain_job"])
+        return int(self.fetch_view()["chain_job"])
 
     def scripted(self, behaviour: Behaviour = HONEST, key: PrivateKey | None = None) -> ScriptedWorker:
         return ScriptedWorker(self, behaviour, key)
@@ -187,7 +187,7 @@ class Posted:
         with ThreadPoolExecutor(max(1, len(puppets))) as pool:
             lives = [pool.submit(scripted.live, over) for scripted in puppets]
             try:
-                ended = done or (lambda: self.told()["state"] in OVER)
+                ended = done or (lambda: self.fetch_view()["state"] in OVER)
                 wait_until(lambda: ended() or any(life.done() for life in lives), "the job is over")
             finally:
                 over.set()
@@ -254,9 +254,9 @@ class Posted:
     def balanced(self) -> str:
         """Compares the service's double entry with the contract's own figures, once settlement is through."""
         try:
-            wait_until(lambda: self.told("/ledger").get("books", {}).get("balanced"), "the books balance")
+            wait_until(lambda: self.fetch_view("/ledger").get("books", {}).get("balanced"), "the books balance")
         except AssertionError:
-            return f"books differ: {self.told('/ledger')}"
+            return f"books differ: {self.fetch_view('/ledger')}"
         return "books balanced"
 
     def seen(self, **roles: ScriptedWorker | Sequence[ScriptedWorker]) -> str:
@@ -265,7 +265,7 @@ class Posted:
         for role, members in roles.items():
             for scripted in [members] if isinstance(members, ScriptedWorker) else members:
                 words.append(f"{role} {scripted.states} {self.paid(scripted)}")
-        return "; ".join([*dict.fromkeys(words), self.told()["state"], self.balanced()])
+        return "; ".join([*dict.fromkeys(words), self.fetch_view()["state"], self.balanced()])
 
 
 def _domain(scene: Scene) -> Domain:

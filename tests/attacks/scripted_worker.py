@@ -109,7 +109,7 @@ class ScriptedWorker(Scripted):
         answer = self._post_within_rate("/v1/work/poll", said.model_dump(mode="json"))
         answer.raise_for_status()
         told = PollAnswer.model_validate_json(answer.content)
-        self._hear(told)
+        self._receive_answer(told)
         return told
 
     def _post_within_rate(self, path: str, body: object) -> httpx.Response:
@@ -123,7 +123,7 @@ class ScriptedWorker(Scripted):
         wait_until(is_answered, "an answer within the rate of requests")
         return answers[-1]
 
-    def _hear(self, told: PollAnswer) -> None:
+    def _receive_answer(self, told: PollAnswer) -> None:
         for lease in told.leases:
             self.held.setdefault(lease.replica, Held(lease))
         for wave in told.waves:
@@ -176,7 +176,7 @@ class ScriptedWorker(Scripted):
         if answer.status_code != 200:
             return Reply(answer.status_code)
         told = PollAnswer.model_validate_json(answer.content)
-        self._hear(told)
+        self._receive_answer(told)
         return Reply(next((STATUS[item.code] for item in told.refusals), 200))
 
     def _judged(self, told: SignedVerdict) -> None:

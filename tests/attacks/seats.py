@@ -15,7 +15,7 @@ STALLER = Behaviour(reveals=False)
 
 def replicas(job: Posted) -> list[list[dict]]:  # type: ignore[type-arg]
     """Workers of every task, by its evidence once it is over."""
-    return [job.told(f"/tasks/{task['id']}")["replicas"] for task in job.told("/tasks")["items"]]
+    return [job.fetch_view(f"/tasks/{task['id']}")["replicas"] for task in job.fetch_view("/tasks")["items"]]
 
 
 @attack(
@@ -45,16 +45,15 @@ def ten_polls_where_others_make_one(scene: Scene) -> str:
         polling.result()
     everybody = [job.paid(worker) for worker in (eager, *calm)]
     words = "yes" if everybody[0] > 160 else "no"
-    return (
-        f"most tasks are the eager one's: {words}; all paid {sum(everybody)}; {job.told()['state']}; {job.balanced()}"
-    )
+    state = job.fetch_view()["state"]
+    return f"most tasks are the eager one's: {words}; all paid {sum(everybody)}; {state}; {job.balanced()}"
 
 
 def _hammer(job: Posted, eager: ScriptedWorker) -> None:
     """A second connection of the same wallet, that asks all the time."""
     shadow = ScriptedWorker(job, key=eager.key)
     shadow.held = eager.held
-    while job.told()["state"] == "running":
+    while job.fetch_view()["state"] == "running":
         for _ in range(10):
             shadow.poll(wait_s=0.02)
 
@@ -88,7 +87,7 @@ def two_stallers_leave_the_cheat_alone(scene: Scene) -> str:
     job.commit(cheat, *stallers)
     job.opened(cheat)
     reveal(cheat)
-    wait_until(lambda: job.told(f"/tasks/{cheat.newest().lease.task}")["wave"] == 1, "the split")
+    wait_until(lambda: job.fetch_view(f"/tasks/{cheat.newest().lease.task}")["wave"] == 1, "the split")
     alone = "yes" if job.paid(cheat) else "no"
     job.play(cheat, *honest)
     for staller in stallers:

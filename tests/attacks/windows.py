@@ -72,8 +72,8 @@ class WindowWorker(ScriptedWorker):
 class WindowAuditor(Auditor):
     """Repeats two windows in its first run, where it is asked to."""
 
-    def say(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
-        return super().say(work, run, root or blob_digest(self._found(work, run)))
+    def report_run(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
+        return super().report_run(work, run, root or blob_digest(self._found(work, run)))
 
     def _found(self, work: AuditWork, run: int) -> bytes:
         asked = work.window
@@ -123,10 +123,10 @@ def played(job: Posted, *workers: WindowWorker) -> str:
     work = auditor.claim()
     assert work is not None
     run = 0
-    while auditor.say(work, run) == "again":
+    while auditor.report_run(work, run) == "again":
         run += 1
-    wait_until(lambda: job.told("/audits")["items"], "the audit")
-    (found,) = job.told("/audits")["items"]
+    wait_until(lambda: job.fetch_view("/audits")["items"], "the audit")
+    (found,) = job.fetch_view("/audits")["items"]
     return f"{found['state']} {'whole' if found['window'] is None else 'by window'}"
 
 

@@ -160,7 +160,7 @@ class ChainFixture:
         assert self.job(job_id).state == JobState.RUNNING
         return job_id
 
-    def asks(self, worker: Address) -> None:
+    def mark_asking(self, worker: Address) -> None:
         """For work, from now on and for as long as a worker lives."""
         now = self.clock()
         with self.chain.begin() as work:
@@ -179,7 +179,7 @@ class ChainFixture:
             job = work.get_one(Job, job_id)
             job.determinism_class = job.determinism_class or CLASS
             earned_rows.load_or_create_account(work, job_id, address)
-        self.asks(address)
+        self.mark_asking(address)
         return address
 
     def earns(self, job_id: str, worker: Address, times: int = 1) -> None:

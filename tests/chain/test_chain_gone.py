@@ -46,7 +46,7 @@ def kill(chain: LocalChain) -> None:
         pass
 
 
-def why(chain_fixture: ChainFixture, job_id: str) -> str:
+def find_reason(chain_fixture: ChainFixture, job_id: str) -> str:
     with chain_fixture.chain.reading() as reader:
         return job_waits.why_waiting(reader, reader.get_one(Job, job_id), chain_fixture.clock())
 
@@ -75,7 +75,7 @@ def test_our_own_chain_is_started_again_and_the_money_goes_on(
     assert chain_fixture.chain_worker.step(), "it is up again"
     chain_fixture.settle_down()
     assert chain_fixture.chain_worker.trouble == ""
-    assert why(chain_fixture, job_id) == ""
+    assert find_reason(chain_fixture, job_id) == ""
     chain = chain_fixture.ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
     assert chain.settled == PRICE
     assert list_chain_differences(chain_fixture.chain, job_id) == []
@@ -100,13 +100,13 @@ def test_a_job_names_its_lost_chain_until_the_chain_is_back(chain_fixture: Chain
     assert running is not None
     kill(running)
     assert not chain_fixture.chain_worker.step()
-    assert "does not answer" in why(chain_fixture, job_id)
+    assert "does not answer" in find_reason(chain_fixture, job_id)
     assert chain_fixture.another().trouble == ""
     assert not chain_fixture.another().step()
-    assert "does not answer" in why(chain_fixture, job_id), "who does not do the chain work says nothing of it"
+    assert "does not answer" in find_reason(chain_fixture, job_id), "who does not do the chain work says nothing of it"
     assert own.revive()
     chain_fixture.settle_down()
-    assert why(chain_fixture, job_id) == ""
+    assert find_reason(chain_fixture, job_id) == ""
 
 
 @FULL

@@ -19,7 +19,7 @@ from tests.onchain import DEPLOYER, NewKey
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Path]:
+def kept_folder(tmp_path: Path) -> Iterator[Path]:
     """The folder of a chain that keeps its state; whatever runs there at the end is stopped."""
     folder = tmp_path / "kept"
     yield folder
@@ -42,13 +42,15 @@ def go_back(ledger: Ledger, to: str) -> None:
 
 
 @FULL
-def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey) -> None:
-    chain_fixture = till_on(on_kept(kept))
+def test_anvil_restarted_with_its_state(
+    kept_folder: Path, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+) -> None:
+    chain_fixture = till_on(on_kept(kept_folder))
     job_id, worker = busy(chain_fixture, new_key)
-    LocalChain.open(kept).stop()
+    LocalChain.open(kept_folder).stop()
     assert not chain_fixture.chain_worker.step()
     assert "not answer" in chain_fixture.chain_worker.trouble
-    again = Ledger(LocalChain.open(kept).connect(), chain_fixture.ledger.deployment)
+    again = Ledger(LocalChain.open(kept_folder).connect(), chain_fixture.ledger.deployment)
     chain_fixture.restart(again)
     check(chain_fixture, job_id, worker, 7)
 

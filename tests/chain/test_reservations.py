@@ -208,7 +208,7 @@ def test_a_worker_that_earns_once_and_leaves_locks_one_price_and_the_others_go_o
         chain_fixture.settle_down()
         chain_fixture.clock.now += 46
         for worker in staying:
-            chain_fixture.asks(worker)
+            chain_fixture.mark_asking(worker)
     left = [chain_fixture.account(job_id, worker) for worker in passing]
     locked = sum(account.reserved - account.earned for account in left) // PRICE
     assert locked == len(passing)
@@ -239,7 +239,7 @@ def test_nothing_is_reserved_for_workers_that_leave_are_gone_or_are_in_another_j
     leaving, gone, other = [chain_fixture.joins(job_id, new_key()) for _ in range(3)]
     chain_fixture.clock.now += 46
     for worker in (leaving, other):
-        chain_fixture.asks(worker)
+        chain_fixture.mark_asking(worker)
     with chain_fixture.chain.begin() as work:
         work.get_one(Worker, leaving).capacity = 0
         work.get_one(Worker, other).jobs = ["00000000000000bb"]

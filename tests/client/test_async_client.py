@@ -91,7 +91,7 @@ def outcome(call: Callable[[], Any]) -> object:
         return type(error), str(error), error.remedy
 
 
-def ask(url: str, call: Callable[[AsyncRequesterClient], Any]) -> Any:
+def run_call(url: str, call: Callable[[AsyncRequesterClient], Any]) -> Any:
     async def run() -> Any:
         async with AsyncRequesterClient(url, "secret") as market:
             return await call(market)
@@ -109,7 +109,7 @@ def test_both_send_the_same_and_come_to_the_same(name: str, url: str, script: Sc
     with RequesterClient(url, "secret") as market:
         expected = outcome(lambda: plain(market))
     asked, script.asked = script.asked, []
-    assert outcome(lambda: ask(url, waiting)) == expected
+    assert outcome(lambda: run_call(url, waiting)) == expected
     assert script.asked == asked
     assert not Path("never.part").exists()
 
@@ -145,7 +145,7 @@ def test_an_unreachable_service_raises_the_same_error_in_both_clients() -> None:
     nowhere = "http://127.0.0.1:9"
     with RequesterClient(nowhere) as market:
         kind, said, _remedy = outcome(market.prices)  # type: ignore[misc]
-    found = outcome(lambda: ask(nowhere, lambda market: market.prices()))
+    found = outcome(lambda: run_call(nowhere, lambda market: market.prices()))
     assert kind is ServiceUnreachable
     assert isinstance(found, tuple)
     assert found[0] is kind
@@ -159,7 +159,7 @@ def test_a_certificate_that_nobody_signed_is_refused_by_both(script: Script, tmp
         with RequesterClient(url, "secret") as market, pytest.raises(Refused, match="is not trusted") as plain:
             market.prices()
         with pytest.raises(Refused, match="is not trusted") as waiting:
-            ask(url, lambda market: market.prices())
+            run_call(url, lambda market: market.prices())
     assert str(waiting.value) == str(plain.value)
     assert script.asked == []
 
@@ -176,7 +176,7 @@ def test_both_go_through_the_environment_s_proxy(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("HTTP_PROXY", proxy)
         with RequesterClient("http://market.example") as market:
             expected = market.prices()
-        assert ask("http://market.example", lambda market: market.prices()) == expected
+        assert run_call("http://market.example", lambda market: market.prices()) == expected
     assert asked == ["http://market.example/v1/prices"] * 2
 
 
@@ -187,4 +187,4 @@ def test_one_thread_asks_several_things_at_once(url: str, script: Script) -> Non
     async def four(market: AsyncRequesterClient) -> list[Any]:
         return list(await asyncio.gather(*(market.prices() for _ in range(4))))
 
-    assert [guide.paid for guide in ask(url, four)] == [[7, 9]] * 4
+    assert [guide.paid for guide in run_call(url, four)] == [[7, 9]] * 4

@@ -60,7 +60,7 @@ class Moves(RuleBasedStateMachine):
 
     def compare(self) -> None:
         asked, expected = zip(*self.books_as_asked(), strict=True)
-        assert self.replay.read(asked) == list(expected)
+        assert self.replay.read_words(asked) == list(expected)
 
     def books_as_asked(self) -> Iterator[tuple[Call, list[int]]]:
         """Questions to the contract and the token, with the words of their answers as the reference has them."""

@@ -53,7 +53,7 @@ class Replay:
                 return name
         raise AssertionError("no outcome")
 
-    def read(self, asked: Sequence[Call]) -> list[list[int]]:
+    def read_words(self, asked: Sequence[Call]) -> list[list[int]]:
         """The words of each answer, all at one block."""
         url = str(self.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
         body = [

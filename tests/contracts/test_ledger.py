@@ -59,7 +59,7 @@ def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
     make = type(provider).make_request
     end = job.ledger.block().number
 
-    def read() -> list[object]:
+    def read_all() -> list[object]:
         return [
             events.opened_job(ledger, job.id),
             ChainView(ledger, me).opened(job.id),
@@ -77,10 +77,10 @@ def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
 
     monkeypatch.setattr(type(provider), "make_request", note)
     ledger = Ledger(connect_to_node(provider.endpoint_uri), job.ledger.deployment)  # type: ignore[attr-defined]
-    whole = read()
+    whole = read_all()
     spans.clear()
     monkeypatch.setattr(ledger.web3.provider, "log_span", 3, raising=False)
-    assert read() == whole
+    assert read_all() == whole
     assert all(whole)
     assert len(spans) > len(whole)
     assert max(spans) == 3

@@ -21,7 +21,7 @@ Refusal = Callable[[int], tuple[int, bytes]]
 """(id of the request) -> (status, body)."""
 
 
-def said(message: str, status: int = 200, code: int = -32602) -> Refusal:
+def build_refusal(message: str, status: int = 200, code: int = -32602) -> Refusal:
     """A refusal in JSON-RPC's words; many nodes send it with a status that is no success."""
     error = {"code": code, "message": message}
     return lambda number: (status, json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode())
@@ -48,9 +48,9 @@ def limited(ledger: Ledger, most: int, refusal: Refusal) -> Iterator[tuple[Ledge
 @pytest.mark.parametrize(
     "refusal",
     [
-        said("query exceeds max block range 500"),
-        said("block range is too wide", status=400, code=-32000),
-        said("query returned more than 10000 results", code=-32005),
+        build_refusal("query exceeds max block range 500"),
+        build_refusal("block range is too wide", status=400, code=-32000),
+        build_refusal("query returned more than 10000 results", code=-32005),
         lambda _number: (413, b"too large"),
     ],
 )
@@ -73,15 +73,18 @@ def test_a_span_that_a_node_refuses_is_halved_and_remembered(
 
 def test_a_node_that_refuses_single_blocks_is_believed(open_job: OpenJob) -> None:
     job = open_job()
-    with limited(job.ledger, 0, said("eth_getLogs is not available")) as (ledger, _spans), pytest.raises(NodeRefused):
+    with (
+        limited(job.ledger, 0, build_refusal("eth_getLogs is not available")) as (ledger, _spans),
+        pytest.raises(NodeRefused),
+    ):
         events.find_opened(ledger, address_of(job.requester), job.spec_digest)
 
 
 @pytest.mark.parametrize(
     "refusal",
     [
-        said("Too Many Requests", code=-32005),
-        said("your app has exceeded its throughput", code=429),
+        build_refusal("Too Many Requests", code=-32005),
+        build_refusal("your app has exceeded its throughput", code=429),
         lambda _number: (429, b"slow down"),
         lambda _number: (502, b"<html>bad gateway</html>"),
     ],
@@ -113,7 +116,7 @@ def test_a_node_that_refuses_by_its_status_raises_node_refused(ledger: Ledger, s
 
 @pytest.mark.parametrize("most", [1, 7])
 @pytest.mark.parametrize(
-    "refusal", [said("batch limit exceeded"), said("no", 400), lambda _number: (413, b"too large")]
+    "refusal", [build_refusal("batch limit exceeded"), build_refusal("no", 400), lambda _number: (413, b"too large")]
 )
 def test_a_batch_that_a_node_refuses_is_halved_and_remembered(most: int, refusal: Refusal) -> None:
     sizes = list[int]()
@@ -147,7 +150,7 @@ def test_a_refusal_of_one_moment_lessens_batches_for_a_while_only(monkeypatch: p
         calls = asked if isinstance(asked, list) else [asked]
         sizes.append(len(calls))
         if len(sizes) == 1:
-            return said("header not found")(calls[0]["id"])
+            return build_refusal("header not found")(calls[0]["id"])
         told = [{"jsonrpc": "2.0", "id": one["id"], "result": one["params"][0]["data"]} for one in calls]
         return 200, json.dumps(told if isinstance(asked, list) else told[0]).encode()
 
@@ -179,17 +182,19 @@ def test_a_call_that_a_node_refuses_raises_its_message_and_keeps_the_batch_size(
             assert sizes == [20, 10, 5, 2, 1]
 
 
-def asked_in_spans(web3: Web3, last: int, refuses: Callable[[int, int], bool], first: int = 0) -> list[tuple[int, int]]:
+def list_asked_spans(
+    web3: Web3, last: int, refuses: Callable[[int, int], bool], first: int = 0
+) -> list[tuple[int, int]]:
     """Reads all blocks from a node that refuses some ranges; returns first and last block of each request."""
     asked, answered = list[tuple[int, int]](), list[int]()
 
-    def ask(at: int, to: int) -> range:
+    def fetch_span(at: int, to: int) -> range:
         asked.append((at, to))
         if refuses(at, to):
             raise NodeRefused("no")
         return range(at, to + 1)
 
-    answered += events.in_spans(web3, ask, first, last)
+    answered += events.in_spans(web3, fetch_span, first, last)
     assert answered == list(range(first, last + 1))
     return asked
 
@@ -197,23 +202,23 @@ def asked_in_spans(web3: Web3, last: int, refuses: Callable[[int, int], bool], f
 def test_a_small_range_that_was_refused_once_leaves_later_ones_as_wide() -> None:
     """The node behind a load balancer lacked the newest block for a moment."""
     web3, moments = connect_to_node("http://127.0.0.1:9"), iter([True])
-    assert len(asked_in_spans(web3, 101, lambda _at, _to: next(moments, False), first=100)) == 3
-    assert asked_in_spans(web3, LOG_SPAN - 1, lambda _at, _to: False) == [(0, LOG_SPAN - 1)]
+    assert len(list_asked_spans(web3, 101, lambda _at, _to: next(moments, False), first=100)) == 3
+    assert list_asked_spans(web3, LOG_SPAN - 1, lambda _at, _to: False) == [(0, LOG_SPAN - 1)]
 
 
 def test_behind_a_full_block_spans_grow_again() -> None:
     web3 = connect_to_node("http://127.0.0.1:9")
-    asked = asked_in_spans(web3, 20 * LOG_SPAN, lambda at, to: at <= 70 < to)
+    asked = list_asked_spans(web3, 20 * LOG_SPAN, lambda at, to: at <= 70 < to)
     assert len(asked) < 260
     assert min(to - at + 1 for at, to in asked[-100:-1]) >= events.LEAST_KEPT
 
 
 def test_a_node_s_narrow_span_is_remembered_but_not_below_public_nodes() -> None:
     web3 = connect_to_node("http://127.0.0.1:9")
-    asked_in_spans(web3, 9_999, lambda at, to: to - at >= 800)
-    assert max(to - at + 1 for at, to in asked_in_spans(web3, 9_999, lambda _at, _to: False)) == 625
-    asked_in_spans(web3, 9_999, lambda at, to: to - at >= 100)
-    assert asked_in_spans(web3, 499, lambda _at, _to: False) == [(0, 499)]
+    list_asked_spans(web3, 9_999, lambda at, to: to - at >= 800)
+    assert max(to - at + 1 for at, to in list_asked_spans(web3, 9_999, lambda _at, _to: False)) == 625
+    list_asked_spans(web3, 9_999, lambda at, to: to - at >= 100)
+    assert list_asked_spans(web3, 499, lambda _at, _to: False) == [(0, 499)]
 
 
 @contextmanager
@@ -226,7 +231,7 @@ def too_full(ledger: Ledger, block: int, also: bytes) -> Iterator[Ledger]:
         if asked["method"] == "eth_getLogs" and (not also or also not in body):
             first, last = (int(asked["params"][0][name], 16) for name in ("fromBlock", "toBlock"))
             if first <= block <= last:
-                return said("query returned more than 10000 results")(asked["id"])
+                return build_refusal("query returned more than 10000 results")(asked["id"])
         return 200, httpx.post(url, content=body, headers={"content-type": "application/json"}).content
 
     with serving(answer) as full_url:

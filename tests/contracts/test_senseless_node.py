@@ -126,7 +126,7 @@ def senseless() -> Iterator[Ledger]:
     server.server_close()
 
 
-def told(**said: Any) -> Callable[[Any], bytes]:
+def build_answer(**said: Any) -> Callable[[Any], bytes]:
     """Answers each call with these members."""
 
     def answer(asked: Any) -> bytes:
@@ -137,9 +137,9 @@ def told(**said: Any) -> Callable[[Any], bytes]:
 
 
 ANSWERS: tuple[Callable[[Any], bytes], ...] = (
-    *(told(result=result) for result in RESULTS),
-    *(told(error=error) for error in ERRORS),
-    told(),
+    *(build_answer(result=result) for result in RESULTS),
+    *(build_answer(error=error) for error in ERRORS),
+    build_answer(),
     *((lambda _asked, body=body: body) for body in WHOLE),
 )
 
@@ -163,7 +163,7 @@ def test_any_answer_of_a_node_is_read_or_raises_a_chain_error(
 def test_an_answer_without_end_takes_neither_memory_nor_time(
     senseless: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Node.answer = staticmethod(told(result="0x" + "1" * 10**6))  # type: ignore[assignment]
+    Node.answer = staticmethod(build_answer(result="0x" + "1" * 10**6))  # type: ignore[assignment]
     assert chain_id(senseless.web3)
     monkeypatch.setattr(rpc, "MOST_ANSWER", 10**6)
     with pytest.raises(NodeRefused, match="more than 1000000 bytes"):
@@ -176,7 +176,7 @@ def test_an_answer_without_end_takes_neither_memory_nor_time(
 
 def test_a_node_that_leads_elsewhere_is_not_followed(senseless: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's node would have this machine post into its own network."""
-    Node.answer = staticmethod(told(result="0x1"))  # type: ignore[assignment]
+    Node.answer = staticmethod(build_answer(result="0x1"))  # type: ignore[assignment]
     monkeypatch.setattr(Node, "leads_to", "http://127.0.0.1:1/inside")
     with pytest.raises(NodeRefused, match=r"leads on to http://127\.0\.0\.1:1/inside"):
         chain_id(senseless.web3)

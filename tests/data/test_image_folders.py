@@ -108,14 +108,14 @@ def test_without_pillow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_the_command_packs_pictures_for_a_ready_architecture(folder: Path, tmp_path: Path) -> None:
-    def say(*options: str) -> Any:
+    def run_pack(*options: str) -> Any:
         common = ["--rows-per-partition", "2", "-o", str(tmp_path / "packed")]
         return CliRunner().invoke(app, ["data", "pack", str(folder), *common, *options])
 
-    done = say("--size", "8", "--grey")
+    done = run_pack("--size", "8", "--grey")
     assert done.exit_code == 0, done.output
     manifest = parse_manifest((tmp_path / "packed" / "manifest.json").read_bytes())
     assert manifest.labelled == Labelled(dtype="uint8", shape=(1, 8, 8), classes=2)
-    done = say("--size", "big")
+    done = run_pack("--size", "big")
     assert done.exit_code
     assert "--size big: write HEIGHTxWIDTH in pixels, such as 32x32" in " ".join(done.output.split())

@@ -111,7 +111,7 @@ def test_a_link_to_this_service_s_own_blob_is_that_blob_however_it_is_spelt(
     blobs, packed = DiskBlobs(tmp_path / "blobs"), pack_dataset(dataset(7), Cut(rows=10))
     parts = packed.manifest.partitions
     absolute = tuple(part.model_copy(update={"link": f"{base}/v1/blobs/{part.digest}"}) for part in parts)
-    told = manifest_told(blobs, packed.manifest.model_copy(update={"partitions": absolute}))
+    told = load_uploaded_manifest(blobs, packed.manifest.model_copy(update={"partitions": absolute}))
     assert told == packed.manifest
     with pytest.raises(JobRefused, match=r"upload it first"):
         check_links(blobs, modelling, SPEC, told)
@@ -126,10 +126,10 @@ def test_a_link_to_another_s_blob_stays_as_it_is(tmp_path: Path) -> None:
             part.model_copy(update={"link": f"{base}/v1/blobs/{part.digest}"}) for part in packed.manifest.partitions
         ]
         manifest = packed.manifest.model_copy(update={"partitions": tuple(links)})
-        assert manifest_told(blobs, manifest) == manifest
+        assert load_uploaded_manifest(blobs, manifest) == manifest
 
 
-def manifest_told(blobs: DiskBlobs, manifest: Manifest) -> Manifest:
+def load_uploaded_manifest(blobs: DiskBlobs, manifest: Manifest) -> Manifest:
     uploaded = blobs.put(canonical(manifest.model_dump(mode="json")))
     data = SPEC.data.model_copy(update={"manifest": uploaded})
     return manifest_of(blobs, SPEC.model_copy(update={"data": data}), "http://market.example")

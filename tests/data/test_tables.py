@@ -57,7 +57,7 @@ def encoded(frame: Any, encoding: Encoding) -> dict[str, np.ndarray]:
     return encode_table(table, encoding)
 
 
-def known() -> Encoding:
+def make_encoding() -> Encoding:
     rows = load_rows(pa.table(FIELDS), "bought")
     assert rows.encoding is not None
     return rows.encoding
@@ -65,7 +65,7 @@ def known() -> Encoding:
 
 def test_later_rows_are_converted_alike_in_any_order_of_columns_and_new_words_are_zeros() -> None:
     later = {"colour": ["green", "blue"], "member": [False, True], "city": ["Rome", "Lima"], "age": [1.5, 2.5]}
-    columns = encoded(as_pandas(later), known())
+    columns = encoded(as_pandas(later), make_encoding())
     joined = np.concatenate([columns[name].reshape(2, -1) for name in ("age", "city", "member", "colour")], axis=1)
     assert joined.tolist() == [[1.5, 0, 0, 1, 0, 0, 0], [2.5, 0, 0, 0, 1, 1, 0]]
 
@@ -80,7 +80,7 @@ def test_later_rows_are_converted_alike_in_any_order_of_columns_and_new_words_ar
 )
 def test_rows_that_do_not_fit_are_refused_in_a_sentence(later: Any, why: str) -> None:
     with pytest.raises(Refused, match=why):
-        encoded(pa.table(later), known())
+        encoded(pa.table(later), make_encoding())
 
 
 ROW = pa.table({name: values[:1] for name, values in FIELDS.items()})
@@ -101,13 +101,16 @@ ROW = pa.table({name: values[:1] for name, values in FIELDS.items()})
 )
 def test_a_column_of_words_that_comes_back_as_another_type_is_refused(column: pa.Array, why: str) -> None:
     with pytest.raises(Refused, match=why):
-        encoded(ROW.set_column(ROW.column_names.index("city"), "city", column), known())
+        encoded(ROW.set_column(ROW.column_names.index("city"), "city", column), make_encoding())
 
 
 def test_no_rows_of_no_type_are_refused_and_no_rows_of_words_are_none() -> None:
     with pytest.raises(Refused, match="column 'city' is null: training had words there"):
-        encoded(ROW.slice(0, 0).set_column(ROW.column_names.index("city"), "city", pa.array([], pa.null())), known())
-    assert encoded(ROW.slice(0, 0), known())["city"].shape == (0, 3)
+        encoded(
+            ROW.slice(0, 0).set_column(ROW.column_names.index("city"), "city", pa.array([], pa.null())),
+            make_encoding(),
+        )
+    assert encoded(ROW.slice(0, 0), make_encoding())["city"].shape == (0, 3)
 
 
 def test_whole_numbers_are_the_words_of_a_category_of_numbers() -> None:
@@ -127,17 +130,17 @@ def test_a_category_of_another_type_than_whole_numbers_comes_back_as_it_was(kind
 
 def test_a_column_named_twice_is_refused_and_one_that_is_not_read_may_be() -> None:
     with pytest.raises(Refused, match="two columns are named 'city': rename one"):
-        encoded(ROW.append_column("city", ROW.column("city")), known())
+        encoded(ROW.append_column("city", ROW.column("city")), make_encoding())
     with pytest.raises(Refused, match="two columns are named 'bought': rename one"):
-        encoded(ROW.append_column("bought", ROW.column("bought")), known())
+        encoded(ROW.append_column("bought", ROW.column("bought")), make_encoding())
     more = ROW.append_column("more", ROW.column("age")).append_column("more", ROW.column("age"))
-    assert encoded(more, known())["age"].tolist() == [31.0]
+    assert encoded(more, make_encoding())["age"].tolist() == [31.0]
 
 
 @pytest.mark.parametrize("column", [pa.array([None]), pa.array([{"a": 1}]), pa.array([0], pa.timestamp("s"))])
 def test_a_column_of_numbers_that_comes_back_as_another_type_is_refused(column: pa.Array) -> None:
     with pytest.raises(Refused, match="column 'age'"):
-        encoded(ROW.set_column(0, "age", column), known())
+        encoded(ROW.set_column(0, "age", column), make_encoding())
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ def test_numbers_of_a_categorical_column_are_categories() -> None:
 
 def test_a_manifest_without_a_table_is_as_it_was_and_a_stranger_s_encoding_is_bounded() -> None:
     assert b"encoding" not in pack_dataset({"x": np.zeros((2, 1), np.float32), "y": np.zeros(2, np.int64)}, Cut(2)).body
-    packed = pack_dataset(load_rows(pa.table(FIELDS), "bought").arrays, Cut(4), known())
+    packed = pack_dataset(load_rows(pa.table(FIELDS), "bought").arrays, Cut(4), make_encoding())
     words = ",".join(f'"{number}"' for number in range(1001))
     with pytest.raises(JobRefused, match=r"data\.manifest\.encoding.categories\.colour"):
         parse_manifest(packed.body.replace(b'"colour":["blue","red"]', f'"colour":[{words}]'.encode()))

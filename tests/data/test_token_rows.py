@@ -150,7 +150,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
         load_text_rows(Text(tmp_path / "none.txt", 1))
 
 
-def say(*arguments: Any) -> Any:
+def run_pack(*arguments: Any) -> Any:
     return CliRunner().invoke(app, ["data", "pack", *map(str, arguments)])
 
 
@@ -158,14 +158,16 @@ def test_the_command_packs_text_and_names_a_missing_input(tmp_path: Path) -> Non
     book, packed = tmp_path / "book.txt", tmp_path / "packed"
     book.write_text(WRITTEN)
     words().save(str(tmp_path / "words.json"))
-    done = say(book, "--rows-per-partition", 4, "--length", 8, "--held-out", 0.2, "-o", packed)
+    done = run_pack(book, "--rows-per-partition", 4, "--length", 8, "--held-out", 0.2, "-o", packed)
     assert done.exit_code == 0, done.output
     manifest = parse_manifest((packed / "manifest.json").read_bytes())
     assert manifest.labelled == Labelled(dtype="int64", shape=(8,), classes=256)
     part = manifest.partitions[0]
     stored = format_of(part.format).read((packed / part.file).read_bytes(), {"x": ((part.rows, 9), "int64")})
     assert all(bytes(row.tolist()) in WRITTEN.encode() for row in stored["x"])
-    done = say(book, "--rows-per-partition", 4, "--length", 4, "--tokenizer", tmp_path / "words.json", "-o", packed)
+    done = run_pack(
+        book, "--rows-per-partition", 4, "--length", 4, "--tokenizer", tmp_path / "words.json", "-o", packed
+    )
     assert done.exit_code == 0, done.output
     assert parse_manifest((packed / "manifest.json").read_bytes()).inputs["y"].classes == 4
     for asked, said in (
@@ -174,7 +176,7 @@ def test_the_command_packs_text_and_names_a_missing_input(tmp_path: Path) -> Non
         ([book, "--length", 4, "--tokenizer", tmp_path / "none"], "there is no "),
         ([tmp_path / "none.txt", "--length", 4], "there is no "),
     ):
-        done = say(*asked, "--rows-per-partition", 4, "-o", packed)
+        done = run_pack(*asked, "--rows-per-partition", 4, "-o", packed)
         assert done.exit_code
         assert said in " ".join(done.output.split()), done.output
         assert "Traceback" not in done.output

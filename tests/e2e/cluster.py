@@ -123,14 +123,14 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def told(client: httpx.Client, job: str) -> dict[str, Any]:
+def fetch_job(client: httpx.Client, job: str) -> dict[str, Any]:
     answer: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
     return answer
 
 
 def finished(client: httpx.Client, job: str) -> dict[str, Any]:
     """Returns what the job shows once it has finished."""
-    wait_until(lambda: told(client, job)["state"] not in ("draft", "awaiting_funds", "running"), "the job's end")
-    now = told(client, job)
+    wait_until(lambda: fetch_job(client, job)["state"] not in ("draft", "awaiting_funds", "running"), "the job's end")
+    now = fetch_job(client, job)
     assert now["state"] == "finished", now["reason"]
     return now

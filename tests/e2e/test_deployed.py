@@ -13,7 +13,7 @@ import pytest
 from contracts.deployment import Deployment
 from contracts.local import LocalChain
 from tests.databases import Postgres
-from tests.e2e.cluster import Cluster, Process, children, finished, told
+from tests.e2e.cluster import Cluster, Process, children, fetch_job, finished
 from tests.lanes import FULL
 from tests.patience import wait_until
 from tests.processes import free_port, is_running
@@ -73,7 +73,7 @@ def test_a_job_on_many_processes_survives_what_befalls_them_with_the_bits_of_one
     redis.kill()
     cluster.redis()
     disturbed = finished(requester, job)
-    wait_until(lambda: _all_back(told(requester, job)["costs"]), "what nobody earned is taken back")
+    wait_until(lambda: _all_back(fetch_job(requester, job)["costs"]), "what nobody earned is taken back")
     assert _transactions(cluster) == {"mined"}, "nobody sent what another had sent"
 
     assert [process.stop() for process in (stages[0], beat, *doors)] == [0] * 4
@@ -109,7 +109,7 @@ def _post(requester: httpx.Client, **changed: Any) -> str:
 
 def _wait_for_rounds(requester: httpx.Client, job: str, count: int) -> None:
     def closed() -> bool:
-        now = told(requester, job)
+        now = fetch_job(requester, job)
         assert now["state"] in ("draft", "awaiting_funds", "running"), now["reason"]
         return int(now["accepted"]) >= count * TASKS * REPLICAS
 

@@ -64,11 +64,11 @@ Follow = Callable[..., list[str]]
 def follow(tmp_path: Path) -> Iterator[Follow]:
     readers: list[Reader] = []
 
-    def read(page: str, **environment: str) -> list[str]:
+    def follow_page(page: str, **environment: str) -> list[str]:
         readers.append(Reader(tmp_path, **environment))
         return readers[-1].follow(DOCS / page)
 
-    yield read
+    yield follow_page
     for reader in readers:
         reader.leave()
 

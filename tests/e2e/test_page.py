@@ -71,12 +71,12 @@ def page(browser: Browser, **how: Any) -> Iterator[Page]:
     context = browser.new_context(**how)
     faults: list[str] = []
 
-    def heard(message: ConsoleMessage) -> None:
+    def record_error(message: ConsoleMessage) -> None:
         if message.type == "error":
             faults.append(message.text)
 
     shown = context.new_page()
-    shown.on("console", heard)
+    shown.on("console", record_error)
     shown.on("pageerror", lambda error: faults.append(str(error)))
     yield shown
     context.close()

@@ -27,13 +27,13 @@ JOB: dict[str, Any] = {
 }
 
 
-def said(folder: Path, job: dict[str, Any], *options: str) -> Result:
+def run_propose(folder: Path, job: dict[str, Any], *options: str) -> Result:
     (folder / "job.json").write_text(json.dumps(job))
     return CliRunner().invoke(app, ["job", "propose", str(folder / "job.json"), *options])
 
 
 def test_over_a_slow_link_a_task_takes_many_steps(tmp_path: Path) -> None:
-    answer = said(tmp_path, JOB, "--tflops", "0.0001", "--down", "1", "--up", "0.2")
+    answer = run_propose(tmp_path, JOB, "--tflops", "0.0001", "--down", "1", "--up", "0.2")
     assert answer.exit_code == 0, answer.output
     spec = JobSpec.model_validate_json(answer.stdout)
     assert isinstance(spec.step, LocalStep)
@@ -56,7 +56,7 @@ def test_over_a_slow_link_a_task_takes_many_steps(tmp_path: Path) -> None:
 
 @FULL
 def test_a_fast_link_changes_only_the_named_codecs(tmp_path: Path) -> None:
-    answer = said(tmp_path, JOB, "--tflops", "1e-6", "--down", "100000", "--up", "100000")
+    answer = run_propose(tmp_path, JOB, "--tflops", "1e-6", "--down", "100000", "--up", "100000")
     assert answer.exit_code == 0, answer.output
     spec = JobSpec.model_validate_json(answer.stdout)
     assert isinstance(spec.step, GradientStep)
@@ -72,7 +72,7 @@ def deadlines(printed: str) -> dict[str, Any]:
 def test_the_steps_of_local_steps_are_proposed_anew(tmp_path: Path) -> None:
     local = {"kind": "local", "rows": 16, "steps": 3, "rewarm": 1, "optimizer": {"lr": 0.1}}
     job = JOB | {"step": local, "optimizer": {"name": "nesterov", "lr": 0.5}, "rounds": 200}
-    answer = said(tmp_path, job, "--tflops", "0.0001", "--down", "1", "--up", "0.2")
+    answer = run_propose(tmp_path, job, "--tflops", "0.0001", "--down", "1", "--up", "0.2")
     assert answer.exit_code == 0, answer.output
     printed = json.loads(answer.stdout)
     assert printed["optimizer"] == job["optimizer"]
@@ -82,7 +82,7 @@ def test_the_steps_of_local_steps_are_proposed_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("growth", [[{"round": 5, "tasks": 3}]])
 def test_a_job_that_grows_is_refused(tmp_path: Path, growth: list[dict[str, int]]) -> None:
-    answer = said(tmp_path, JOB | {"growth": growth})
+    answer = run_propose(tmp_path, JOB | {"growth": growth})
     assert answer.exit_code != 0
 
 

@@ -16,9 +16,9 @@ class Counting(ScriptedWorker):
     def answers(self) -> list[PollAnswer]:
         return vars(self).setdefault("_answers", [])
 
-    def _hear(self, told: PollAnswer) -> None:
+    def _receive_answer(self, told: PollAnswer) -> None:
         self.answers.append(told)
-        super()._hear(told)
+        super()._receive_answer(told)
 
 
 def _ends_and_begins(answer: PollAnswer) -> bool:
@@ -33,7 +33,7 @@ def test_a_reveal_is_answered_with_payment_and_next_lease() -> None:
         job = scene.post(tasks_per_round=TASKS, budget=str(3 * 10 * 10**9 * TASKS * 2))
         workers = [Counting(job) for _ in range(3)]
         job.play(*workers)
-        assert job.told()["state"] == "finished"
+        assert job.fetch_view()["state"] == "finished"
         assert [job.paid(worker) for worker in workers] == [10 * TASKS] * 3
     answers = [answer for worker in workers for answer in worker.answers]
     # 2 of 3 replicas could end so, but for the last task's; a slow machine may be late for some

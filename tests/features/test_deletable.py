@@ -85,13 +85,13 @@ def removed_together(names: Sequence[str]) -> list[set[str]]:
     while apart:
         chosen = set[str]()
         for name in names:
-            chosen = max(chosen, chosen | with_dependents(name), key=lambda each: len(told_apart(apart, each)))
+            chosen = max(chosen, chosen | with_dependents(name), key=lambda each: len(select_removed(apart, each)))
         sets.append(chosen)
-        apart -= told_apart(apart, chosen)
+        apart -= select_removed(apart, chosen)
     return sets
 
 
-def told_apart(pairs: Set[tuple[str, str]], chosen: set[str]) -> set[tuple[str, str]]:
+def select_removed(pairs: Set[tuple[str, str]], chosen: set[str]) -> set[tuple[str, str]]:
     return {(gone, left) for gone, left in pairs if gone in chosen and left not in chosen}
 
 

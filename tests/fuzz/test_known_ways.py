@@ -90,7 +90,7 @@ def test_an_exported_program_is_refused(reader: str, tmp_path: Path) -> None:
 
 @FULL
 def test_nothing_of_ours_can_load_a_pickle_or_an_exported_program() -> None:
-    sources = source_tree.read()
+    sources = source_tree.load_modules()
     assert [found for module in sources.values() for found in against_safety(module)] == []
     assert not any("sympy" in module.outside for module in sources.values())
 

@@ -39,7 +39,7 @@ class TransactionTrace:
     def recording(self, market: MarketFixture) -> Iterator[None]:
         engine, notify, in_turn = market.context.sessions.kw["bind"], market.context.notifier.notify, Work.one_at_a_time
 
-        def tell(topics: Sequence[str]) -> None:
+        def record_notification(topics: Sequence[str]) -> None:
             if topics:
                 self._add(f"notifies {', '.join(sorted({_named(topic) for topic in topics}))}")
             notify(topics)
@@ -55,7 +55,7 @@ class TransactionTrace:
         }
         for name, listener in listeners.items():
             event.listen(engine, name, listener)
-        market.context.notifier.notify = tell  # type: ignore[method-assign,assignment]
+        market.context.notifier.notify = record_notification  # type: ignore[method-assign,assignment]
         Work.one_at_a_time = take_turn  # type: ignore[method-assign]
         try:
             yield

@@ -71,7 +71,7 @@ def alone(op: str, *arguments: Any) -> list[Raw]:
     return [node(op, [value(3), *arguments], 4)]
 
 
-def of_what_stands_still(op: str, *arguments: Any) -> list[Raw]:
+def build_constant_part(op: str, *arguments: Any) -> list[Raw]:
     """The operator on data, added to what depends on the parameter."""
     return [node(op, [value(1), *arguments], 4), node("mean.default", [value(4), None], 5),
             node("add.Tensor", [value(3), value(5), 1], 6)]  # fmt: skip
@@ -107,15 +107,15 @@ FOR_CPUS = {
 }
 FOR_CARDS = {
     "sums of floats": alone("cumsum.default", 2, None),
-    "sums of data": of_what_stands_still("cumsum.default", 2, None),
+    "sums of data": build_constant_part("cumsum.default", 2, None),
     "products": alone("cumprod.default", 2, None),
     "a mean over all places": alone("adaptive_avg_pool2d.default", [1, 1]),
     "a maximum": alone("max_pool2d.default", [2, 2], [2, 2], [0, 0], [1, 1], False),
     "nearest": alone("upsample_nearest2d.vec", [9, 9], None),
     "zeros around": alone("pad.default", [1, 1, 1, 1], "constant", 0.0),
     "a circle": alone("pad.default", [1, 1, 1, 1], "circular", None),
-    "products of data": of_what_stands_still("cumprod.default", 2, None),
-    "pooling of data": of_what_stands_still("adaptive_avg_pool2d.default", [2, 2]),
+    "products of data": build_constant_part("cumprod.default", 2, None),
+    "pooling of data": build_constant_part("adaptive_avg_pool2d.default", [2, 2]),
     "scattered means": [*INDEX, node("scatter_reduce.two", [value(3), 0, value(4), value(3), "mean", True], 5)],
     "sums of integers": [
         node("cumsum.default", [value(2), 1, None], 4),

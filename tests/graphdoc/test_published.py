@@ -144,11 +144,11 @@ def test_a_sum_is_found_wherever_it_is_taken(told: Callable[[Tensor], Any], loss
 def test_a_mean_is_known_from_the_answers_to_two_rows() -> None:
     rows: list[int] = []
 
-    def told(answer: Tensor) -> Tensor:
+    def record_rows(answer: Tensor) -> Tensor:
         rows.extend([answer.shape[0]] * (type(answer.shape[0]) is int))
         return answer
 
-    made(Answering(told))
+    made(Answering(record_rows))
     assert sorted(set(rows)) == [2, 3], "four rows, twice the two, are not computed"
 
 

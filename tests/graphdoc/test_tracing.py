@@ -37,17 +37,17 @@ class TracedPass:
         self.order, self.ran = PassOrder(self.program), dict[int, Ran]()
         self.results: list[list[Value]] = [[Traced(self.data[entry.name]) for entry in self.order.data]]
         for step in self.order.steps:
-            near = [self.read(read) for read in step.reads]
+            near = [self.resolve(read) for read in step.reads]
             self.results.append([locate_value(result, near) for result in self._run(step)])
 
     def _run(self, step: CallStep) -> list[Value]:
-        values = [self.read(read) for read in step.reads]
+        values = [self.resolve(read) for read in step.reads]
         if step.way == "forward":
             self.ran[id(step.call)], results = run_forward(step.call, taken(values), SEED, "cpu")
             return results
         return backward(step, self.ran.pop(id(step.call)), values)
 
-    def read(self, read: Read) -> Value:
+    def resolve(self, read: Read) -> Value:
         match read:
             case Made(step, place):
                 return self.results[step][place]
@@ -61,7 +61,7 @@ class TracedPass:
 
     def redo(self, step: CallStep) -> list[Value]:
         """Computes one step from the bytes of what it reads."""
-        values = [unpack_value(pack_value(self.read(read))) for read in step.reads]
+        values = [unpack_value(pack_value(self.resolve(read))) for read in step.reads]
         ran, results = run_forward(step.call, taken(values[: len(step.call.reads)]), SEED, "cpu")
         given = results if step.way == "forward" else backward(step, ran, values)
         return [locate_value(result, values) for result in given]
@@ -90,14 +90,14 @@ def hold_to_ordinary(program: Program, state: dict[str, Tensor], data: dict[str,
     results, gradients = ordinary(program, state, data)
     here = TracedPass(program, state, data)
     assert here.order.count == len(here.results)
-    loss = here.read(here.order.loss)
+    loss = here.resolve(here.order.loss)
     assert loss is not None
     assert bits(loss.data) == bits(results.loss)
     for entry, gradient in zip(program.document.trainable, gradients, strict=True):
-        traced = here.read(here.order.gradients[entry.name])
+        traced = here.resolve(here.order.gradients[entry.name])
         assert bits(torch.zeros_like(gradient) if traced is None else traced.data) == bits(gradient), entry.name
     for name, update in results.updates.items():
-        traced = here.read(here.order.updates[name])
+        traced = here.resolve(here.order.updates[name])
         assert traced is not None
         assert bits(traced.data) == bits(update)
     for number, step in enumerate(here.order.steps, DATA + 1):

@@ -138,21 +138,21 @@ def terms_of(task: SmallTask, lie: Lie) -> Terms:
     return Terms(DOMAIN, OFFER, sides, (Hash(task.trace.root), Hash(lie.trace.root)), ANSWER_S, 2**24)
 
 
-def asking(side: Side, course: PlanCourse, terms: Terms) -> Ask:
+def answer_as(side: Side, course: PlanCourse, terms: Terms) -> Ask:
     def ask(asked: DisputeQuestion, question: Question) -> Iterator[Reply]:
         yield side.answer(terms.domain, course, terms.dispute, asked.number, question)
 
     return ask
 
 
-def hear(task: SmallTask, lie: Lie, **other: Ask) -> tuple[DisputeVerdict, Referee]:
+def play_dispute(task: SmallTask, lie: Lie, **other: Ask) -> tuple[DisputeVerdict, Referee]:
     """Returns the verdict between an honest side and a liar, which may be another than answers as it is asked."""
     course, terms = PlanCourse(task.operations.plan), terms_of(task, lie)
     referee = Referee(terms, course, 0)
     honest, liar = side_of(HONEST, task, task.trace), side_of(LIAR, task, lie.trace)
     asks: Mapping[Address, Ask] = {
-        honest.address: asking(honest, course, terms),
-        liar.address: other.get("liar") or asking(liar, course, terms),
+        honest.address: answer_as(honest, course, terms),
+        liar.address: other.get("liar") or answer_as(liar, course, terms),
     }
     verdict = hear_dispute(referee, asks, lambda leaf, inputs: redo_operation(task.operations, leaf, inputs), lambda: 0)
     return verdict, referee

@@ -96,7 +96,7 @@ class SmallTask:
         return b"".join(compute_digest(locate_value(result, values)) for result in results)
 
     def with_step(self, **changes: Any) -> "SmallTask":
-        return replace(self, step=asked(**(self.step.model_dump(mode="json") | changes)))
+        return replace(self, step=parse_step(**(self.step.model_dump(mode="json") | changes)))
 
 
 def read_value(source: Any, trace: TaskTrace) -> Value:
@@ -106,7 +106,7 @@ def read_value(source: Any, trace: TaskTrace) -> Value:
     return value if value is None or not source.grad else Traced(value.tensor("cpu"), True, value.base)
 
 
-def asked(**fields: Any) -> GradientStep | LocalStep:
+def parse_step(**fields: Any) -> GradientStep | LocalStep:
     step: GradientStep | LocalStep = TypeAdapter(Step).validate_python(fields)
     return step
 

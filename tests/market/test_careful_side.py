@@ -18,7 +18,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash
 from gradmarket.runner.features.disputes.traced.course import PlanCourse
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, OFFER, side_of
-from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.kit.traced import SmallTask, parse_step, small_cnn
 
 SIDES = address_of(HONEST), address_of(LIAR)
 ROOTS = Hash(b"\4" * 32), Hash(b"\5" * 32)
@@ -27,7 +27,7 @@ MANY = 10_000
 
 @cache
 def task() -> SmallTask:
-    return small_cnn(asked(rows=4))
+    return small_cnn(parse_step(rows=4))
 
 
 def careful() -> CarefulSide:
@@ -57,17 +57,17 @@ def test_it_shows_later_operations_in_order_after_results_and_no_more_than_a_bou
     side, number = careful(), iter(range(99))
     side.side.show = side.side.results = lambda _part, _leaf: [b""]
 
-    def ask(*asked_: Question) -> None:
+    def put_questions(*asked_: Question) -> None:
         for each in asked_:
             side.answer(put(next(number), each))
 
-    ask(Question("root"), Question("part", 0, 1))
+    put_questions(Question("root"), Question("part", 0, 1))
     for leaf in range(1 + MOST_LATER):
-        ask(Question("values", 0, leaf), Question("results", 0, leaf))
+        put_questions(Question("values", 0, leaf), Question("results", 0, leaf))
         with pytest.raises(Refused, match="two operations"):
-            ask(Question("values", 0, leaf))
+            put_questions(Question("values", 0, leaf))
     with pytest.raises(Refused, match=f"more than {1 + MOST_LATER} operations"):
-        ask(Question("values", 0, 1 + MOST_LATER))
+        put_questions(Question("values", 0, 1 + MOST_LATER))
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,26 @@ from gradmarket.market.terms import Hash
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.runner.features.disputes.traced.run import TaskTrace
 from graphdoc.tracing.values import Traced, compute_digest
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, build_lie, hear, side_of, terms_of
-from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.kit.disputes import (
+    ANSWER_S,
+    DOMAIN,
+    HONEST,
+    LIAR,
+    OFFER,
+    Lie,
+    answer_as,
+    build_lie,
+    play_dispute,
+    side_of,
+    terms_of,
+)
+from tests.kit.traced import SmallTask, parse_step, small_cnn
 from tests.market.test_traced import STEPS
 
 
 @cache
 def task(kind: str = "local") -> SmallTask:
-    return small_cnn(asked(**STEPS[kind]))
+    return small_cnn(parse_step(**STEPS[kind]))
 
 
 def lie_about(kind: str, way: str = "") -> Lie:
@@ -43,7 +55,7 @@ KINDS = ("rows", "state", "data", "sum", "clip", "move", "tally", "change", "los
 @pytest.mark.parametrize(("kind", "way"), [*((kind, "") for kind in KINDS), ("call", "forward"), ("call", "backward")])
 def test_a_lie_is_found_at_its_operation(kind: str, way: str) -> None:
     lie = lie_about(kind, way)
-    verdict, referee = hear(task(), lie)
+    verdict, referee = play_dispute(task(), lie)
     assert verdict.leaf == lie.leaf
     assert verdict.wrong == {address_of(LIAR)}
     assert task().operations.plan[lie.leaf].name in verdict.why
@@ -52,7 +64,7 @@ def test_a_lie_is_found_at_its_operation(kind: str, way: str) -> None:
 
 def test_the_honest_side_wins_in_either_place_and_the_messages_are_small() -> None:
     lie = lie_about("move")
-    verdict, referee = hear(task(), lie)
+    verdict, referee = play_dispute(task(), lie)
     assert referee.messages <= 64 * 1024
     assert verdict.wrong == {address_of(LIAR)}
 
@@ -63,7 +75,7 @@ def silent(_asked: DisputeQuestion, _question: Question) -> Iterator[Reply]:
 
 def test_a_silent_side_loses_and_two_silent_ones_both() -> None:
     lie = lie_about("call")
-    verdict, _ = hear(task(), lie, liar=silent)
+    verdict, _ = play_dispute(task(), lie, liar=silent)
     assert verdict.wrong == {address_of(LIAR)}
     assert "in time" in verdict.why
     referee = Referee(terms_of(task(), lie), PlanCourse(task().operations.plan), 0)
@@ -91,7 +103,7 @@ def hear_by_clock(lie: Lie, too_late: bool) -> tuple[Referee, int]:
         for at, side in sorted([(now + ANSWER_S * runs, honest), (end, liar)], key=lambda each: each[0]):
             now = at
             referee.expire(now)
-            for reply in () if referee.is_decided() else asking(side, course, terms)(asked, question):
+            for reply in () if referee.is_decided() else answer_as(side, course, terms)(asked, question):
                 referee.receive(reply, now)
         if (leaf := referee.operation) is not None:
             judge_operation(referee, leaf, partial(redo_operation, task().operations))
@@ -124,14 +136,14 @@ def test_a_side_whose_answer_does_not_hold_loses_wherever_it_is(turn: str) -> No
 
         def ask(asked: DisputeQuestion, question: Question, how: int = how) -> Iterator[Reply]:
             if question.asked != turn:
-                yield from asking(liar, course, terms)(asked, question)
+                yield from answer_as(liar, course, terms)(asked, question)
                 return
             side = replace(liar)
             said = spoiled(liar.encode_reply(course, question), how)
             object.__setattr__(side, "encode_reply", lambda *_: said)
             yield side.answer(terms.domain, course, terms.dispute, asked.number, question)
 
-        verdict, _ = hear(task(), lie, liar=ask)
+        verdict, _ = play_dispute(task(), lie, liar=ask)
         assert verdict.wrong == {address_of(LIAR)}
         assert "does not hold" in verdict.why
 
@@ -162,7 +174,7 @@ def test_late_unsigned_or_strange_answers_are_refused() -> None:
 def test_a_side_that_commits_to_another_answer_than_it_gave_loses() -> None:
     lie = lie_about("call")
     other = Lie(lie.leaf, lie.place, replace(lie.trace, root=bytes(32)))
-    verdict, _ = hear(task(), other)
+    verdict, _ = play_dispute(task(), other)
     assert verdict.wrong == {address_of(LIAR)}
     assert "another answer" in verdict.why
 
@@ -176,7 +188,7 @@ def test_a_checkpoint_that_its_own_operations_do_not_give_is_found_from_digests_
         changed[part] = bytes(spoiled)
         lie = lie_about("payload")
         trace = replace(task().trace, checkpoints=[*changed[:-1], lie.trace.checkpoints[-1]], root=lie.trace.root)
-        verdict, referee = hear(task(), Lie(lie.leaf, 0, trace))
+        verdict, referee = play_dispute(task(), Lie(lie.leaf, 0, trace))
         assert verdict.wrong == {address_of(LIAR)}
         assert (f"checkpoint {part}" in verdict.why, referee.question.asked) == (True, "entry")
         assert referee.messages <= 64 * 1024
@@ -310,7 +322,7 @@ def test_two_liars_that_agree_on_a_checkpoint_without_digests_lose_and_stop_noth
     )
     referee = Referee(terms, course, 0)
     sides = side_of(HONEST, task(), first), side_of(LIAR, task(), second)
-    asks = {side.address: asking(side, course, terms) for side in sides}
+    asks = {side.address: answer_as(side, course, terms) for side in sides}
     verdict = hear_dispute(referee, asks, partial(redo_operation, task().operations), lambda: 0)
     assert verdict.wrong
     assert "digests" in verdict.why

@@ -23,9 +23,9 @@ from gradmarket.market.wire.hearing_messages import AskedInHearing, SaidInHearin
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from gradmarket.runner.features.disputes.traced.run import TaskTrace, trace_task
 from graphdoc.tracing.values import Traced, Value
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, answer_as, side_of
 from tests.kit.torch_tests import TRACING
-from tests.kit.traced import Arrays, SmallTask, asked, publish, read_value
+from tests.kit.traced import Arrays, SmallTask, parse_step, publish, read_value
 
 pytestmark = TRACING
 REFEREE: Final = HONEST
@@ -38,7 +38,7 @@ def task() -> SmallTask:
     model = publish(nn.Sequential(nn.Linear(300, 8), nn.Tanh(), nn.Linear(8, 3)), (300,))
     draw = np.random.default_rng(7)
     rows: Arrays = {"x": draw.standard_normal((24, 300)).astype(np.float32), "y": draw.integers(0, 3, 24)}
-    return SmallTask(model, rows, asked(rows=12))
+    return SmallTask(model, rows, parse_step(rows=12))
 
 
 def find_leaf(name: str) -> int:
@@ -63,7 +63,7 @@ def hear_across(other: TaskTrace) -> DisputeVerdict:
     roots = Hash(here.trace.root), Hash(other.root)
     terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
     sides = [side_of(HONEST, here, here.trace), side_of(LIAR, here, other)]
-    asks = {side.address: asking(side, course, terms) for side in sides}
+    asks = {side.address: answer_as(side, course, terms) for side in sides}
     redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
     return hear_dispute(Referee(terms, course, 0), asks, redo, lambda: 0, judge)
 
@@ -126,7 +126,7 @@ def test_a_continued_hearing_is_replayed_from_its_transcript() -> None:
             if len(asked_) == put.number:
                 fields: dict[str, Any] = {"asked": what.asked, "level": what.level, "place": what.place}
                 asked_.append(AskedInHearing(**fields, until=put.until, signature=bytes(65)))
-            for reply in asking(side, course, terms)(put, what):
+            for reply in answer_as(side, course, terms)(put, what):
                 said: dict[str, Any] = {"side": reply.side, "said": digest_reply(reply.said), "size": len(reply.said)}
                 shown = SaidInHearing(**said, signature=reply.signature, at=put.number)
                 bodies[put.number, reply.side] = reply.said
@@ -172,7 +172,7 @@ def test_a_later_lie_that_claims_to_be_too_long_to_show_hangs_nothing() -> None:
     terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
     honest, liar = side_of(HONEST, here, here.trace), side_of(LIAR, here, other)
     shown, liar.show = liar.show, lambda part, leaf: [bytes(2**24 + 1)] if leaf >= 0 else shown(part, leaf)
-    asks = {side.address: asking(side, course, terms) for side in (honest, liar)}
+    asks = {side.address: answer_as(side, course, terms) for side in (honest, liar)}
     redo, judge = partial(redo_operation, here.operations), partial(judge_results, here.operations)
     verdict = hear_dispute(Referee(terms, course, 0), asks, redo, lambda: 0, judge)
     assert not verdict.wrong
@@ -217,7 +217,7 @@ def test_results_that_are_not_a_side_s_own_lose() -> None:
     terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
     honest, liar = side_of(HONEST, here, here.trace), side_of(LIAR, here, other)
     liar.results = honest.results
-    asks = {side.address: asking(side, course, terms) for side in (honest, liar)}
+    asks = {side.address: answer_as(side, course, terms) for side in (honest, liar)}
     verdict = hear_dispute(Referee(terms, course, 0), asks, partial(redo_operation, here.operations), lambda: 0)
     assert verdict.wrong == {address_of(LIAR)}
     assert "does not match its digest" in verdict.why

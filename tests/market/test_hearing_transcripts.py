@@ -30,7 +30,7 @@ from gradmarket.market.wire.hearing_messages import (
 )
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, asking, side_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, answer_as, side_of
 from tests.kit.disputes import terms_of as kit_terms
 from tests.worker.test_dispute_hearing import lie_about, task
 
@@ -85,8 +85,8 @@ def write_down(lie: Lie, silent_at: int | None = None) -> PublishedHearing:
         return answer
 
     asks = {
-        honest.address: listen(asking(honest, course(), terms)),
-        liar.address: listen(asking(liar, course(), terms)),
+        honest.address: listen(answer_as(honest, course(), terms)),
+        liar.address: listen(answer_as(liar, course(), terms)),
     }
     verdict = hear_dispute(referee, asks, redo, lambda: 0)
     hearing = PublishedHearing(
@@ -101,7 +101,7 @@ def write_down(lie: Lie, silent_at: int | None = None) -> PublishedHearing:
 
 
 @cache
-def heard(kind: str = "call", way: str = "backward") -> PublishedHearing:
+def build_hearing(kind: str = "call", way: str = "backward") -> PublishedHearing:
     return write_down(lie_about(kind, way))
 
 
@@ -112,7 +112,7 @@ def faults(hearing: PublishedHearing) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "way"), [("call", "forward"), ("call", "backward"), ("move", ""), ("shard", "")])
 def test_an_honest_hearing_follows_from_what_both_sides_signed(kind: str, way: str) -> None:
-    hearing = heard(kind, way)
+    hearing = build_hearing(kind, way)
     assert hearing.ruling is not None
     assert hearing.ruling.wrong == (BEN,)
     assert faults(hearing) == [""]
@@ -129,7 +129,7 @@ def test_a_side_that_was_silent_has_lost() -> None:
 @pytest.mark.parametrize("kept", [0, 1, 4])
 def test_a_referee_that_cannot_go_on_convicts_nobody_and_is_not_convicted(kept: int) -> None:
     """Its child was too small, or its clock was set back: the auditor's machine need not fail in the same way."""
-    begun = heard().model_copy(update={"questions": heard().questions[:kept]})
+    begun = build_hearing().model_copy(update={"questions": build_hearing().questions[:kept]})
     if begun.questions:
         last = begun.questions[-1].model_copy(update={"answers": begun.questions[-1].answers[:1]})
         begun = begun.model_copy(update={"questions": (*begun.questions[:-1], last)})
@@ -158,7 +158,7 @@ def question_until(hearing: PublishedHearing, number: int, until: int) -> Publis
 
 
 def test_a_question_that_was_put_late_is_no_fault() -> None:
-    late = question_until(heard(), 1, 10 * ANSWER_S)
+    late = question_until(build_hearing(), 1, 10 * ANSWER_S)
     assert faults(change_answer(change_answer(late, 1, 0, at=9 * ANSWER_S), 1, 1, at=0)) != [""]
     assert faults(late) == [""]
 
@@ -177,7 +177,7 @@ def answer_nonsense(hearing: PublishedHearing) -> PublishedHearing:
 
 def test_a_hearing_on_whose_verdict_nobody_waited_any_more_convicts_nobody() -> None:
     """Its task had ended otherwise. Under no other word is the verdict of what both answered left out."""
-    ended = answer_nonsense(heard())
+    ended = answer_nonsense(build_hearing())
     over = rule(ended, why=OVER)
     assert list(find_transcript_faults(DOMAIN, address_of(REFEREE), OFFER, over)) == []
     assert find_ruling_fault(terms_of(DOMAIN, OFFER, over), course(), over, redo) == ("", False)
@@ -226,11 +226,11 @@ LIES: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_each_lie_of_the_referee_is_found(lie: str) -> None:
     change, said = LIES[lie]
-    assert any(said in fault for fault in faults(change(heard()))), faults(change(heard()))
+    assert any(said in fault for fault in faults(change(build_hearing()))), faults(change(build_hearing()))
 
 
 def test_values_that_are_not_published_leave_the_operation_unseen() -> None:
-    hearing = heard()
+    hearing = build_hearing()
     last = len(hearing.questions) - 1
     assert hearing.questions[last].asked == "values"
     hidden = change_answer(change_answer(hearing, last, 0, body=None), last, 1, body=None)
@@ -242,5 +242,5 @@ def test_an_operation_that_cannot_be_computed_again_is_no_fault() -> None:
     def refuse(_leaf: int, _inputs: Sequence[bytes]) -> bytes:
         raise Refused("too large here")
 
-    hearing = heard()
+    hearing = build_hearing()
     assert find_ruling_fault(terms_of(DOMAIN, OFFER, hearing), course(), hearing, refuse) == ("", False)

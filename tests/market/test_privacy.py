@@ -189,7 +189,7 @@ def published(noise: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return model, x.view(-1, WIDTH), y.view(-1)
 
 
-def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+def measure_membership(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model tells nothing."""
     generator = torch.Generator().manual_seed(1)
     others = torch.randn(len(x), WIDTH, generator=generator), torch.randint(2, (len(x),), generator=generator)
@@ -199,10 +199,10 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 @FULL
 def test_membership_is_inferred_from_an_over_fitted_model_and_not_from_a_noised_one() -> None:
-    assert told_apart(*published(0.0)) > 0.85
+    assert measure_membership(*published(0.0)) > 0.85
     noised = Privacy(noise_multiplier=8.0, epsilon=5.0, delta=1e-3)
     assert HolderBudget(noised).rounds >= 30
-    assert abs(told_apart(*published(8.0)) - 0.5) < 0.15
+    assert abs(measure_membership(*published(8.0)) - 0.5) < 0.15
 
 
 def test_one_linear_step_over_one_row_is_that_row_and_is_not_under_the_noise() -> None:

@@ -44,7 +44,7 @@ UNUSED: Final = {"determinism_class"}
 """Where roots are compared, nothing depends on it."""
 
 
-def read(value: Any, path: Path) -> Any:
+def read_path(value: Any, path: Path) -> Any:
     for name in path:
         value = value[name]
     return value
@@ -53,7 +53,7 @@ def read(value: Any, path: Path) -> Any:
 def put(raw: Raw, path: Path, value: Any) -> Raw:
     """A copy with one value changed."""
     copy = deepcopy(raw)
-    read(copy, path[:-1])[path[-1]] = value
+    read_path(copy, path[:-1])[path[-1]] = value
     return copy
 
 
@@ -97,7 +97,7 @@ def flipped(text: str, place: int) -> str:
 @given(data=st.data(), name=st.sampled_from(sorted(HONEST)))
 def test_a_mutated_piece_of_evidence_is_never_proven(data: st.DataObject, name: str) -> None:
     path = data.draw(st.sampled_from([path for path in PATHS[name] if name == "sketches" or path[-1] not in UNUSED]))
-    before = read(RAW[name], path)
+    before = read_path(RAW[name], path)
     if isinstance(before, str):
         after = flipped(before, data.draw(st.integers(0, 1000)))
     else:

@@ -45,7 +45,7 @@ LEAST = {"clip_norm": CLIP, "noise_multiplier": QUIET, "epsilon": 1e4, "delta": 
 SPENT = {"clip_norm": CLIP, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
-def asked(**changes: Any) -> GradientStep | LocalStep:
+def parse_step(**changes: Any) -> GradientStep | LocalStep:
     step: GradientStep | LocalStep = TypeAdapter(Step).validate_python({"rows": ROWS, "per_row": LEAST} | changes)
     return step
 
@@ -89,16 +89,18 @@ def test_the_sum_is_that_of_the_rows_clipped_one_by_one(scene: Scene, microbatch
     lengths = [length(row) for row in rows]
     assert min(lengths) < CLIP < max(lengths)
     expected = sum(row * min(1.0, CLIP / one) for row, one in zip(rows, lengths, strict=True)) / ROWS
-    found = scene.answer(asked(microbatch=microbatch))
+    found = scene.answer(parse_step(microbatch=microbatch))
     np.testing.assert_allclose(scene.gradient(found), expected, atol=6 * QUIET * CLIP / ROWS)
     assert found["loss"] == 0.0, "the loss has no noise, so none is told"
 
 
 def test_the_noise_has_the_deviation_that_is_accounted(scene: Scene) -> None:
-    quiet, noised = (scene.gradient(scene.answer(asked(per_row=LEAST | {"noise_multiplier": z}))) for z in (QUIET, 8.0))
+    quiet, noised = (
+        scene.gradient(scene.answer(parse_step(per_row=LEAST | {"noise_multiplier": z}))) for z in (QUIET, 8.0)
+    )
     drawn = (noised - quiet) * ROWS / CLIP / (8.0 - QUIET)
     assert stats.kstest(drawn, "norm").pvalue > 1e-3
-    other = scene.gradient(scene.answer(asked(per_row=LEAST | {"noise_multiplier": 8.0}), seed=bytes(32)))
+    other = scene.gradient(scene.answer(parse_step(per_row=LEAST | {"noise_multiplier": 8.0}), seed=bytes(32)))
     again = (other - quiet) * ROWS / CLIP / 8.0
     assert abs(np.corrcoef(drawn, again)[0, 1]) < 0.2, "another seed, other noise"
 
@@ -108,10 +110,10 @@ def test_one_row_moves_the_sum_by_no_more_than_the_clip_norm(scene: Scene, value
     """With the same noise on both sides, whatever the row is; against one whose gradient is zeros, which is a NaN's."""
     x = scene.batch["x"].copy()
     x[3] = np.nan
-    without = scene.gradient(scene.answer(asked(), x=x))
+    without = scene.gradient(scene.answer(parse_step(), x=x))
     x = x.copy()
     x[3] = value
-    moved = (scene.gradient(scene.answer(asked(), x=x)) - without) * ROWS
+    moved = (scene.gradient(scene.answer(parse_step(), x=x)) - without) * ROWS
     assert np.isfinite(moved).all()
     assert length(moved) <= CLIP
 
@@ -160,7 +162,7 @@ def test_rows_that_fill_a_batch_count_as_zeros_and_cost_the_same(
     scene: Scene, drawn: int, microbatch: int | None
 ) -> None:
     """Of the 28 rows that a step of 12 in the mean has room for: hostile ones in the rest change no bit."""
-    step = asked(microbatch=microbatch, per_row=LEAST | {"sampling": "poisson"})
+    step = parse_step(microbatch=microbatch, per_row=LEAST | {"sampling": "poisson"})
     assert step.room == 28
     x, y = (np.resize(array, (28, *array.shape[1:])) for array in (scene.batch["x"], scene.batch["y"]))
     program, runs, found = Counting(scene.program.document), [], []
@@ -181,13 +183,13 @@ def test_rows_that_fill_a_batch_count_as_zeros_and_cost_the_same(
 def test_a_step_over_drawn_rows_needs_their_number(scene: Scene) -> None:
     batch = {name: np.resize(array, (28, *array.shape[1:])) for name, array in scene.batch.items()}
     with pytest.raises(Refused, match="needs how many it drew"):
-        compute_step(scene.program, scene.state, batch, SEED, asked(per_row=LEAST | {"sampling": "poisson"}))
+        compute_step(scene.program, scene.state, batch, SEED, parse_step(per_row=LEAST | {"sampling": "poisson"}))
 
 
 def test_local_steps_count_what_each_of_them_drew(scene: Scene) -> None:
     """Two steps of which the first drew nothing, so that with hardly any noise it moves nothing."""
     inner = {"kind": "local", "steps": 2, "optimizer": {"name": "sgd", "lr": 0.1}}
-    step = asked(per_row=LEAST | {"sampling": "poisson"}, **inner)
+    step = parse_step(per_row=LEAST | {"sampling": "poisson"}, **inner)
     batch = {name: np.resize(array, (56, *array.shape[1:])) for name, array in scene.batch.items()}
     counts = [[0, ROWS], [ROWS, 0], [0, 0]]
     first, second, none = (
@@ -230,7 +232,7 @@ def test_an_index_out_of_its_range_is_the_nearest_in_it_and_costs_the_same_work(
             x[5, 1] = value
             y[3] = 2 if value in (8, 0) else 77
             made.program.runs = 0
-            found[value] = made.answer(asked(), x=x, y=y)
+            found[value] = made.answer(parse_step(), x=x, y=y)
             runs.append(made.program.runs)
         for name in found[within]:
             np.testing.assert_array_equal(found[beyond][name], found[within][name])
@@ -253,10 +255,10 @@ def test_an_index_that_is_computed_from_a_row_fails_for_none(value: float) -> No
     torch.manual_seed(0)
     x = np.zeros((ROWS, 2), np.float32)
     made = Scene(Computed(), x, np.zeros(ROWS, np.int64))
-    without = made.gradient(made.answer(asked()))
+    without = made.gradient(made.answer(parse_step()))
     x = x.copy()
     x[7, 0] = value
-    moved = (made.gradient(made.answer(asked(), x=x)) - without) * ROWS
+    moved = (made.gradient(made.answer(parse_step(), x=x)) - without) * ROWS
     assert np.isfinite(moved).all()
     assert length(moved) <= 2 * CLIP, "one row's part is exchanged for another"
 
@@ -335,14 +337,14 @@ def test_whole_numbers_may_be_divided_by_a_number() -> None:
     """It fails for no row, so that the step is what it is without the division."""
     made = Scene(Failing(lambda x: x + x.long() // 2), np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.int64))
     compute_bound(made.program, ROWS, by_row=True)
-    assert np.isfinite(made.gradient(made.answer(asked()))).all()
+    assert np.isfinite(made.gradient(made.answer(parse_step()))).all()
 
 
 def test_local_steps_use_noised_gradients_alone(scene: Scene) -> None:
     """One inner step of plain SGD tells its rate times the noised gradient; the rest of a task follows from such."""
-    step = asked(kind="local", steps=1, optimizer={"name": "sgd", "lr": 0.1}, per_row=SPENT | {"epsilon": 100})
+    step = parse_step(kind="local", steps=1, optimizer={"name": "sgd", "lr": 0.1}, per_row=SPENT | {"epsilon": 100})
     noised = scene.gradient(scene.answer(step))
-    quiet = scene.gradient(scene.answer(asked()))
+    quiet = scene.gradient(scene.answer(parse_step()))
     assert np.std(noised / 0.1 - quiet) == pytest.approx(4.0 * CLIP / ROWS, rel=0.2)
     assert scene.answer(step)["loss"] == 0.0
 
@@ -523,7 +525,7 @@ def trained(per_row: dict[str, Any] | None) -> tuple[nn.Module, torch.Tensor, to
     return model, x, y
 
 
-def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+def measure_membership(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model tells nothing."""
     generator = torch.Generator().manual_seed(1)
     others = torch.randn(400, WIDTH, generator=generator), torch.randint(2, (400,), generator=generator)
@@ -533,11 +535,11 @@ def told_apart(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 @FULL
 def test_membership_of_a_row_is_inferred_without_the_noise_and_not_with_it() -> None:
-    assert told_apart(*trained(None)) > 0.9
+    assert measure_membership(*trained(None)) > 0.9
     noised = {"clip_norm": 1.0, "noise_multiplier": 20.0, "epsilon": 3.0, "delta": 1e-3}
     uses = count_affordable_uses(RowPrivacy.model_validate(noised))
     assert uses >= 100, "that each row is used 20 times 5 times is within epsilon"
-    assert abs(told_apart(*trained(noised)) - 0.5) < 0.15
+    assert abs(measure_membership(*trained(noised)) - 0.5) < 0.15
 
 
 def read_off(answer: Arrays, names: tuple[str, str]) -> np.ndarray:
@@ -553,8 +555,8 @@ def test_a_lone_row_is_read_from_an_answer_that_is_clipped_and_not_from_a_noised
     row = np.random.default_rng(3).normal(size=(1, 24)).astype(np.float32)
     made = Scene(nn.Linear(24, 3), np.repeat(row, 2, 0), np.array([1, 1]))
     inner: dict[str, Any] = {"kind": "local", "steps": 1, "optimizer": {"lr": 0.1}} if kind == "local" else {}
-    step = asked(rows=1, per_row=LEAST | {"noise_multiplier": 1.0} if noised else LEAST, **inner)
-    quiet = asked(rows=1, per_row=None, **inner)
+    step = parse_step(rows=1, per_row=LEAST | {"noise_multiplier": 1.0} if noised else LEAST, **inner)
+    quiet = parse_step(rows=1, per_row=None, **inner)
     answers = [
         compute_step(made.program, made.state, {"x": row, "y": np.array([1])}, SEED, one) for one in (quiet, step)
     ]

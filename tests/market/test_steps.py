@@ -38,7 +38,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(kind: str, **changes: Any) -> GradientStep | LocalStep:
+def parse_step(kind: str, **changes: Any) -> GradientStep | LocalStep:
     step: GradientStep | LocalStep = TypeAdapter(Step).validate_python(ASKED[kind] | changes)
     return step
 
@@ -77,7 +77,7 @@ class TestStep:
     def test_the_answer_has_the_layout_in_float32(
         self, kind: str, program: Program, model: Published, batch: Arrays
     ) -> None:
-        answer = compute_step(program, model.parameters, batch, SEED, asked(kind))
+        answer = compute_step(program, model.parameters, batch, SEED, parse_step(kind))
         entries = build_layout(program.document).entries
         assert [(name, array.shape) for name, array in answer.items()] == [(one.name, one.shape) for one in entries]
         assert {array.dtype.name for array in answer.values()} == {"float32"}
@@ -85,19 +85,19 @@ class TestStep:
 
     def test_it_is_a_pure_function(self, kind: str, program: Program, model: Published, batch: Arrays) -> None:
         state = {name: array.copy() for name, array in model.parameters.items()}
-        first = compute_step(program, state, batch, SEED, asked(kind))
+        first = compute_step(program, state, batch, SEED, parse_step(kind))
         torch.manual_seed(99)
         fortran = {name: np.array(array, order="F") for name, array in state.items()}
-        assert bits(compute_step(Program(parse_document(model.document)), fortran, batch, SEED, asked(kind))) == bits(
-            first
-        )
+        assert bits(
+            compute_step(Program(parse_document(model.document)), fortran, batch, SEED, parse_step(kind))
+        ) == bits(first)
         assert all(np.array_equal(state[name], array) for name, array in model.parameters.items())
 
     @pytest.mark.parametrize("cheat", ["another seed", "another label", "rows in another order", "stale weights"])
     def test_another_question_has_other_bits(
         self, kind: str, program: Program, model: Published, batch: Arrays, cheat: str
     ) -> None:
-        honest = compute_step(program, model.parameters, batch, SEED, asked(kind))
+        honest = compute_step(program, model.parameters, batch, SEED, parse_step(kind))
         state, data, seed = dict(model.parameters), {name: array.copy() for name, array in batch.items()}, SEED
         if cheat == "another seed":
             seed = bytes(32)
@@ -107,19 +107,19 @@ class TestStep:
             state["0.weight"] = state["0.weight"] * np.float32(1.01)
         else:
             data = {name: array[::-1].copy() for name, array in data.items()}
-        assert bits(compute_step(program, state, data, seed, asked(kind))) != bits(honest)
+        assert bits(compute_step(program, state, data, seed, parse_step(kind))) != bits(honest)
 
     def test_another_number_of_rows_is_refused(
         self, kind: str, program: Program, model: Published, batch: Arrays
     ) -> None:
         for less in ({name: array[:-1] for name, array in batch.items()}, {"x": batch["x"]}):
             with pytest.raises(Refused):
-                compute_step(program, model.parameters, less, SEED, asked(kind))
+                compute_step(program, model.parameters, less, SEED, parse_step(kind))
 
     def test_its_cost_is_that_of_its_passes(self, kind: str) -> None:
-        assert asked(kind).passes == {"gradient": 3, "local": 6}[kind]
-        assert asked(kind, microbatch=None).passes == asked(kind).moves
-        assert asked(kind, microbatch=1000).pass_rows == asked(kind).rows
+        assert parse_step(kind).passes == {"gradient": 3, "local": 6}[kind]
+        assert parse_step(kind, microbatch=None).passes == parse_step(kind).moves
+        assert parse_step(kind, microbatch=1000).pass_rows == parse_step(kind).rows
 
 
 LOCAL = {
@@ -151,7 +151,7 @@ def inner_rates(step: LocalStep, number: int) -> list[float]:
 def test_local_steps_are_gradients_and_inner_steps_one_after_another(
     program: Program, model: Published, batch: Arrays, name: str, number: int
 ) -> None:
-    step = asked("local", **LOCAL[name])
+    step = parse_step("local", **LOCAL[name])
     assert isinstance(step, LocalStep)
     rule, inner, chosen = load_optimizer(step.optimizer.name), GradientStep(rows=4, microbatch=3), step.optimizer
     settings = rule.Settings(**chosen.settings)
@@ -176,7 +176,7 @@ def test_local_steps_are_gradients_and_inner_steps_one_after_another(
 
 def test_local_steps_are_torchs_own_loop(program: Program, model: Published, batch: Arrays) -> None:
     """With torch's AdamW, its clipping and its schedules, from the gradients that the document gives."""
-    step = asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}})
+    step = parse_step("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}})
     assert isinstance(step, LocalStep)
     inner, number = GradientStep(rows=4, microbatch=3), 1
     names = [entry.name for entry in program.document.trainable]
@@ -203,12 +203,12 @@ def test_local_steps_are_torchs_own_loop(program: Program, model: Published, bat
 def test_a_worker_that_leaves_out_the_re_warm_or_the_schedule_has_other_bits(
     program: Program, model: Published, batch: Arrays
 ) -> None:
-    honest = asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(1, ROUNDS)
+    honest = parse_step("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(1, ROUNDS)
     answers = {tuple(bits(compute_step(program, model.parameters, batch, SEED, honest)))}
     cheats = [
         honest.model_copy(update={"rewarm": 0}),
-        asked("local", rewarm=2).in_round(1, ROUNDS),
-        asked("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(2, ROUNDS),
+        parse_step("local", rewarm=2).in_round(1, ROUNDS),
+        parse_step("local", rewarm=2, optimizer=ADAMW | {"schedule": {"name": "linear"}}).in_round(2, ROUNDS),
     ]
     answers |= {tuple(bits(compute_step(program, model.parameters, batch, SEED, cheat))) for cheat in cheats}
     assert len(answers) == 1 + len(cheats)
@@ -216,16 +216,16 @@ def test_a_worker_that_leaves_out_the_re_warm_or_the_schedule_has_other_bits(
 
 def test_a_step_without_the_new_fields_is_published_as_it_was() -> None:
     """The digest of an older publication is over these very bytes."""
-    step = asked("local")
+    step = parse_step("local")
     assert step.in_round(2, ROUNDS) is step
     assert set(step.model_dump(mode="json")) == {"kind", "rows", "microbatch", "steps", "optimizer"}
     assert step.model_dump(mode="json")["optimizer"] == ADAMW
 
 
 def test_steps_survive_the_way_to_a_child() -> None:
-    steps = [asked("gradient"), asked("local", rewarm=2)]
-    steps.append(asked("local", optimizer=ADAMW | {"schedule": {"name": "cosine"}}).in_round(2, ROUNDS))
-    steps.append(WindowStep.of(asked("local", window=1), range(1, 2)))
+    steps = [parse_step("gradient"), parse_step("local", rewarm=2)]
+    steps.append(parse_step("local", optimizer=ADAMW | {"schedule": {"name": "cosine"}}).in_round(2, ROUNDS))
+    steps.append(WindowStep.of(parse_step("local", window=1), range(1, 2)))
     reader: TypeAdapter[TaskStep] = TypeAdapter(TaskStep)
     assert [reader.validate_python(step.model_dump(mode="json")) for step in steps] == steps
 
@@ -236,7 +236,7 @@ def test_windows_one_after_another_are_the_whole_task(
     program: Program, model: Published, batch: Arrays, name: str, window: int
 ) -> None:
     """Each starts from the written and read state of the one before, in a program that has seen no other."""
-    step, own = asked("local", **LOCAL[name]).in_round(1, ROUNDS), build_layout(program.document)
+    step, own = parse_step("local", **LOCAL[name]).in_round(1, ROUNDS), build_layout(program.document)
     assert isinstance(step, LocalStep)
     first = state = window_state.build_start_state(own, model.parameters, step)
     for part in cut_windows(step.steps, window):
@@ -254,7 +254,7 @@ def test_orthogonal_steps_are_in_the_task_s_cost(program: Program) -> None:
     """Newton-Schulz grows with the cube of a matrix's side, and is computed at each inner step."""
     bound, names = Bound(4, 10**6, 10**6, ""), {entry.name: entry.shape for entry in program.document.trainable}
     plain, muon = (
-        compute_task_cost(program.document, bound, asked("local", optimizer={"name": name, "lr": 0.1}))
+        compute_task_cost(program.document, bound, parse_step("local", optimizer={"name": name, "lr": 0.1}))
         for name in ("adamw", "muon")
     )
     matrices = [(shape[0], math.prod(shape[1:])) for shape in names.values() if len(shape) > 1]
@@ -266,16 +266,18 @@ def test_orthogonal_steps_are_in_the_task_s_cost(program: Program) -> None:
 def test_one_inner_step_of_plain_sgd_is_the_gradient(program: Program, model: Published, batch: Arrays) -> None:
     """But for the rounding of p - (p - g), and for dropout's seed, which is of the inner step."""
     evaluation = Program(parse_document(model.evaluation))
-    one = asked("local", steps=1, rows=12, microbatch=5, optimizer={"name": "sgd", "lr": 1.0})
+    one = parse_step("local", steps=1, rows=12, microbatch=5, optimizer={"name": "sgd", "lr": 1.0})
     local = compute_step(evaluation, model.parameters, batch, SEED, one)
-    plain = compute_step(evaluation, model.parameters, batch, SEED, asked("gradient"))
+    plain = compute_step(evaluation, model.parameters, batch, SEED, parse_step("gradient"))
     assert local["loss"] == plain["loss"]
     for name in local:
         np.testing.assert_allclose(local[name], plain[name], atol=1e-6)
 
 
 def test_an_inner_rate_that_explodes_is_answered_not_raised(program: Program, model: Published, batch: Arrays) -> None:
-    wild = asked("local", optimizer={"name": "sgd", "lr": 1e6, "momentum": 0.99}, steps=12, rows=1, microbatch=None)
+    wild = parse_step(
+        "local", optimizer={"name": "sgd", "lr": 1e6, "momentum": 0.99}, steps=12, rows=1, microbatch=None
+    )
     answer = compute_step(program, model.parameters, batch, SEED, wild)
     assert not all(np.isfinite(array).all() and np.abs(array).max() < 1e4 for array in answer.values())
 
@@ -318,7 +320,7 @@ def test_a_proximal_step_is_that_of_fedprox(program: Program, model: Published, 
     def answer(steps: int, **changes: Any) -> Arrays:
         data = {name: rows[: 4 * steps] for name, rows in batch.items()}
         return compute_step(
-            program, model.parameters, data, SEED, asked("local", steps=steps, optimizer=inner, **changes)
+            program, model.parameters, data, SEED, parse_step("local", steps=steps, optimizer=inner, **changes)
         )
 
     once, twice, proximal = answer(1), answer(2), answer(2, proximal=mu)
@@ -330,4 +332,4 @@ def test_a_proximal_step_is_that_of_fedprox(program: Program, model: Published, 
 
 def test_a_proximal_step_has_no_windows() -> None:
     with pytest.raises(ValidationError, match="leave out window"):
-        asked("local", steps=12, window=4, proximal=0.1)
+        parse_step("local", steps=12, window=4, proximal=0.1)

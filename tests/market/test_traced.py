@@ -11,7 +11,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient import codecs, optimizers
 from graphdoc import plugins
 from graphdoc.document.schema import set_arithmetic
-from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.kit.traced import SmallTask, parse_step, small_cnn
 from tests.lanes import leave_to_full
 
 STEPS: dict[str, dict[str, Any]] = {
@@ -30,7 +30,7 @@ STEPS: dict[str, dict[str, Any]] = {
 
 @cache
 def task(kind: str, codec: str = "fp32") -> SmallTask:
-    return small_cnn(asked(**STEPS[kind]), codec)
+    return small_cnn(parse_step(**STEPS[kind]), codec)
 
 
 @pytest.mark.parametrize("kind", STEPS)
@@ -70,6 +70,6 @@ def test_every_inner_optimizer_moves_each_parameter_alone_as_it_moves_them_toget
 
 
 def test_a_step_by_windows_is_not_traced() -> None:
-    windows = asked(kind="local", steps=4, rows=4, window=1, optimizer={"lr": 0.1})
+    windows = parse_step(kind="local", steps=4, rows=4, window=1, optimizer={"lr": 0.1})
     with pytest.raises(Refused, match="window by window"):
         len(small_cnn(windows).operations.plan)

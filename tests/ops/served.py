@@ -37,7 +37,7 @@ class Served:
         whole = self.log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
-    def said(self, event: str, **fields: object) -> list[dict[str, Any]]:
+    def list_events(self, event: str, **fields: object) -> list[dict[str, Any]]:
         wanted = {"event": event, **fields}
         return [line for line in self.lines() if wanted.items() <= line.items()]
 

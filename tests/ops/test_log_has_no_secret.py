@@ -46,7 +46,7 @@ def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path
         service.http(session).post("/v1/work/poll", json=POLL)
         service.http(session + "x").post("/v1/work/poll", json=POLL)
         service.http(session).post("/v1/jobs", json=JOB)
-        wait_until(lambda: service.said("published", job=job))
+        wait_until(lambda: service.list_events("published", job=job))
         with closing(sqlite3.connect(service.data / "gradmarket.sqlite", timeout=PATIENCE_S)) as database:
             database.execute("DROP TABLE tokens")  # errors of the database show what they were asked
         assert service.http(unused).post("/v1/work/poll", json=POLL).status_code == 503
@@ -59,8 +59,8 @@ def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path
             assert not (service.data / "keys" / name).exists()
             stored = (service.data / "keys" / f"{name}.json").read_text()
             secrets.append(keystore.decrypt_key(stored, PASSPHRASE).to_bytes().hex())
-    assert len(service.said("request")) > 5
-    assert all(line["request"] for line in service.said("request"))
+    assert len(service.list_events("request")) > 5
+    assert all(line["request"] for line in service.list_events("request"))
     assert any("no such table" in line.get("exception", "") for line in service.lines()), (
         "errors were logged with their rows"
     )

@@ -27,7 +27,9 @@ MOST_LOG = 8_000
 
 def troubles(service: Served, part: str) -> tuple[int, int]:
     """How often the log says that the part goes, and that it is back."""
-    return len([line for line in service.lines() if line.get("part") == part]), len(service.said("it is back", of=part))
+    return len([line for line in service.lines() if line.get("part") == part]), len(
+        service.list_events("it is back", of=part)
+    )
 
 
 def loud(service: Served, before: int) -> list[dict[str, Any]]:
@@ -35,7 +37,7 @@ def loud(service: Served, before: int) -> list[dict[str, Any]]:
     return [line for line in service.lines()[before:] if line["level"] not in ("debug", "info")]
 
 
-def ask(service: Served, job: str) -> None:
+def send_requests(service: Served, job: str) -> None:
     """Sends requests that read rows and blobs; each is answered, with a sentence where it cannot be."""
     with service.http(service.token) as client:
         for number in range(ASKED):
@@ -74,7 +76,7 @@ def test_a_database_that_is_stopped_is_one_line_and_one_when_it_is_back(own_anvi
                 before = len(service.lines())
                 with stopped(server):
                     comes_to(service, "database")
-                    ask(service, job)
+                    send_requests(service, job)
                 comes_to(service)
                 wait_until(lambda: troubles(service, "database") == (1, 1), lambda: loud(service, before))
                 check_quiet(service, before, {"database"})
@@ -118,7 +120,7 @@ def test_a_full_disk_is_one_line_a_part_and_one_when_there_is_room(own_anvil: Lo
         filler = service.data / "filler"
         fill(filler)
         wait_until(lambda: fill(filler) or service.ready().status_code == 503, service.ready)
-        ask(service, job)
+        send_requests(service, job)
         filler.unlink()
         comes_to(service)
         gone = {str(line["part"]) for line in loud(service, before) if "part" in line}

@@ -21,7 +21,7 @@ from tests.api.api_service import Service, serving
 from tests.lanes import FULL
 from tests.ops.proxied import INSIDE, SAMPLE, Proxy, program, proxied
 from tests.patience import PATIENCE_S, wait_for, wait_until
-from tests.processes import drip, let_go
+from tests.processes import drip, is_closed
 
 pytestmark = pytest.mark.skipif(program() is None, reason="nginx is not here: apt-get install nginx-light")
 
@@ -123,7 +123,7 @@ def test_the_proxy_closes_an_unread_answer(form: Form, service: Service) -> None
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         ask = f"GET /v1/blobs/{digest} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n\r\n"
         made.sendall(ask.encode())
-        wait_until(lambda: let_go(made))
+        wait_until(lambda: is_closed(made))
         assert len(drip(made)) < len(data)
 
 

@@ -38,11 +38,11 @@ def service(own_anvil: LocalChain, tmp_path: Path) -> Iterator[Served]:
 def comes_to(service: Served, *broken: str) -> None:
     """Waits until it names these parts and no other; it tries them at most once a second."""
 
-    def told() -> tuple[int, set[str]]:
+    def read_readiness() -> tuple[int, set[str]]:
         answer = service.ready()
         return answer.status_code, wrong(answer.json())
 
-    wait_until(lambda: told() == (503 if broken else 200, set(broken)), told)
+    wait_until(lambda: read_readiness() == (503 if broken else 200, set(broken)), read_readiness)
 
 
 def measured(service: Served) -> set[str]:
@@ -93,12 +93,12 @@ def test_sigterm_answers_the_polls_ends_the_streams_and_finishes_the_running_sta
     follow.start()
     wait_until(lambda: {"gradmarket_long_polls_open 1.0", "gradmarket_event_streams_open 1.0"} <= measured(service))
     job = requester.post("/v1/jobs", json=JOB).json()["id"]
-    wait_until(lambda: service.said("stage begins", stage="publish", job=job))
+    wait_until(lambda: service.list_events("stage begins", stage="publish", job=job))
     assert service.end() == 0, service.log.read_text()[-3000:]
     wait_for_end(poll, follow)
     assert [answer.status_code for answer in answers] == [200, 200]
-    assert len(service.said("stage ended", stage="publish", job=job)) == 1
-    assert not service.said("stage failed")
+    assert len(service.list_events("stage ended", stage="publish", job=job)) == 1
+    assert not service.list_events("stage failed")
     with sqlite3.connect(service.data / "gradmarket.sqlite") as database:
         states = database.execute("SELECT state FROM jobs").fetchall()
     assert [state for (state,) in states if state != "draft"]

@@ -126,7 +126,7 @@ class SimAuditor:
     def play(self, passes: int = 40) -> None:
         """The market goes on with this auditor at work, until the job is over or waits for people."""
         for _ in range(passes):
-            self.market.ask()  # what it holds may rest on parameters that were taken back: it hears so first
+            self.market.request_work()  # what it holds may rest on parameters that were taken back: it hears so first
             self.market.take_turns()
             self.market.lapse(2.0)
             self.work()

@@ -331,7 +331,7 @@ class MarketFixture:
         ready: list[tuple[Stage, str]] = []
         with self.reading() as reader:
             for stage in asked:
-                with self._rest.asking(stage, now, ready):
+                with self._rest.recording_reads(stage, now, ready):
                     ready += [(stage, row_id) for row_id in stage.ready(reader, now)]
         waits = [self._rest.ran(stage, row_id, now, self.context) for stage, row_id in ready]
         soon = [wait for wait in waits if wait is not None and wait <= assignment.WINDOW_MAX_S]
@@ -366,20 +366,20 @@ class MarketFixture:
     def gather(self, *workers: SimWorker) -> None:
         """All of them ask and hold a lease, and nobody has committed."""
         for _ in range(2):
-            self.ask(*workers)
+            self.request_work(*workers)
 
-    def ask(self, *workers: SimWorker) -> None:
+    def request_work(self, *workers: SimWorker) -> None:
         """They ask for work, and hear what there is for them."""
         self._poll(workers, lambda _worker: {})
         self.drive()
-        self._hear(workers)
+        self._receive_answers(workers)
 
     def commit(self, *workers: SimWorker) -> None:
         self._poll(workers, lambda worker: {"commitments": worker.commitments()})
         self.drive()
 
     def reveal(self, *workers: SimWorker) -> None:
-        self._hear(workers)
+        self._receive_answers(workers)
         self._poll(workers, lambda worker: {"reveals": worker.reveals()})
         self.drive()
 
@@ -391,7 +391,7 @@ class MarketFixture:
             return
         self._poll(workers, lambda worker: {"commitments": worker.commitments(), "reveals": worker.reveals()})
         self.drive()
-        self._hear(workers)
+        self._receive_answers(workers)
         for worker in workers or self.workers:
             worker.finish_turn()
 
@@ -401,7 +401,7 @@ class MarketFixture:
         for worker, told in zip(asking, answers, strict=True):
             worker.refusals.extend(told.refusals)
 
-    def _hear(self, workers: Sequence[SimWorker]) -> None:
+    def _receive_answers(self, workers: Sequence[SimWorker]) -> None:
         asking = workers or self.workers
         answers = outbox.load_poll_answers(self.context, [worker.newest_poll for worker in asking])
         for worker, told in zip(asking, answers, strict=True):

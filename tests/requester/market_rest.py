@@ -32,23 +32,23 @@ class Rest:
         """Runs that only waited: the clock, the seconds that they ask for, and the commits to what they read."""
 
     def watch(self, engine: Engine) -> None:
-        for name, hear in self._heard.items():
+        for name, hear in self._listeners.items():
             event.listen(engine, name, hear)
 
     def leave(self, engine: Engine) -> None:
-        for name, hear in self._heard.items():
+        for name, hear in self._listeners.items():
             event.remove(engine, name, hear)
 
     @property
-    def _heard(self) -> dict[str, Callable[..., None]]:
-        return {"before_cursor_execute": self._said, "commit": self._committed, "rollback": self._undone}
+    def _listeners(self) -> dict[str, Callable[..., None]]:
+        return {"before_cursor_execute": self._record_statement, "commit": self._committed, "rollback": self._undone}
 
     def lasts(self, stage: Stage, now: float) -> bool:
         since, writes = self._idle.get(stage, (None, {}))
         return since == now and not self._changed(writes)
 
     @contextmanager
-    def asking(self, stage: Stage, now: float, found: list[tuple[Stage, str]]) -> Iterator[None]:
+    def recording_reads(self, stage: Stage, now: float, found: list[tuple[Stage, str]]) -> Iterator[None]:
         """Around the stage's question, which adds to `found`: where it adds nothing, it need not be asked again."""
         before, self._reads = len(found), set()
         seen = dict(self._writes)
@@ -74,7 +74,7 @@ class Rest:
     def _changed(self, writes: dict[str, int]) -> bool:
         return any(self._writes[table] != seen for table, seen in writes.items())
 
-    def _said(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def _record_statement(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if statement.startswith("SELECT"):
             self._reads |= tables(statement)
         else:

@@ -79,7 +79,7 @@ class SimWorker(Scripted):
                 self.upload(self._put(held, brought=True))
                 self.market.drive()
 
-    def say(
+    def send_poll(
         self,
         commitments: Sequence[CommitmentRequest] = (),
         reveals: Sequence[Reveal] = (),
@@ -110,9 +110,9 @@ class SimWorker(Scripted):
         )
         return outbox.Poll(self.address, PollRequest.model_validate_json(self.request.model_dump_json()))
 
-    def hear(self) -> PollAnswer:
+    def receive_answer(self) -> PollAnswer:
         """A poll's answer, checked as a worker checks it."""
-        return self.take_in(self.tell())
+        return self.take_in(self.load_answer())
 
     def take_in(self, told: PollAnswer) -> PollAnswer:
         for lease in told.leases:
@@ -127,7 +127,7 @@ class SimWorker(Scripted):
             self._paid(voucher)
         return told
 
-    def tell(self) -> PollAnswer:
+    def load_answer(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
         (told,) = outbox.load_poll_answers(self.market.context, [self.newest_poll])
         return PollAnswer.model_validate_json(told.model_dump_json())
@@ -141,8 +141,8 @@ class SimWorker(Scripted):
     def newest_poll(self) -> outbox.Poll:
         return outbox.Poll(self.address, self.request)
 
-    def ask(self) -> None:
-        self.market.ask(self)
+    def request_work(self) -> None:
+        self.market.request_work(self)
 
     @property
     def domain(self) -> Domain:

@@ -29,7 +29,7 @@ def alone(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
     return market
 
 
-def said_by(worker: SimWorker, **changes: object) -> Answer:
+def build_answer(worker: SimWorker, **changes: object) -> Answer:
     held = worker.computed(worker.newest())
     return Answer(commitment=worker.commitment(held, **changes), salt=held.salt, root=held.root)
 
@@ -63,7 +63,7 @@ def test_an_answer_sent_again_gets_the_same_verdict(alone: MarketFixture) -> Non
 def test_killed_at_any_step_it_pays_the_answer_once(alone: MarketFixture) -> None:
     """Killed with the bytes on disk and nothing committed, and again with all committed and nothing told."""
     (worker,) = alone.workers
-    lease, said = worker.newest().lease, said_by(worker)
+    lease, said = worker.newest().lease, build_answer(worker)
     want = wants(alone, worker, lease.replica, lease.fence, said)
     with alone.context.blobs.receive() as incoming:
         arrival = payload_upload.build_incoming_upload(want, incoming)
@@ -92,14 +92,14 @@ def test_a_forged_commitment_is_refused_before_a_byte_is_read(alone: MarketFixtu
     (worker,) = alone.workers
     lease = worker.newest().lease
     with pytest.raises(SignatureRefused):
-        wants(alone, worker, lease.replica, lease.fence, said_by(worker, signature=bytes(65)))
+        wants(alone, worker, lease.replica, lease.fence, build_answer(worker, signature=bytes(65)))
     assert states(alone)[1] == ReplicaState.LEASED
 
 
 def test_late_or_foreign_answers_are_refused(alone: MarketFixture) -> None:
     (worker,) = alone.workers
     thief = alone.worker()
-    lease, said = worker.newest().lease, said_by(worker)
+    lease, said = worker.newest().lease, build_answer(worker)
     with pytest.raises(NotFound):
         wants(alone, thief, lease.replica, lease.fence, said)
     with pytest.raises(TooLate):
@@ -115,7 +115,7 @@ def test_late_or_foreign_answers_are_refused(alone: MarketFixture) -> None:
 
 def test_a_late_payload_is_not_kept_on_disk(alone: MarketFixture) -> None:
     (worker,) = alone.workers
-    lease, said = worker.newest().lease, said_by(worker)
+    lease, said = worker.newest().lease, build_answer(worker)
     want = wants(alone, worker, lease.replica, lease.fence, said)
     alone.lapse(21)
     with pytest.raises(Refused):
@@ -126,7 +126,7 @@ def test_a_late_payload_is_not_kept_on_disk(alone: MarketFixture) -> None:
 def test_where_several_vote_an_answer_is_refused_and_nothing_of_it_is_kept(leased: MarketFixture) -> None:
     """Its reveal would stand in the requester's rows before the others have committed."""
     worker = leased.workers[0]
-    said = said_by(worker)
+    said = build_answer(worker)
     with pytest.raises(TooLate, match="leased"):
         wants(leased, worker, said.replica, said.fence, said)
     (told,) = poll.handle_polls(leased.context, [worker.poll(answers=(said,))])
@@ -137,10 +137,10 @@ def test_where_several_vote_an_answer_is_refused_and_nothing_of_it_is_kept(lease
 
 def test_an_answer_without_its_payload_is_asked_for_it(alone: MarketFixture) -> None:
     (worker,) = alone.workers
-    (told,) = poll.handle_polls(alone.context, [worker.poll(answers=(said_by(worker),))])
+    (told,) = poll.handle_polls(alone.context, [worker.poll(answers=(build_answer(worker),))])
     assert [wanted.replica for wanted in told.uploads] == [worker.newest().lease.replica]
     assert states(alone) == (TaskState.UPLOADING, ReplicaState.AGREE)
-    worker.hear()
+    worker.receive_answer()
     worker.upload(worker.newest())
     assert alone.earned() == {worker.address: PRICE}
 
@@ -153,7 +153,7 @@ def test_no_other_payload_than_the_revealed_one_is_accepted(alone: MarketFixture
     """
     (worker,) = alone.workers
     honest = worker.computed(worker.newest())
-    said = said_by(worker)
+    said = build_answer(worker)
     poison = replace(honest, payload=worker.encode(poisoned(worker), honest.lease.offer.seed))
     lie = Answer(commitment=worker.commitment(poison), salt=poison.salt, root=poison.root)
     want = wants(alone, worker, honest.lease.replica, honest.lease.fence, lie)
@@ -176,7 +176,7 @@ def poisoned(worker: SimWorker) -> dict[str, np.ndarray]:
 def test_the_signature_of_one_answer_does_not_stand_for_another(alone: MarketFixture) -> None:
     """The first of the two would be a commitment that nobody can hold against its worker."""
     (worker,) = alone.workers
-    held, said = worker.computed(worker.newest()), said_by(worker)
+    held, said = worker.computed(worker.newest()), build_answer(worker)
     forged = said.model_copy(update={"commitment": said.commitment.model_copy(update={"signature": bytes(65)})})
     want = wants(alone, worker, held.lease.replica, held.lease.fence, said)
     with pytest.raises(Refused):

@@ -75,7 +75,7 @@ class Market(RuleBasedStateMachine):
         worker.behaviour = Behaviour(spoil, mood.commits, mood.reveals, mood.uploads)
 
     @rule(which=st.integers(0, 30))
-    def repeat_what_was_said(self, which: int) -> None:
+    def repeat_poll(self, which: int) -> None:
         if self.said:
             worker, request = self.said[which % len(self.said)]
             poll.handle_polls(self.market.context, [outbox.Poll(worker.address, request)])
@@ -84,7 +84,7 @@ class Market(RuleBasedStateMachine):
     @rule(index=WORKERS)
     def lose_the_answer(self, index: int) -> None:
         worker = self.worker(index)
-        worker.say(commitments=worker.commitments(), reveals=worker.reveals())
+        worker.send_poll(commitments=worker.commitments(), reveals=worker.reveals())
         self.market.drive()
 
     @rule(index=WORKERS)
@@ -92,7 +92,7 @@ class Market(RuleBasedStateMachine):
         worker = self.worker(index)
         for held in worker.held.values():
             if held.state == ReplicaState.LEASED:
-                worker.say(given_up=[worker.give_up(held)])
+                worker.send_poll(given_up=[worker.give_up(held)])
         self.market.drive()
 
     @rule(index=WORKERS, wrong=st.booleans())

@@ -74,7 +74,7 @@ def test_a_second_task_is_given_once_nobody_there_has_none(new_floor) -> None:  
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
     market = new_floor(tasks_per_round=5, replication=alone)
     for _ in range(4):
-        market.worker().say(capacity=4)
+        market.worker().send_poll(capacity=4)
     assert assign.run(market.context, market.job) is None
     assert sorted(len(market.replicas(worker)) for worker in market.workers) == [1, 1, 1, 2]
 
@@ -85,7 +85,7 @@ def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[n
     market.gather()
     idle = [worker for worker in workers if not market.replicas(worker)]
     assert len(idle) == 2, "half a wave of the second task would wait for workers that wait in a split of the first"
-    idle[0].hear()
+    idle[0].receive_answer()
     assert "fewer free workers" in idle[0].waiting
     market.play()
     assert market.state() == JobState.FINISHED
@@ -94,13 +94,13 @@ def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[n
 def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2)
     dear, elsewhere, *content = [market.worker() for _ in range(5)]
-    dear.say(min_price=PRICE + 1)
-    elsewhere.say(jobs=["00000000000000bb"])
+    dear.send_poll(min_price=PRICE + 1)
+    elsewhere.send_poll(jobs=["00000000000000bb"])
     for worker in content:
-        worker.say(min_price=PRICE, jobs=[market.job])
+        worker.send_poll(min_price=PRICE, jobs=[market.job])
     market.drive()
     assert leased(market) == {worker.address for worker in content}
-    dear.hear()
+    dear.receive_answer()
     assert "higher price" in dear.waiting
 
 
@@ -113,10 +113,10 @@ def test_workers_of_other_jobs_or_higher_prices_keep_no_newcomer_out(new_floor, 
     market.job = "00000000000000cc"
     market.also(market.job, 8)
     for worker in known:
-        worker.say(**said)
+        worker.send_poll(**said)
     newcomers = [market.worker() for _ in range(3)]
     for worker in (*known, *newcomers):
-        worker.say(**(said if worker in known else {}))
+        worker.send_poll(**(said if worker in known else {}))
     market.drive()
     assert leased(market) >= {worker.address for worker in newcomers}
 
@@ -129,13 +129,13 @@ def test_a_job_that_pays_too_little_for_its_workers_has_that_reason(  # type: ig
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)
     for worker in known:
-        worker.say(**said)
+        worker.send_poll(**said)
     needs = (
         "needs 3 separate workers of one determinism class, has 0; 3 of 3: it asks for a higher price than the job pays"
     )
     assert market.why_waiting() == needs
     for worker in known:
-        worker.say()
+        worker.send_poll()
     assert "needs" not in market.why_waiting()
 
 
@@ -208,7 +208,7 @@ def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ign
     stallers = [market.worker(determinism_class="staller") for _ in range(3)]
     market.gather()
     for staller in stallers:
-        staller.say(given_up=[staller.give_up(staller.newest())])
+        staller.send_poll(given_up=[staller.give_up(staller.newest())])
     honest = [market.worker() for _ in range(3)]
     market.play(*stallers, *honest, passes=100)
     assert market.state() == JobState.FINISHED
@@ -222,7 +222,7 @@ def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # ty
     eager, *calm = [market.worker() for _ in range(4)]
 
     def turn(worker: SimWorker) -> None:
-        worker.say(commitments=worker.commitments(), reveals=worker.reveals())
+        worker.send_poll(commitments=worker.commitments(), reveals=worker.reveals())
 
     for _ in range(200):
         if market.state() != JobState.RUNNING:
@@ -231,7 +231,7 @@ def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # ty
             turn(worker)
         market.drive()
         for worker in market.workers:
-            worker.hear()
+            worker.receive_answer()
             held = worker.newest() if worker.held else None
             if held is not None and held.wanted and held.state == ReplicaState.AGREE:
                 worker.upload(held)
@@ -245,9 +245,9 @@ def test_a_draw_waits_a_moment_for_those_who_are_idle_but_have_not_asked_yet(new
     market = new_floor()
     for _ in range(4):
         worker = market.worker(HONEST)
-        worker.say(capacity=0)
+        worker.send_poll(capacity=0)
     for worker in market.workers[:3]:
-        worker.say()
+        worker.send_poll()
     waits = assign.run(market.context, market.job)
     assert waits == pytest.approx(window_s(4), abs=1e-6)
     assert market.replicas() == []
@@ -259,7 +259,7 @@ def test_a_draw_waits_a_moment_for_those_who_are_idle_but_have_not_asked_yet(new
 def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     for _ in range(3):
-        market.worker(reserved=0).say()
+        market.worker(reserved=0).send_poll()
     wait, moved = engine.sweep_once(market.context, assign)
     assert not moved
     assert 0 < wait <= market.settings.sweep_s
@@ -274,7 +274,7 @@ def test_a_job_whose_money_lies_with_gone_workers_has_that_reason(new_floor) -> 
     market.worker(reserved=20 * PRICE)
     market.lapse(workers.LIVE_S + 1)
     here = market.worker(reserved=0)
-    here.ask()
+    here.request_work()
     assert "50 gradients of the escrow are reserved for 2 workers that are gone: fund the job" in market.why_waiting()
     with market.context.begin() as work:
         lock_row(work, Job, market.job).deposited = 51 * PRICE
@@ -288,10 +288,10 @@ def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_fl
     with market.context.begin() as work:
         work.session.execute(delete(Account))
     for other in others:
-        other.say(jobs=["00000000000000bb"])
-    worker.say(jobs=["00000000000000bb"])
+        other.send_poll(jobs=["00000000000000bb"])
+    worker.send_poll(jobs=["00000000000000bb"])
     assert next_covered(market) == []
-    worker.say(jobs=[market.job])
+    worker.send_poll(jobs=[market.job])
     market.drive()
     assert market.all(Account) == []
     assert next_covered(market) == [worker.address]
@@ -304,11 +304,11 @@ def test_newcomers_that_gave_their_places_back_keep_no_money_from_who_could_take
     market.gather()
     others = [market.worker(reserved=0) for _ in range(3)]
     for worker in others:
-        worker.ask()
+        worker.request_work()
     assert next_covered(market) == [], "a round needs three"
     for worker in claimants:
-        worker.say(given_up=[worker.give_up(worker.newest(), failed=True)])
-        worker.ask()
+        worker.send_poll(given_up=[worker.give_up(worker.newest(), failed=True)])
+        worker.request_work()
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
@@ -336,10 +336,10 @@ def test_covered_newcomers_that_cannot_be_drawn_keep_no_money_from_others(new_fl
     """They would hold up a job that only newcomers serve, and never risk a stall."""
     market = new_floor()
     for _ in range(3):
-        market.worker().say(**said)
+        market.worker().send_poll(**said)
     others = [market.worker(reserved=0) for _ in range(3)]
     for worker in others:
-        worker.ask()
+        worker.request_work()
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
@@ -347,10 +347,10 @@ def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_fl
     market = new_floor()
     first = market.worker()
     for worker in (first, *[market.worker(payout=first.address) for _ in range(2)]):
-        worker.ask()
+        worker.request_work()
     others = [market.worker(reserved=0) for _ in range(2)]
     for worker in others:
-        worker.ask()
+        worker.request_work()
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
@@ -364,7 +364,7 @@ def test_a_job_whose_newcomers_part_lies_with_stalled_ones_has_that_reason(new_f
             row = work.get_one(Account, (market.job, staller.address))
             row.stalls, row.rests_until = 1, market.clock() + 3600
     late = market.worker(reserved=0)
-    late.ask()
+    late.request_work()
     assert "2 gradients of the escrow are reserved for 2 newcomers that stalled: fund the job" in market.why_waiting()
     assert next_covered(market) == []
     with market.context.begin() as work:
@@ -415,11 +415,11 @@ def next_covered(market: MarketFixture) -> list[str]:
 def test_a_short_poll_beside_a_waiting_one_keeps_the_worker_asking(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=1)
     worker = market.worker()
-    worker.say(wait_s=20.0)
+    worker.send_poll(wait_s=20.0)
     until = market.row(worker).asking_until
-    worker.say(wait_s=0.0)
+    worker.send_poll(wait_s=0.0)
     assert market.row(worker).asking_until == until > market.clock()
-    worker.say(capacity=0, wait_s=0.0)
+    worker.send_poll(capacity=0, wait_s=0.0)
     assert market.row(worker).capacity == 0
 
 
@@ -431,10 +431,10 @@ def test_a_busy_worker_in_a_waiting_poll_may_ask_in_a_short_one(new_floor) -> No
     market.gather()
     busy, idle = sorted(workers, key=lambda worker: not worker.held)
     market.lapse(5.0)
-    busy.say(capacity=0, wait_s=20.0)
-    idle.say(capacity=0, wait_s=20.0)
+    busy.send_poll(capacity=0, wait_s=20.0)
+    idle.send_poll(capacity=0, wait_s=20.0)
     until = market.clock() + 20.0
-    busy.say(capacity=1, wait_s=0.0)
+    busy.send_poll(capacity=1, wait_s=0.0)
     assert market.row(busy).asking_until == until > market.row(idle).asking_until
 
 
@@ -444,11 +444,11 @@ def test_a_job_whose_workers_ask_for_no_work_has_that_reason(new_floor) -> None:
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)
     for worker in known:
-        worker.say(capacity=0)
+        worker.send_poll(capacity=0)
     assert market.why_waiting() == ""
     market.clock.now += 31
     for worker in known:
-        worker.say(capacity=0)
+        worker.send_poll(capacity=0)
     reason = "it asks for no work and holds none: its own log says why"
     assert market.why_waiting() == f"an open task has no worker that may take it; 3 of 3: {reason}"
 
@@ -464,7 +464,7 @@ def test_a_worker_that_only_signed_in_decides_nothing(new_floor) -> None:  # typ
     assert market.row(worker).capacity == 0, "it asks for no lease"
     with market.context.reading() as reader:
         assert workers.list_deciding_workers(reader, reader.get_one(Job, market.job), market.clock()) == []
-    worker.say()
+    worker.send_poll()
     with market.context.reading() as reader:
         (seen,) = workers.list_deciding_workers(reader, reader.get_one(Job, market.job), market.clock())
     assert seen.address == worker.address

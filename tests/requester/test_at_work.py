@@ -9,7 +9,7 @@ from requester.store.tables import Wave
 from tests.requester.market_fixture import MarketFixture
 
 
-def told(market: MarketFixture) -> TaskEvidence:
+def build_evidence(market: MarketFixture) -> TaskEvidence:
     with market.reading() as reader:
         waves = list(reader.session.scalars(select(Wave)).all())
     return build_task_evidence(market.task(), waves, market.replicas(), False, Hash(bytes(32)), (None, False), {})
@@ -21,6 +21,6 @@ def test_a_task_s_workers_are_published_only_once_the_wave_is_closed(new_floor) 
     workers = [market.worker() for _ in range(3)]
     market.gather()
     market.commit(*workers[:2])
-    assert told(market).replicas == []
+    assert build_evidence(market).replicas == []
     market.commit(workers[2])
-    assert {replica.worker for replica in told(market).replicas} == {worker.address for worker in workers}
+    assert {replica.worker for replica in build_evidence(market).replicas} == {worker.address for worker in workers}

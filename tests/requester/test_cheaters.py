@@ -220,11 +220,13 @@ def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: i
     for worker in workers:
         held = worker.computed(worker.newest())
         offer = market.task().offer_digest
-        worker.say(commitments=[worker.commitment(held, sealed=sealed(offer, worker.address, held.salt, made_up))])
+        worker.send_poll(
+            commitments=[worker.commitment(held, sealed=sealed(offer, worker.address, held.salt, made_up))]
+        )
     market.drive()
     for worker in workers:
-        worker.hear()
-        worker.say(reveals=[worker.revelation(worker.newest(), root=made_up)])
+        worker.receive_answer()
+        worker.send_poll(reveals=[worker.revelation(worker.newest(), root=made_up)])
     market.drive()
     assert market.task().state == TaskState.UPLOADING
     for _ in range(3):

@@ -35,7 +35,7 @@ def put_workers(market: Any, *memories: int, accepted_at: float | None = None) -
             work.add(Worker(**whose, memory=memory, seen_at=now, joined_at=now))
 
 
-def read_told(market: Any) -> list[int]:
+def list_memory(market: Any) -> list[int]:
     with market.context.reading() as reader:
         return sorted(workers.list_reported_memory(reader, market.context.clock()))
 
@@ -56,6 +56,6 @@ def test_the_publication_has_the_microbatch_that_half_of_the_workers_hold(new_fl
 def test_newcomers_choose_nothing_beside_workers_whose_work_was_accepted(new_floor: Callable[..., Any]) -> None:
     market = new_floor()
     put_workers(market, 1, 2, 0)
-    assert read_told(market) == [1, 2]
+    assert list_memory(market) == [1, 2]
     put_workers(market, 7, 0, accepted_at=1.0)
-    assert read_told(market) == [7]
+    assert list_memory(market) == [7]

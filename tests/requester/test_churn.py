@@ -52,7 +52,7 @@ def act(worker: SimWorker, chance: Random) -> None:
     if chance.random() < 0.8:
         worker.turn()
     else:
-        worker.say(commitments=worker.commitments())
+        worker.send_poll(commitments=worker.commitments())
         worker.market.drive()
 
 

@@ -28,7 +28,7 @@ def half_committed(new_floor: Callable[..., MarketFixture]) -> MarketFixture:
     first.capacity = second.capacity = 2
     market.gather()
     market.driven = True
-    first.say(commitments=first.commitments())
+    first.send_poll(commitments=first.commitments())
     market.clock.now += 60
     return market
 
@@ -61,20 +61,20 @@ def test_two_stage_workers_close_all_waves_once(new_floor) -> None:  # type: ign
 
 
 @contextmanager
-def said(market: MarketFixture) -> Iterator[list[tuple[str, Any]]]:
+def capture_queries(market: MarketFixture) -> Iterator[list[tuple[str, Any]]]:
     """The queries that are asked meanwhile, with their values."""
     heard: list[tuple[str, Any]] = []
 
-    def hear(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+    def record_query(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
         if statement.lstrip().upper().startswith(("SELECT", "UPDATE")) and "pg_notify" not in statement:
             heard.append((statement, values))
 
     engine = market.context.sessions.kw["bind"]
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record_query)
     try:
         yield heard
     finally:
-        event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "before_cursor_execute", record_query)
 
 
 def crowd(market: MarketFixture, rows: int) -> None:
@@ -103,14 +103,14 @@ def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  #
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     crowd(market, 2000)
     worker = market.worker()
-    with said(market) as queries:
-        worker.say()
+    with capture_queries(market) as queries:
+        worker.send_poll()
         for stage in (assign, close, judge, expire):
             with market.reading() as reader:
                 stage.ready(reader, market.clock())
         market.drive()
         answered(market, worker, worker.request)
-        worker.hear()
+        worker.receive_answer()
         for _ in range(3):
             worker.turn()
     assert any("UPDATE accounts" in query for query, _ in queries), "a gradient was paid"

@@ -92,14 +92,14 @@ def idle_identities(market: MarketFixture, count: int) -> list[SimWorker]:
     made = [market.worker(IDLE, determinism_class="made-up", reserved=0) for _ in range(count)]
     for worker in made:
         worker.capacity = 0
-        worker.ask()
+        worker.request_work()
     return made
 
 
 def rounds_of(market: MarketFixture, idle: list[SimWorker], *honest: SimWorker) -> None:
     for _ in range(12):
         for worker in idle:
-            worker.ask()
+            worker.request_work()
         market.take_turns(*honest)
         market.lapse(2.0)
 
@@ -130,7 +130,7 @@ def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewF
     market = new_floor()
     sybils = [market.worker(IDLE, determinism_class="made-up", reserved=0) for _ in range(9)]
     for sybil in sybils:
-        sybil.say()
+        sybil.send_poll()
     pinned(market, *sybils)
     known = [market.worker() for _ in range(3)]
     with market.context.begin() as work:
@@ -147,7 +147,7 @@ def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: N
     market.gather(*team)
     assert len(market.replicas()) == 3
     for other in [market.worker(determinism_class="other") for _ in range(3)]:
-        other.ask()
+        other.request_work()
     assert market.the_job().determinism_class == CLASS
     assert len(market.replicas()) == 3
 
@@ -155,6 +155,6 @@ def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: N
 def test_newcomers_that_want_more_than_this_job_pays_settle_no_class(new_floor: NewFloor) -> None:
     market = new_floor()
     for sybil in [market.worker(IDLE, determinism_class="made-up") for _ in range(3)]:
-        sybil.say(min_prices={market.job: Units(10**18)})
+        sybil.send_poll(min_prices={market.job: Units(10**18)})
     market.drive()
     assert market.the_job().determinism_class is None

@@ -217,16 +217,16 @@ def revealed(new_floor: NewFloor) -> tuple[MarketFixture, SimWorker]:
     return market, liar
 
 
-def told(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
-    worker.hear()
+def list_verdicts(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
+    worker.receive_answer()
     return [(held.told.state, held.told.root) for held in worker.held.values() if held.told is not None]
 
 
 def test_an_outvoted_worker_gets_its_verdict_once_the_payload_is_there(new_floor: NewFloor) -> None:
     market, liar = revealed(new_floor)
-    assert told(liar) == []
+    assert list_verdicts(liar) == []
     market.until(judged(market, TaskState.FINAL), *market.workers[:2])
-    assert told(liar) == [(ReplicaState.REJECTED, market.tasks()[0].root)]
+    assert list_verdicts(liar) == [(ReplicaState.REJECTED, market.tasks()[0].root)]
 
 
 def test_a_worker_outvoted_by_withholders_never_gets_the_next_attempt_s_root(new_floor: NewFloor) -> None:
@@ -235,4 +235,4 @@ def test_a_worker_outvoted_by_withholders_never_gets_the_next_attempt_s_root(new
         market.lapse(11)
     first, second = market.tasks()
     assert (first.state, second.attempt) == (TaskState.FAILED, 1)
-    assert told(liar) == [(ReplicaState.INCONCLUSIVE, None)]
+    assert list_verdicts(liar) == [(ReplicaState.INCONCLUSIVE, None)]

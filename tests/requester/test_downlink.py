@@ -64,7 +64,7 @@ def staffed(new_floor: NewFloor, workers: int = 3, settings: Any = None, **spec:
     return market
 
 
-def ends_as_the_formula_says(market: MarketFixture) -> None:
+def check_formula_end(market: MarketFixture) -> None:
     assert market.state() == JobState.FINISHED, market.why_waiting()
     states = by_the_formula(market, market.workers[-1])
     blobs = [tensors.pack_tensors(state.tensors) for state in states]
@@ -92,7 +92,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overl
     checked = {"name": "fixed", "replicas": replicas, "max_replicas": replicas}
     market = staffed(new_floor, replication=checked, overlap=overlap)
     market.play(passes=100)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 @FULL
@@ -100,7 +100,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overl
 def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap: int) -> None:
     market = staffed(new_floor, overlap=overlap, **FIRST)
     market.play(passes=100)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     other = staffed(new_floor, overlap=overlap)
     other.play(passes=100)
     assert market.rounds()[0].published_update != other.rounds()[0].published_update
@@ -119,7 +119,7 @@ def test_the_first_rounds_are_replayed_with_their_codec(new_floor: NewFloor, mon
         market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
         market.crash()
     market.play(passes=100)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> None:
@@ -171,14 +171,14 @@ def test_after_a_crash_it_is_replayed_to_the_same_bits(
         market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
         market.crash()
     market.play(passes=100)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 @FULL
 def test_a_job_larger_than_the_memory_gives_the_same_bits(new_floor: NewFloor) -> None:
     market = staffed(new_floor, settings=SELDOM | {"merge_memory": 0})
     market.play(passes=100)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 @FULL
@@ -192,7 +192,7 @@ def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor)
         market.worker()
     SimAuditor(market).play()
     assert market.events("rewound")
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     last = {row.published_update for row in market.rounds()}
     gone = [digest for digest in false if digest not in last]
     assert gone

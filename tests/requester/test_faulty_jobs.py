@@ -30,7 +30,7 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 def claims(worker: SimWorker, fault: StepFault = BAD_LABEL) -> None:
     given = worker.give_up(worker.newest(), failed=True)
-    worker.say(given_up=[given.model_copy(update={"fault": fault})])
+    worker.send_poll(given_up=[given.model_copy(update={"fault": fault})])
     worker.market.drive()
 
 
@@ -140,7 +140,7 @@ def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_c
         for sybil in sybils:
             if any(held.state == ReplicaState.LEASED for held in sybil.held.values()):
                 claims(sybil)
-            sybil.hear()
+            sybil.receive_answer()
     assert market.state() == JobState.RUNNING
     market.play(*honest, passes=100)
     assert market.state() == JobState.FINISHED
@@ -204,7 +204,7 @@ def test_a_failed_job_of_one_replica_pauses_after_two_separate_claims(new_floor)
         market.gather(one, two)
         (busy,) = [each for each in (one, two) if any(h.state == ReplicaState.LEASED for h in each.held.values())]
         claims(busy)
-        busy.hear()
+        busy.receive_answer()
         assert worker
     assert market.state() == JobState.PAUSED
     assert [market.strikes(worker) for worker in (one, two)] == [0, 0]
@@ -218,7 +218,7 @@ def claims_in_turn(market: MarketFixture, workers: list[SimWorker]) -> int:
         if not busy or market.state() != JobState.RUNNING:
             return made
         claims(busy[0])
-        busy[0].hear()
+        busy[0].receive_answer()
     raise AssertionError("they claim without an end")
 
 
@@ -228,7 +228,7 @@ def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_
     liars = [market.worker() for _ in range(3)]
     market.until(lambda: all(market.earned().get(liar.address) for liar in liars), *liars)
     honest = market.worker()
-    honest.say(capacity=0)
+    honest.send_poll(capacity=0)
     assert claims_in_turn(market, liars) == 3
     assert market.state() == JobState.RUNNING, "somebody is left who could be asked"
     market.until(lambda: market.earned().get(honest.address), honest)
@@ -247,7 +247,7 @@ def test_no_number_of_proven_wallets_pauses_a_job_of_one_replica_that_one_honest
     liars = [market.worker() for _ in range(MANY * LEAST + 1)]
     for liar in liars:
         market.until(partial(earned_by, market, liar), liar)
-    honest.say(capacity=0)
+    honest.send_poll(capacity=0)
     assert claims_in_turn(market, liars) == len(liars)
     assert market.state() == JobState.RUNNING, "somebody is left who could be asked"
     before = sum(market.earned().values())
@@ -273,7 +273,7 @@ def test_claims_wait_for_a_worker_that_is_at_work_in_the_job_for_longer_than_a_t
     market.gather(honest)
     assert len(market.replicas(honest)) == 2, "it is at work in the second one"
     for _ in range(20):
-        honest.say(capacity=0)
+        honest.send_poll(capacity=0)
         market.lapse(1.0)
     assert market.state() == JobState.RUNNING, "the third one waits for it"
     assert max(task.attempt for task in market.tasks()) == 0

@@ -85,7 +85,7 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
         if market.state() != JobState.RUNNING:
             break
         market.take_turns()
-        fresh[-1].ask()
+        fresh[-1].request_work()
         if market.replicas(fresh[-1]):
             leave(fresh[-1])
             fresh.append(market.worker())

@@ -10,7 +10,7 @@ from requester.store import jobs
 from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
-from tests.requester.test_overlapped_rounds import LIE, NewFloor, closed, ends_as_the_formula_says, staffed
+from tests.requester.test_overlapped_rounds import LIE, NewFloor, check_formula_end, closed, staffed
 from tests.requester.test_overlapped_rounds import SPEC as OVERLAPPED
 
 GROWING = {"overlap": 0, "rounds": 4, "growth": [{"round": 1, "tasks": 3}, {"round": 3, "tasks": 5}]}
@@ -22,7 +22,7 @@ SIZES = [2, 3, 3, 5]
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling, **GROWING)
     market.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     with market.context.reading() as reader:
         taken = coverage_rows.count_by_partition(reader, market.the_job(), 3)
     spec, tasks = jobs.load_spec(market.the_job()), market.tasks()
@@ -42,7 +42,7 @@ def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_
     market.worker().capacity, market.worker().capacity = 2, 2
     SimAuditor(market).play()
     assert [event["round"] for event in market.events("rewound")] == [0]
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     accepted = [task for task in market.tasks() if task.used]
     assert [sum(task.round == number for task in accepted) for number in range(4)] == SIZES
 
@@ -51,7 +51,7 @@ def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_
 def test_rounds_grow_while_they_overlap(new_floor: NewFloor) -> None:
     market = staffed(new_floor, **GROWING | {"overlap": 1})
     market.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     assert [sum(task.round == number for task in market.tasks()) for number in range(4)] == SIZES
 
 

@@ -47,11 +47,11 @@ def market(new_floor, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     made.commit()
     made.reveal()
     for worker in made.workers:
-        worker.hear()
+        worker.receive_answer()
     return made
 
 
-def asked(market: MarketFixture) -> SimWorker:
+def find_uploader(market: MarketFixture) -> SimWorker:
     return next(worker for worker in market.workers if worker.newest().wanted)
 
 
@@ -61,7 +61,7 @@ def door(market: MarketFixture, worker: SimWorker) -> str:
     return wanted.door
 
 
-def say_put(market: MarketFixture, worker: SimWorker) -> None:
+def report_upload(market: MarketFixture, worker: SimWorker) -> None:
     held = worker.newest()
     want = wants(market, worker, held.lease.replica, held.lease.fence)
     with ExitStack() as files:
@@ -71,10 +71,10 @@ def say_put(market: MarketFixture, worker: SimWorker) -> None:
 
 
 def test_a_payload_uploaded_past_the_service_is_paid(market: MarketFixture) -> None:
-    worker = asked(market)
+    worker = find_uploader(market)
     assert httpx.put(door(market, worker), content=worker.newest().payload).is_success
     assert market.earned() == {}
-    say_put(market, worker)
+    report_upload(market, worker)
     assert market.task().state == TaskState.ACCEPTED
     assert market.context.blobs.read(market.task().payload) == worker.newest().payload
     assert market.earned() == {worker.address: PRICE for worker in market.workers}
@@ -82,25 +82,25 @@ def test_a_payload_uploaded_past_the_service_is_paid(market: MarketFixture) -> N
 
 
 def test_saying_it_twice_changes_nothing(market: MarketFixture) -> None:
-    worker = asked(market)
+    worker = find_uploader(market)
     httpx.put(door(market, worker), content=worker.newest().payload)
-    say_put(market, worker)
-    say_put(market, worker)
+    report_upload(market, worker)
+    report_upload(market, worker)
     assert market.earned() == {worker.address: PRICE for worker in market.workers}
 
 
 def test_saying_it_without_having_put_it_pays_nothing(market: MarketFixture) -> None:
     with pytest.raises(NotFound):
-        say_put(market, asked(market))
+        report_upload(market, find_uploader(market))
     assert market.earned() == {}
 
 
 def test_other_bytes_than_committed_pay_nothing_and_the_honest_ones_are_then_taken(market: MarketFixture) -> None:
-    worker = asked(market)
+    worker = find_uploader(market)
     payload = worker.newest().payload
     httpx.put(door(market, worker), content=bytes(len(payload)))
     with pytest.raises(Conflict, match="committed was"):
-        say_put(market, worker)
+        report_upload(market, worker)
     assert market.earned() == {}
     assert market.replica(worker).state == ReplicaState.AGREE
     worker.upload(worker.newest())
@@ -109,11 +109,11 @@ def test_other_bytes_than_committed_pay_nothing_and_the_honest_ones_are_then_tak
 
 @pytest.mark.parametrize("change", leave_to_full([-1, 1]))
 def test_another_length_pays_nothing(market: MarketFixture, change: int) -> None:
-    worker = asked(market)
+    worker = find_uploader(market)
     payload = worker.newest().payload
     httpx.put(door(market, worker), content=payload[:change] if change < 0 else payload + b"x")
     with pytest.raises(Conflict, match="bytes were put there"):
-        say_put(market, worker)
+        report_upload(market, worker)
     assert market.earned() == {}
 
 
@@ -122,4 +122,4 @@ def test_only_who_is_asked_has_a_door(market: MarketFixture) -> None:
         if not worker.newest().wanted:
             assert answered(market, worker, PollRequest()).uploads == ()
             with pytest.raises(Conflict):
-                say_put(market, worker)
+                report_upload(market, worker)

@@ -29,7 +29,7 @@ def commit_together(market: MarketFixture) -> None:
     told = poll.handle_polls(market.context, [worker.poll(worker.commitments()) for worker in market.workers])
     assert [answer.refusals for answer in told] == [(), (), ()]
     for worker in market.workers:
-        worker.hear()
+        worker.receive_answer()
 
 
 def test_all_commit_and_all_reveal_at_once(leased: MarketFixture) -> None:
@@ -81,7 +81,7 @@ def bringing(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
     market.commit()
     market.reveal()
     for worker in market.workers:
-        worker.hear()
+        worker.receive_answer()
     assert {task.state for task in market.tasks()} == {TaskState.UPLOADING}
     return market
 
@@ -123,18 +123,18 @@ def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: MarketFixture
 
 
 @contextmanager
-def asking(market: MarketFixture) -> Iterator[list[str]]:
+def capture_statements(market: MarketFixture) -> Iterator[list[str]]:
     """The queries and updates that are sent meanwhile; an insert on SQLite is a statement for each row."""
     statements, engine = list[str](), market.context.sessions.kw["bind"]
 
-    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def record_statement(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         statements.extend([] if statement.startswith("INSERT") else [statement])
 
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record_statement)
     try:
         yield statements
     finally:
-        event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "before_cursor_execute", record_statement)
 
 
 def test_three_payloads_take_as_many_statements_as_one(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -145,10 +145,10 @@ def test_three_payloads_take_as_many_statements_as_one(new_floor) -> None:  # ty
     market.commit()
     market.reveal()
     for worker in market.workers:
-        worker.hear()
+        worker.receive_answer()
     sent = []
     for share in (market.workers[:1], market.workers[1:]):
-        with brought(market, share) as polls, asking(market) as statements:
+        with brought(market, share) as polls, capture_statements(market) as statements:
             poll.handle_polls(market.context, polls)
         sent.append(statements)
     assert sent[0] == sent[1]
@@ -159,15 +159,15 @@ def locking(market: MarketFixture) -> Iterator[list[str]]:
     """The tables whose rows are locked meanwhile, in the order of the locks."""
     tables, engine = list[str](), market.context.sessions.kw["bind"]
 
-    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def record_lock(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if locked := re.search(r"FROM (\w+).*FOR NO KEY UPDATE", statement, re.DOTALL):
             tables.append(locked[1])
 
-    event.listen(engine, "before_cursor_execute", hear)
+    event.listen(engine, "before_cursor_execute", record_lock)
     try:
         yield tables
     finally:
-        event.remove(engine, "before_cursor_execute", hear)
+        event.remove(engine, "before_cursor_execute", record_lock)
 
 
 @pytest.mark.databases("postgresql")

@@ -41,7 +41,7 @@ def test_a_silent_lease_holds_up_an_ended_job_no_longer_than_its_time(new_floor:
     market = new_floor(**ALONE)
     late, quitter = cancelled(market)
     lease = late.newest()
-    quitter.say(given_up=[quitter.give_up(quitter.newest())])
+    quitter.send_poll(given_up=[quitter.give_up(quitter.newest())])
     market.lapse(21)
     assert {task.state for task in market.tasks()} == {TaskState.CANCELLED}
     assert sorted(replica.state for replica in market.replicas()) == [ReplicaState.ABANDONED, ReplicaState.EXPIRED]
@@ -57,8 +57,8 @@ def test_a_withheld_payload_holds_up_an_ended_job_for_an_upload_s_time(
     market = new_floor(**ALONE)
     staller, quitter = cancelled(market)
     held = staller.computed(staller.newest())
-    staller.say(answers=(Answer(commitment=staller.commitment(held), salt=held.salt, root=held.root),))
-    quitter.say(given_up=[quitter.give_up(quitter.newest())])
+    staller.send_poll(answers=(Answer(commitment=staller.commitment(held), salt=held.salt, root=held.root),))
+    quitter.send_poll(given_up=[quitter.give_up(quitter.newest())])
     market.lapse(21)
     assert sorted(task.state for task in market.tasks()) == [TaskState.CANCELLED, TaskState.FAILED]
     assert market.replica(staller).state == ReplicaState.WITHHELD
@@ -70,8 +70,8 @@ def test_nobody_is_asked_for_a_task_that_was_called_off(new_floor: NewFloor) -> 
     market = new_floor(**ALONE)
     late, _other = cancelled(market)
     idle = market.worker()
-    late.say(given_up=[late.give_up(late.newest())])
-    idle.ask()
+    late.send_poll(given_up=[late.give_up(late.newest())])
+    idle.request_work()
     assert not market.replicas(idle)
 
 

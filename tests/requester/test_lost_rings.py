@@ -21,9 +21,9 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 def test_a_worker_with_pending_messages_is_notified_again_and_no_other(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"sweep_s": 0.01}, **ALONE)
     drawn = market.worker()
-    drawn.ask()
+    drawn.request_work()
     idle = market.worker()
-    idle.ask()
+    idle.request_work()
 
     async def notified() -> tuple[bool, bool]:
         notifier = market.context.notifier
@@ -44,10 +44,10 @@ def test_a_worker_with_pending_messages_is_notified_again_and_no_other(new_floor
 def test_a_worker_that_confirmed_the_end_has_no_pending_message(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
-    worker.ask()
+    worker.request_work()
     assert outbox.list_addressed_workers(market.context) == [worker.address]
     market.play()
-    worker.say()
+    worker.send_poll()
     assert outbox.list_addressed_workers(market.context) == []
 
 
@@ -58,13 +58,13 @@ def test_a_worker_killed_during_its_confirmation_gets_the_verdict_again(new_floo
     worker.turn()
     on_disk = dict(worker.held)
     market.play()
-    worker.say()
+    worker.send_poll()
     assert outbox.list_addressed_workers(market.context) == []
     worker.held = on_disk
     assert [held.state for held in on_disk.values()] == [ReplicaState.LEASED]
-    worker.ask()
+    worker.request_work()
     assert [held.state for held in worker.held.values()] == [ReplicaState.PAYABLE]
-    worker.say()
+    worker.send_poll()
     assert outbox.list_addressed_workers(market.context) == []
 
 
@@ -72,14 +72,14 @@ def test_a_worker_killed_during_its_confirmation_gets_the_verdict_again(new_floo
 def test_a_worker_with_a_foreign_or_absent_replica_gets_not_found(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
-    worker.ask()
+    worker.request_work()
     other = market.worker()
     (replica,) = worker.held
     other.held = {replica: worker.held[replica]}
-    assert [(refusal.replica, refusal.code) for refusal in other.say()] == [(replica, "not_found")]
-    assert worker.say() == ()
+    assert [(refusal.replica, refusal.code) for refusal in other.send_poll()] == [(replica, "not_found")]
+    assert worker.send_poll() == ()
     other.held[replica] = replace(other.held[replica], state=ReplicaState.REJECTED)
-    assert other.say() == ()
+    assert other.send_poll() == ()
 
 
 @pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
@@ -92,7 +92,7 @@ def test_repeated_polls_without_a_reservation_start_no_assignment(new_floor) -> 
 
         def notifies(worker: SimWorker) -> bool:
             notified.clear()
-            worker.say()
+            worker.send_poll()
             return notified.is_set()
 
         assert [notifies(poor), notifies(poor)] == [True, False]

@@ -26,12 +26,12 @@ def uploading(leased: MarketFixture) -> MarketFixture:
     leased.commit()
     leased.reveal()
     for worker in leased.workers:
-        worker.hear()
+        worker.receive_answer()
     assert leased.task().state == TaskState.UPLOADING
     return leased
 
 
-def asked(market: MarketFixture) -> SimWorker:
+def find_uploader(market: MarketFixture) -> SimWorker:
     return next(worker for worker in market.workers if worker.newest().wanted)
 
 
@@ -40,7 +40,7 @@ def others(market: MarketFixture) -> list[SimWorker]:
 
 
 def refused(worker: SimWorker, code: str, **items: object) -> str:
-    (refusal,) = worker.say(**items)  # type: ignore[arg-type]
+    (refusal,) = worker.send_poll(**items)  # type: ignore[arg-type]
     assert refusal.code == code, refusal
     return refusal.detail
 
@@ -51,9 +51,9 @@ def refused(worker: SimWorker, code: str, **items: object) -> str:
 def test_a_commitment_again_is_no_error_and_another_one_is_a_conflict(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     first = worker.commitment(worker.newest())
-    assert worker.say(commitments=[first]) == ()
+    assert worker.send_poll(commitments=[first]) == ()
     before = leased.replica(worker)
-    assert worker.say(commitments=[first]) == ()
+    assert worker.send_poll(commitments=[first]) == ()
     other = worker.commitment(replace(worker.newest(), salt=keccak(text="another")))
     refused(worker, "conflict", commitments=[other])
     after = leased.replica(worker)
@@ -63,7 +63,7 @@ def test_a_commitment_again_is_no_error_and_another_one_is_a_conflict(leased: Ma
 def test_one_refused_item_leaves_the_others_standing(leased: MarketFixture) -> None:
     first, second, _ = leased.workers
     stranger = first.commitment(first.newest(), replica=second.newest().lease.replica)
-    (refusal,) = first.say(commitments=[stranger, first.commitment(first.newest())])
+    (refusal,) = first.send_poll(commitments=[stranger, first.commitment(first.newest())])
     assert refusal.code == "not_found"
     assert leased.replica(first).state == ReplicaState.COMMITTED
     assert leased.replica(second).state == ReplicaState.LEASED
@@ -72,7 +72,7 @@ def test_one_refused_item_leaves_the_others_standing(leased: MarketFixture) -> N
 def test_a_lease_is_over_the_instant_after_its_deadline(leased: MarketFixture) -> None:
     prompt, late, _ = leased.workers
     leased.clock.now = leased.replica(prompt).lease_until
-    assert prompt.say(commitments=[prompt.commitment(prompt.newest())]) == ()
+    assert prompt.send_poll(commitments=[prompt.commitment(prompt.newest())]) == ()
     leased.clock.now += 0.001
     assert "lease is over" in refused(late, "too_late", commitments=[late.commitment(late.newest())])
     assert leased.replica(late).state == ReplicaState.LEASED
@@ -100,7 +100,7 @@ def test_a_forged_signature_is_refused_and_the_right_one_is_then_taken(leased: M
     for signature in (forged, bytes(65), malleable(good.signature), good.signature[:64] + b"\x00"):
         refused(worker, "refused", commitments=[good.model_copy(update={"signature": signature})])
     assert leased.replica(worker).state == ReplicaState.LEASED
-    assert worker.say(commitments=[good]) == ()
+    assert worker.send_poll(commitments=[good]) == ()
 
 
 def malleable(signature: bytes) -> bytes:
@@ -113,7 +113,7 @@ def test_a_short_signature_does_not_come_through_the_door(leased: MarketFixture)
     worker = leased.workers[0]
     short = worker.commitment(worker.newest()).model_copy(update={"signature": bytes(64)})
     with pytest.raises(ValueError, match="at least 65"):
-        worker.say(commitments=[short])
+        worker.send_poll(commitments=[short])
 
 
 def test_a_signature_for_another_chain_is_refused(leased: MarketFixture) -> None:
@@ -132,12 +132,12 @@ def test_a_signature_for_another_chain_is_refused(leased: MarketFixture) -> None
 def test_a_copied_seal_cannot_be_opened(leased: MarketFixture) -> None:
     copier, victim, third = leased.workers
     seal = victim.commitment(victim.newest()).sealed
-    copier.say(commitments=[copier.commitment(copier.newest(), sealed=seal)])
+    copier.send_poll(commitments=[copier.commitment(copier.newest(), sealed=seal)])
     leased.commit(victim, third)
     for worker in leased.workers:
-        worker.hear()
+        worker.receive_answer()
     stolen = victim.newest()
-    copier.say(reveals=[copier.revelation(copier.newest(), salt=stolen.salt, root=stolen.root)])
+    copier.send_poll(reveals=[copier.revelation(copier.newest(), salt=stolen.salt, root=stolen.root)])
     leased.reveal(victim, third)
     assert leased.replica(copier).state == ReplicaState.REJECTED
     assert "do not open" in leased.replica(copier).reason
@@ -164,7 +164,7 @@ def test_a_commitment_after_the_first_reveal_is_too_late(leased: MarketFixture) 
     leased.reveal(*honest)
     leased.play(*honest)
     assert leased.earned() == {worker.address: PRICE for worker in honest}
-    copier.hear()
+    copier.receive_answer()
     assert copier.newest().state == ReplicaState.TOO_LATE
 
 
@@ -172,10 +172,10 @@ def test_a_root_may_not_be_changed_for_another_at_the_reveal(leased: MarketFixtu
     turncoat, *honest = leased.workers
     turncoat.behaviour = NOISE
     own = turncoat._put(turncoat.newest(), payload=turncoat.compute(turncoat.newest().lease.offer))
-    turncoat.say(commitments=[turncoat.commitment(own)])
+    turncoat.send_poll(commitments=[turncoat.commitment(own)])
     leased.commit(*honest)
-    turncoat.hear()
-    turncoat.say(reveals=[turncoat.revelation(turncoat.newest(), root=honest[0].newest().root)])
+    turncoat.receive_answer()
+    turncoat.send_poll(reveals=[turncoat.revelation(turncoat.newest(), root=honest[0].newest().root)])
     assert leased.replica(turncoat).state == ReplicaState.REJECTED
 
 
@@ -205,7 +205,7 @@ def test_a_later_wave_has_a_secret_of_its_own_and_the_first_wave_takes_no_more(n
 
 def test_a_reveal_before_the_wave_is_closed_is_too_early(leased: MarketFixture) -> None:
     worker = leased.workers[0]
-    worker.say(commitments=[worker.commitment(worker.newest())])
+    worker.send_poll(commitments=[worker.commitment(worker.newest())])
     refused(worker, "too_early", reveals=[worker.revelation(worker.newest())])
     assert leased.replica(worker).state == ReplicaState.COMMITTED
 
@@ -218,13 +218,13 @@ def test_a_reveal_without_a_commitment_is_too_late(leased: MarketFixture) -> Non
 def test_a_reveal_again_is_no_error_and_another_one_is_a_conflict(leased: MarketFixture) -> None:
     leased.commit()
     first, *rest = leased.workers
-    first.hear()
+    first.receive_answer()
     said = first.revelation(first.newest())
-    assert first.say(reveals=[said]) == ()
-    assert first.say(reveals=[said]) == ()
+    assert first.send_poll(reveals=[said]) == ()
+    assert first.send_poll(reveals=[said]) == ()
     refused(first, "conflict", reveals=[said.model_copy(update={"salt": keccak(text="another")})])
     leased.reveal(*rest)
-    assert first.say(reveals=[said]) == ()
+    assert first.send_poll(reveals=[said]) == ()
     leased.play()
     assert leased.earned() == {worker.address: PRICE for worker in leased.workers}
 
@@ -232,10 +232,10 @@ def test_a_reveal_again_is_no_error_and_another_one_is_a_conflict(leased: Market
 def test_a_reveal_that_does_not_open_is_kept_unchanged(leased: MarketFixture) -> None:
     leased.commit()
     worker = leased.workers[0]
-    worker.hear()
+    worker.receive_answer()
     wrong = worker.revelation(worker.newest(), salt=keccak(text="wrong"))
-    assert worker.say(reveals=[wrong]) == ()
-    assert worker.say(reveals=[wrong]) == ()
+    assert worker.send_poll(reveals=[wrong]) == ()
+    assert worker.send_poll(reveals=[wrong]) == ()
     row = leased.replica(worker)
     assert (row.state, row.salt, row.root) == (ReplicaState.REJECTED, wrong.salt, wrong.root)
     refused(worker, "conflict", reveals=[worker.revelation(worker.newest())])
@@ -245,7 +245,7 @@ def test_a_reveal_that_does_not_open_is_kept_unchanged(leased: MarketFixture) ->
 
 
 def test_the_same_payload_again_changes_nothing_and_pays_once(uploading: MarketFixture) -> None:
-    worker = asked(uploading)
+    worker = find_uploader(uploading)
     worker.upload(worker.newest())
     worker.upload(worker.newest())
     assert uploading.earned() == {worker.address: PRICE for worker in uploading.workers}
@@ -259,7 +259,7 @@ def test_the_same_payload_again_changes_nothing_and_pays_once(uploading: MarketF
 
 
 def test_a_payload_that_came_again_after_the_merge_is_not_kept(uploading: MarketFixture) -> None:
-    worker = asked(uploading)
+    worker = find_uploader(uploading)
     worker.upload(worker.newest())
     uploading.drive()
     blob = uploading.task().payload
@@ -277,14 +277,14 @@ def test_only_the_worker_that_is_asked_may_upload(uploading: MarketFixture) -> N
 
 
 def test_the_length_of_a_payload_is_known_before_it_is_read(uploading: MarketFixture) -> None:
-    worker = asked(uploading)
+    worker = find_uploader(uploading)
     lease = worker.newest().lease
     want = wants(uploading, worker, lease.replica, lease.fence)
     assert want.length == payload_bytes(want.layout, load_codec("fp32")) == len(worker.newest().payload) == 4 * 7
 
 
 def test_uploads_of_workers_that_were_not_asked_are_refused(uploading: MarketFixture) -> None:
-    worker, other = asked(uploading), others(uploading)[0]
+    worker, other = find_uploader(uploading), others(uploading)[0]
     lease = worker.newest().lease
     with pytest.raises(NotFound):
         wants(uploading, other, lease.replica, lease.fence)
@@ -301,7 +301,7 @@ def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type:
 
 
 def test_an_upload_after_the_next_worker_was_asked_is_refused_and_pays_nobody_twice(uploading: MarketFixture) -> None:
-    late = asked(uploading)
+    late = find_uploader(uploading)
     lease = late.newest().lease
     want = wants(uploading, late, lease.replica, lease.fence)
     uploading.lapse(11)
@@ -318,25 +318,25 @@ def test_an_upload_after_the_next_worker_was_asked_is_refused_and_pays_nobody_tw
 
 
 def test_unconfirmed_verdicts_and_vouchers_are_sent_again(uploading: MarketFixture) -> None:
-    worker = asked(uploading)
+    worker = find_uploader(uploading)
     worker.upload(worker.newest())
     for forgetful in uploading.workers:
         forgetful.held.clear()
-        forgetful.say()
-        answer = forgetful.tell()
+        forgetful.send_poll()
+        answer = forgetful.load_answer()
         assert [verdict.state for verdict in answer.verdicts] == [ReplicaState.PAYABLE]
         assert [voucher.cumulative for voucher in answer.vouchers] == [PRICE]
 
 
 def test_confirmed_verdicts_and_vouchers_are_not_sent_again(uploading: MarketFixture) -> None:
-    worker = asked(uploading)
+    worker = find_uploader(uploading)
     worker.upload(worker.newest())
-    worker.hear()
-    worker.say()
-    answer = worker.tell()
+    worker.receive_answer()
+    worker.send_poll()
+    answer = worker.load_answer()
     assert (answer.verdicts, answer.vouchers) == ((), ())
-    worker.say(vouchers_for=[uploading.job])
-    assert [voucher.cumulative for voucher in worker.tell().vouchers] == [PRICE]
+    worker.send_poll(vouchers_for=[uploading.job])
+    assert [voucher.cumulative for voucher in worker.load_answer().vouchers] == [PRICE]
 
 
 def test_a_poll_that_is_repeated_brings_no_second_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -345,6 +345,6 @@ def test_a_poll_that_is_repeated_brings_no_second_lease(new_floor) -> None:  # t
     workers = [market.worker() for _ in range(3)]
     for _ in range(3):
         for worker in workers:
-            worker.say()
+            worker.send_poll()
             market.drive()
     assert {worker.address: len(market.replicas(worker)) for worker in workers} == {w.address: 1 for w in workers}

@@ -132,7 +132,7 @@ def test_nobody_announces_the_common_class() -> None:
 def test_the_books_and_the_rule_give_a_class_that_begins_alike_the_same_place(new_floor: NewFloor, name: str) -> None:
     market = open_voting(new_floor, **ARITHMETIC)
     worker = market.worker(determinism_class=name)
-    worker.ask()
+    worker.request_work()
     asked = {"reproducible": True}
     with market.reading() as reader:
         of_row = select(workers.CLASS).where(Worker.address == worker.address)

@@ -64,7 +64,7 @@ def staffed(new_floor: NewFloor, workers: int = 3, capacity: int = 2, **spec: An
     return market
 
 
-def ends_as_the_formula_says(market: MarketFixture) -> None:
+def check_formula_end(market: MarketFixture) -> None:
     assert market.state() == JobState.FINISHED, market.why_waiting()
     assert all(row.state == RoundState.CLOSED for row in market.rounds())
     stored = market.context.blobs.read(Digest(market.final_parameters()))
@@ -80,7 +80,7 @@ def closed(market: MarketFixture) -> int:
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling)
     market.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     starts = [row.parameters for row in market.rounds()]
     assert starts[0] == starts[1]
     assert starts[2:] == [row.updated for row in market.rounds()][:3]
@@ -93,7 +93,7 @@ def test_without_an_overlap_it_ends_elsewhere(new_floor: NewFloor) -> None:
     for delay in (0, 1):
         market = staffed(new_floor, overlap=delay)
         market.play()
-        ends_as_the_formula_says(market)
+        check_formula_end(market)
         ends.append(market.final_parameters())
     assert ends[0] != ends[1]
 
@@ -109,19 +109,19 @@ def test_two_rounds_are_under_way_and_never_three(new_floor: NewFloor) -> None:
         under_way = [row.number for row in market.rounds() if row.state != RoundState.CLOSED]
         assert len(under_way) <= 2
         market.play(passes=1)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 def test_a_round_that_is_done_first_waits_for_the_one_before_it(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE)
     slow, fast = market.worker(), market.worker()
     slow.capacity, fast.capacity = 2, 2
-    slow.ask()
+    slow.request_work()
     assert {held.lease.offer.round for held in slow.held.values()} == {0}
     market.until(lambda: [t.state for t in market.tasks() if t.round == 1] == [TaskState.ACCEPTED] * 2, fast)
     assert [row.state for row in market.rounds()] == [RoundState.OPEN] * 2
     market.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 @FULL
@@ -136,7 +136,7 @@ def test_after_a_crash_it_is_replayed_to_the_same_bits(
         market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
         market.crash()
     market.play(passes=100)
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 @FULL
@@ -152,7 +152,7 @@ def test_a_crash_during_the_merge_of_a_round_changes_nothing(new_floor: NewFloor
     market.crash()
     market.stages = stages
     market.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 # what a wrong answer does
@@ -179,7 +179,7 @@ def test_a_worker_that_computes_from_other_parameters_is_outvoted(new_floor: New
     market = staffed(new_floor, workers=3)
     cheat = stale(market)
     market.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     answered = {replica.task_id: replica.state for replica in market.replicas(cheat)}
     late = {task.id for task in market.tasks() if task.round > overlap.last_unharmed(0, 1)}
     assert late & answered.keys()
@@ -193,7 +193,7 @@ def test_gradients_from_other_parameters_are_found_by_an_audit_and_taken_back(ne
     market.until(lambda: closed(market) >= 3)
     market.worker().capacity = 2
     SimAuditor(market).play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     assert market.events("audit_failed")
     assert [event["round"] for event in market.events("rewound")] == [1]  # round 0 starts where it says it does
     assert cheat.address in {worker for event in market.events("audit_failed") for worker in event["workers"]}
@@ -215,7 +215,7 @@ def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_f
     auditor.work()
     assert [(event["round"], event["again"]) for event in market.events("rewound")] == [(0, [2])]
     auditor.play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     assert {task.round for task in market.tasks() if task.attempt > 0} == {0, 2}
     assert {task.id for task in market.tasks() if task.round == 1} == set(before)
 
@@ -238,7 +238,7 @@ def test_work_on_an_unharmed_round_is_not_cancelled(new_floor: NewFloor) -> None
     states = {replica.id: replica.state for replica in market.replicas()}
     assert all(states[one.id] != ReplicaState.NOT_NEEDED for one in held if rounds[one.task_id] == 1)
     SimAuditor(market).play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
 
 
 @FULL
@@ -250,7 +250,7 @@ def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floo
     for row in market.rounds():
         assert market.context.blobs.has(Digest(row.parameters))
     SimAuditor(market).play()
-    ends_as_the_formula_says(market)
+    check_formula_end(market)
     assert [one.state for one in audits_of(market)] == ["passed"] * 16
 
 
@@ -264,7 +264,7 @@ def test_a_first_round_s_answer_is_unpublished_while_the_second_has_its_paramete
     market = new_floor(**ALONE)
     market.worker()
 
-    def told() -> set[int]:
+    def list_published_rounds() -> set[int]:
         with market.reading() as reader:
             found = of_job(reader, market.the_job())
             rows = reader.session.query(Task).where(Task.job_id == market.job).all()
@@ -277,11 +277,11 @@ def test_a_first_round_s_answer_is_unpublished_while_the_second_has_its_paramete
             return {task.round for task in rows if task.id in by_rule}
 
     market.until(lambda: closed(market) == 1)
-    assert told() == set()
+    assert list_published_rounds() == set()
     market.until(lambda: closed(market) == 2)
-    assert {0, 1} <= told()
+    assert {0, 1} <= list_published_rounds()
     market.play()
-    assert told() == set(range(SPEC["rounds"]))
+    assert list_published_rounds() == set(range(SPEC["rounds"]))
 
 
 @FULL

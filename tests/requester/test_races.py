@@ -58,7 +58,7 @@ def test_two_draws_give_no_place_and_no_capacity_twice(new_floor) -> None:  # ty
         market = new_floor(tasks_per_round=4, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
         calm(market)
         for _ in range(3):
-            market.worker().say()
+            market.worker().send_poll()
         contexts = [market.context, market.another(), market.another()]
         at_once(*(partial(assign.run, context, market.job) for context in contexts))
         assert len(market.replicas()) == 3
@@ -93,9 +93,9 @@ def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_floor) -> No
     calm(market)
     worker = market.worker()
     for _ in range(10):
-        worker.say()
+        worker.send_poll()
         other = market.another()
-        at_once(partial(worker.say, capacity=0), partial(retry_on_conflict(assign.run), other, market.job))
+        at_once(partial(worker.send_poll, capacity=0), partial(retry_on_conflict(assign.run), other, market.job))
         (row,) = market.all(Worker)
         assert row.capacity == 0
         if market.replicas():
@@ -116,7 +116,7 @@ def test_commitments_at_once_close_one_wave_over_all_of_them(new_floor) -> None:
     market, workers = gathered(new_floor)
     others = [market.another(), market.another()]
     at_once(
-        *(lambda worker=worker: worker.say(commitments=worker.commitments()) for worker in workers),
+        *(lambda worker=worker: worker.send_poll(commitments=worker.commitments()) for worker in workers),
         *(partial(retry_on_conflict(close.run), context, market.task().id) for context in others),
     )
     for context in others:
@@ -125,20 +125,20 @@ def test_commitments_at_once_close_one_wave_over_all_of_them(new_floor) -> None:
     assert len(market.all(Wave)) == 1
     assert market.task().state == TaskState.REVEALING
     for worker in workers:
-        (wave,) = worker.tell().waves
+        (wave,) = worker.load_answer().waves
         assert {address for address, _ in wave.commitments} == {worker.address for worker in workers}
 
 
 def test_reveals_at_once_are_judged_once(new_floor) -> None:  # type: ignore[no-untyped-def]
     market, workers = gathered(new_floor)
     for worker in workers:
-        worker.say(commitments=worker.commitments())
+        worker.send_poll(commitments=worker.commitments())
     close.run(market.context, market.task().id)
     for worker in workers:
-        worker.hear()
+        worker.receive_answer()
     other = market.another()
     at_once(
-        *(lambda worker=worker: worker.say(reveals=worker.reveals()) for worker in workers),
+        *(lambda worker=worker: worker.send_poll(reveals=worker.reveals()) for worker in workers),
         lambda: retry_on_conflict(judge.run)(other, market.task().id),
     )
     judge.run(other, market.task().id)
@@ -149,16 +149,16 @@ def test_reveals_at_once_are_judged_once(new_floor) -> None:  # type: ignore[no-
 def wanted(market: MarketFixture, workers: Sequence[SimWorker]) -> list[SimWorker]:
     """Those that are asked for their payloads, after everybody committed and revealed."""
     for worker in workers:
-        worker.say(commitments=worker.commitments())
+        worker.send_poll(commitments=worker.commitments())
     for task in market.tasks():
         close.run(market.context, task.id)
     for worker in workers:
-        worker.hear()
-        worker.say(reveals=worker.reveals())
+        worker.receive_answer()
+        worker.send_poll(reveals=worker.reveals())
     for task in market.tasks():
         judge.run(market.context, task.id)
     for worker in workers:
-        worker.hear()
+        worker.receive_answer()
     return [worker for worker in workers if worker.newest().wanted]
 
 
@@ -386,7 +386,7 @@ def test_a_listener_that_lost_its_connection_reconnects_and_looks_at_once(new_fl
 def test_a_stage_waits_for_nobody_who_only_reads(new_floor) -> None:  # type: ignore[no-untyped-def]
     market, workers = gathered(new_floor)
     for worker in workers:
-        worker.say(commitments=worker.commitments())
+        worker.send_poll(commitments=worker.commitments())
     with market.reading() as reader:
         before = reader.session.scalars(select(Job)).all()
         assert sweep_once(market.another(), close) in {(float("inf"), True), (float("inf"), False)}

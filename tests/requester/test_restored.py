@@ -38,7 +38,7 @@ def test_a_restored_job_has_the_reason_of_workers_that_ask_for_nothing(new_floor
     told = list[str]()
     for _ in range(40):
         for worker in known:
-            worker.say(capacity=0)
+            worker.send_poll(capacity=0)
         market.lapse(2.0)
         told.append(market.why_waiting())
     assert all(told[20:]), "a further attempt at the task is not news of its workers"

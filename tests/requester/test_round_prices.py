@@ -74,12 +74,12 @@ def test_a_reservation_of_the_old_price_waits_for_the_new_one(new_floor) -> None
 def test_a_worker_that_wants_more_of_this_job_gets_no_lease_of_it(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor, tasks_per_round=2)
     dear, *content = [market.worker() for _ in range(4)]
-    dear.say(min_prices={market.job: FIRST + 1})
+    dear.send_poll(min_prices={market.job: FIRST + 1})
     for worker in content:
-        worker.say(min_prices={market.job: FIRST, "00000000000000bb": 10**9})
+        worker.send_poll(min_prices={market.job: FIRST, "00000000000000bb": 10**9})
     market.drive()
     assert {replica.worker for replica in market.replicas()} == {worker.address for worker in content}
-    dear.hear()
+    dear.receive_answer()
     assert "higher price" in dear.waiting
 
 

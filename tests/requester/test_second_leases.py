@@ -82,7 +82,7 @@ def test_nobody_is_asked_again_while_another_may_be_asked(new_floor: NewFloor) -
     market = new_floor(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     another = market.worker()
-    another.say(capacity=0)
+    another.send_poll(capacity=0)
     market.gather(failing)
     assert leases(failing) == [ReplicaState.ERROR], "who waits for company of its choice would gain by it"
     market.play(*market.workers)
@@ -99,7 +99,7 @@ def test_no_second_lease_for_a_choice_nor_for_what_would_fail_again(
     market.gather()
     market.commit(*others)
     if fault is None:
-        worker.say(given_up=[worker.give_up(worker.newest())])
+        worker.send_poll(given_up=[worker.give_up(worker.newest())])
         market.drive()
     else:
         claims(worker, fault)
@@ -143,16 +143,16 @@ def act(market: MarketFixture, worker: SimWorker, deed: str, kind: FaultKind) ->
         for held in [one for one in worker.held.values() if one.state == ReplicaState.LEASED]:
             given_up = worker.give_up(held, failed=deed == "fail")
             fault = StepFault(kind=kind) if deed == "fail" else None
-            worker.say(given_up=[given_up.model_copy(update={"fault": fault})])
+            worker.send_poll(given_up=[given_up.model_copy(update={"fault": fault})])
     elif deed == "crash":
         market.crash()
     elif deed == "wait":
         market.lapse(21)
     else:
-        worker.turn() if deed == "turn" else worker.ask()
+        worker.turn() if deed == "turn" else worker.request_work()
     market.drive()
     for each in market.workers:
-        each.hear()
+        each.receive_answer()
 
 
 @pytest.mark.hypothesis
@@ -173,7 +173,7 @@ def test_no_task_ever_has_nobody_left(
         stack.callback(market.close)
         workers = [market.worker() for _ in range(replicas)]
         for worker in workers:
-            worker.ask()  # a worker that was never there hears nothing
+            worker.request_work()  # a worker that was never there hears nothing
         for index, deed, kind in deeds:
             act(market, workers[index % replicas], deed, kind)
         for worker in workers:

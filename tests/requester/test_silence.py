@@ -134,16 +134,16 @@ def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) ->
     market = new_floor()
     decliner, *_ = market.worker(), market.worker(), market.worker()
     market.gather()
-    decliner.say(given_up=[decliner.give_up(decliner.newest())])
+    decliner.send_poll(given_up=[decliner.give_up(decliner.newest())])
     market.drive()
-    decliner.hear()
+    decliner.receive_answer()
     assert market.replica(decliner).state == ReplicaState.ABANDONED
     assert market.strikes(decliner) == 1
     assert market.task().state == TaskState.OPEN
-    decliner.ask()
+    decliner.request_work()
     assert len(decliner.held) == 1
     assert "it had a replica of this attempt" in decliner.waiting
-    decliner.say(given_up=[decliner.give_up(decliner.newest())])
+    decliner.send_poll(given_up=[decliner.give_up(decliner.newest())])
     assert market.strikes(decliner) == 1
 
 
@@ -151,7 +151,7 @@ def test_a_failed_runner_is_an_error_and_no_refusal(new_floor) -> None:  # type:
     market = new_floor()
     failing, *_ = market.worker(), market.worker(), market.worker()
     market.gather()
-    failing.say(given_up=[failing.give_up(failing.newest(), failed=True)])
+    failing.send_poll(given_up=[failing.give_up(failing.newest(), failed=True)])
     assert market.replica(failing).state == ReplicaState.ERROR
 
 
@@ -168,9 +168,9 @@ def test_a_suspended_worker_gets_the_reason_of_its_wait(new_floor) -> None:  # t
     market = new_floor(settings={"max_strikes": 1})
     decliner, *others = market.worker(), market.worker(), market.worker()
     market.gather()
-    decliner.say(given_up=[decliner.give_up(decliner.newest())])
+    decliner.send_poll(given_up=[decliner.give_up(decliner.newest())])
     market.drive()
-    decliner.ask()
+    decliner.request_work()
     assert "unanswered" in decliner.waiting
     assert [market.strikes(worker) for worker in others] == [0, 0]
 

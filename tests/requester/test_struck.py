@@ -20,7 +20,7 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 def declined(market: MarketFixture, worker: SimWorker) -> None:
     market.gather(worker)
-    worker.say(given_up=[worker.give_up(worker.newest())])
+    worker.send_poll(given_up=[worker.give_up(worker.newest())])
     market.drive()
 
 
@@ -32,10 +32,10 @@ def test_strikes_in_one_job_leave_every_other_job_open(new_floor) -> None:  # ty
     market = new_floor(settings={"max_strikes": 1}, **ALONE)
     worker = market.worker()
     declined(market, worker)
-    worker.ask()
+    worker.request_work()
     assert "of this job unanswered" in worker.waiting
     market.also("00000000000000bb", 8, **ALONE)
-    worker.ask()
+    worker.request_work()
     assert leased_in(market, "00000000000000bb") == {worker.address}
 
 
@@ -43,10 +43,10 @@ def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ig
     market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
     worker = market.worker()
     declined(market, worker)
-    worker.ask()
+    worker.request_work()
     assert len(market.replicas(worker)) == 1
     market.lapse(HALF_LIFE_S + 1)
-    worker.ask()
+    worker.request_work()
     assert len(market.replicas(worker)) == 2
 
 
@@ -76,7 +76,7 @@ def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # t
     second = market.worker(payout=first.address, consent=1)
     market.gather()
     for worker in (first, second):
-        worker.say(given_up=[worker.give_up(worker.newest())])
+        worker.send_poll(given_up=[worker.give_up(worker.newest())])
     fresh, stranger = market.worker(payout=first.address, consent=2), market.worker()
     market.gather(fresh, stranger)
     assert market.replicas(fresh) == []
@@ -95,10 +95,10 @@ def test_a_worker_that_joins_an_operator_keeps_its_wallet_s_strikes(new_floor) -
     market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
     worker, boss = market.worker(), market.worker()
     market.gather(worker)
-    worker.say(given_up=[worker.give_up(worker.newest())])
+    worker.send_poll(given_up=[worker.give_up(worker.newest())])
     with market.context.begin() as work:
         identities.sign_in(work, worker.address, boss.address, None, market.clock(), 1)
-    worker.ask()
+    worker.request_work()
     assert len(market.replicas(worker)) == 1
     assert "comes back by itself" in worker.waiting
     assert market.strikes(boss) == 0

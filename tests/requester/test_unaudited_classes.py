@@ -68,7 +68,7 @@ def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor,
     honest = [market.worker() for _ in range(3)]
     auditor.play(passes=5)
     market.lapse(class_checks.UNHEARD_S + 1.0)
-    honest[0].ask()
+    honest[0].request_work()
     assert {audit.state for audit in audits_of(market) if audit.determinism_class == MADE_UP} == {AuditState.LAPSED}
     auditor.play()
     assert market.state() == JobState.FINISHED
@@ -86,7 +86,7 @@ def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(ne
     market.until(lambda: audits_of(market))
     market.play(passes=10)
     market.lapse(class_checks.UNHEARD_S + 1.0)
-    puppets[0].ask()
+    puppets[0].request_work()
     paid = market.earned()
     market.play(passes=20)
     assert market.earned() == paid

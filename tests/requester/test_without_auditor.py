@@ -204,7 +204,7 @@ def test_after_an_outage_auditors_have_a_while_to_come_back(new_floor: NewFloor)
     market = new_floor(rounds=2, **PROVEN)
     ring = [market.worker(LIE) for _ in range(3)]
     for one in ring:
-        one.say()
+        one.send_poll()
     market.clock.now += 20 * class_checks.UNHEARD_S
     with market.context.begin() as work:
         audited_classes.renew_classes(work, market.clock())
@@ -220,7 +220,7 @@ def test_a_start_renews_no_class_whose_auditor_was_gone_before(new_floor: NewFlo
     worker = market.worker()
     asked = market.all(AuditedClass)[0].asked_at
     market.clock.now += class_checks.UNHEARD_S + 1.0
-    worker.say()
+    worker.send_poll()
     market.clock.now += class_checks.UNHEARD_S
     with market.context.begin() as work:
         audited_classes.renew_classes(work, market.clock())
@@ -243,7 +243,7 @@ def test_a_newcomers_answer_that_nobody_audits_is_voted_again(new_floor: NewFloo
     market.lapse(class_checks.UNHEARD_S - 60.0)
     assert market.task().state == TaskState.REFERRED
     market.lapse(120.0)
-    worker.ask()
+    worker.request_work()
     assert [audit.state for audit in audits_of(market)] == [AuditState.LAPSED]
     assert market.tasks()[0].state == TaskState.FAILED
     assert market.replicas(worker)[0].state == ReplicaState.INCONCLUSIVE
@@ -270,7 +270,7 @@ def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_wai
     market.lapse(10.0)
     assert market.tasks()[0].state == TaskState.REFERRED
     market.lapse(2 * class_checks.UNHEARD_S)
-    honest[0].ask()
+    honest[0].request_work()
     assert market.tasks()[0].state == TaskState.FAILED
     assert market.state() == JobState.RUNNING
     assert market.earned() == {}

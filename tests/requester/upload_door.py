@@ -123,7 +123,7 @@ def opened(market: MarketFixture) -> Iterator[Door]:
     market.commit()
     market.reveal()
     for worker in market.workers:
-        worker.hear()
+        worker.receive_answer()
     with served(market) as url:
         yield Door(market, url)
 

@@ -14,7 +14,7 @@ from gradmarket.runner import DocumentInfo, RunnerSettings
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.runner.market_runner import TaskInputs
 from graphdoc.tracing.values import Traced, pack_value, unpack_value
-from tests.kit.traced import SEED, SmallTask, asked, small_cnn
+from tests.kit.traced import SEED, SmallTask, parse_step, small_cnn
 from tests.market.test_traced import STEPS
 from tests.patience import PATIENCE_S
 
@@ -35,7 +35,7 @@ class Started:
 def started() -> Iterator[Started]:
     with TracingRunner(RunnerSettings(memory_bytes=2**30, seconds=PATIENCE_S)) as runner:
         runner.turn("job")
-        yield Started(runner, small_cnn(asked(**STEPS["local"]), "int8"))
+        yield Started(runner, small_cnn(parse_step(**STEPS["local"]), "int8"))
 
 
 def test_it_commits_to_the_answer_and_does_every_operation_again(started: Started) -> None:

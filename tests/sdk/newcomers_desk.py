@@ -75,7 +75,7 @@ def cli(command: str, alone: bool = False) -> Try:
     return run
 
 
-def read(command: str) -> Try:
+def run_public_command(command: str) -> Try:
     """A command that takes no token."""
     return cli(command + " --market {url}", alone=True)
 

@@ -78,12 +78,12 @@ def test_a_heartbeat_repeats_while_the_auditor_computes() -> None:
     said: list[int] = []
     twice = Event()
 
-    def say() -> None:
+    def beat() -> None:
         said.append(len(said))
         if len(said) == 2:
             twice.set()
 
-    with repeat_meanwhile(say, 0.001):
+    with repeat_meanwhile(beat, 0.001):
         wait_for(twice)
     after = len(said)
     assert all(thread.name != "meanwhile" for thread in enumerate_threads())

@@ -55,7 +55,7 @@ def another_worker(served: Service, tmp_path: Path) -> Iterator[None]:
         children.end()
 
 
-def known(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
+def store_runs(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
     """As earlier runs leave it that agreed to the bit: all that is seen to deviate is seen here."""
     wait_until(lambda: job.state == "running", "its family, which it has once it is published")
     names = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
@@ -97,7 +97,7 @@ def test_real_auditors_of_two_classes_give_a_threshold(
         open_auditor("wide", there, token, Machine(tmp_path / "wide", threads=2)) as wide,
     ):
         classes = sort_classes(own.determinism_class, wide.determinism_class)
-        known(served, job, classes)
+        store_runs(served, job, classes)
         assert work(job, own, wide) == [[False] * TASKS, [True] * TASKS]
         (found,) = there.calibration(job.id).pairs
     assert (found.classes, found.state, found.runs) == (classes, "calibrated", RUNS)

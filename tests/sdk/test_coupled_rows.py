@@ -94,7 +94,7 @@ class Net(nn.Sequential):
         super().__init__(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 4))
 
 
-def told(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
+def collect_warnings(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
     arrays = {"x": X, "y": y}
     made = export_module(Net(), loss, arrays)
     with warnings.catch_warnings(record=True) as caught:
@@ -105,14 +105,14 @@ def told(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
 
 @pytest.mark.parametrize(("loss", "y"), leave_to_full(COUPLED.values(), 3), ids=COUPLED.keys())
 def test_a_loss_that_compares_rows_warns_where_rows_are_split(loss: Any, y: np.ndarray) -> None:
-    (said,) = told(loss, y, spec(tasks=2))
+    (said,) = collect_warnings(loss, y, spec(tasks=2))
     assert "compares rows with each other" in said
     assert "the 8 rows of a task" in said
 
 
 @pytest.mark.parametrize(("loss", "y"), APART.values(), ids=APART.keys())
 def test_a_mean_over_rows_is_not(loss: Any, y: np.ndarray) -> None:
-    assert told(loss, y, spec(tasks=2, microbatch=4)) == []
+    assert collect_warnings(loss, y, spec(tasks=2, microbatch=4)) == []
 
 
 def test_the_warning_names_the_parts_and_is_empty_where_there_is_one() -> None:

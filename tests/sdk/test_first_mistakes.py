@@ -91,10 +91,10 @@ MODULES: dict[str, tuple[Any, str]] = {
 def test_a_module_that_cannot_be_published_is_refused_with_what_to_give(
     nowhere: Market, module: Any, said: str
 ) -> None:
-    assert_said(said, refusal(nowhere, module))
+    assert_sentence(said, refusal(nowhere, module))
 
 
-def assert_said(pattern: str, sentence: str) -> None:
+def assert_sentence(pattern: str, sentence: str) -> None:
     assert re.search(pattern, sentence), sentence
     assert "\n" not in sentence
 
@@ -110,7 +110,7 @@ LOSSES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("loss", "said"), LOSSES.values(), ids=LOSSES.keys())
 def test_a_loss_that_is_none_is_refused_with_what_to_give(nowhere: Market, loss: Any, said: str) -> None:
-    assert_said(said, refusal(nowhere, loss=loss))
+    assert_sentence(said, refusal(nowhere, loss=loss))
 
 
 DATA: dict[str, tuple[Callable[[], Any], str]] = {
@@ -148,7 +148,7 @@ def nested() -> Tensor:
 def test_rows_that_cannot_be_sent_are_refused_with_what_to_give(
     nowhere: Market, data: Callable[[], Any], said: str
 ) -> None:
-    assert_said(said, refusal(nowhere, dataset=data()))
+    assert_sentence(said, refusal(nowhere, dataset=data()))
 
 
 def test_half_precision_rows_are_sent_in_float32_without_loss() -> None:
@@ -185,7 +185,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_field_of_another_kind_is_refused_with_what_to_write(
     nowhere: Market, fields: dict[str, Any], said: str
 ) -> None:
-    assert_said(said, refusal(nowhere, **fields))
+    assert_sentence(said, refusal(nowhere, **fields))
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_worker_outside_the_list_gets_no_task(trained: tuple[str, Path], serve
     assert f'"job": "{job_id}"' not in json.dumps([line for line in log.splitlines() if "Working on" in line])
 
 
-def kept(folder: Path, kind: str) -> list[Path]:
+def list_kept_files(folder: Path, kind: str) -> list[Path]:
     return sorted(folder.glob(f"holder-*/{kind}/*"))
 
 
@@ -140,13 +140,13 @@ def test_holders_keep_their_control_variates_and_their_row_uses(
     plain = example["LOCAL"]
     job = example["main"](3, HOLDERS, tmp_path / "a", seed=3, deadlines=LONG, step={**plain, "control_variates": True})
     assert market.job(job.id).state == "finished"
-    assert len(kept(tmp_path / "a", "rounds")) == 2 * HOLDERS, "the two newest rounds of each"
+    assert len(list_kept_files(tmp_path / "a", "rounds")) == 2 * HOLDERS, "the two newest rounds of each"
     per_row = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-3}
     step = {"kind": "local", "rows": 32, "steps": 1, "optimizer": {"name": "sgd", "lr": 0.5}, "per_row": per_row}
     noised = market.job(example["main"](2, HOLDERS, tmp_path / "b", seed=4, deadlines=LONG, step=step).id)
     assert noised.state == "finished"
     assert [one.loss for one in noised.rounds()] == [None, None]
-    told = [json.loads(path.read_text()) for path in kept(tmp_path / "b", "row-uses")]
+    told = [json.loads(path.read_text()) for path in list_kept_files(tmp_path / "b", "row-uses")]
     assert [one["steps"] for one in told] == [2] * HOLDERS
 
 

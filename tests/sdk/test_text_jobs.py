@@ -31,18 +31,18 @@ def test_a_job_file_trains_the_ready_gpt_on_text(market: Market, served: Service
     (tmp_path / "book.txt").write_text(WRITTEN)
     service = ["--market", served.place.url, "--token", str(served.place.token)]
 
-    def say(*words: str) -> Any:
+    def run_command(*words: str) -> Any:
         done = CliRunner().invoke(app, [*words])
         assert done.exit_code == 0, done.output
         return done.stdout.strip()
 
     packed = str(tmp_path / "packed")
     options = ["--rows-per-partition", "200", "--length", "16", "--held-out", "0.2", "-o", packed]
-    say("data", "pack", str(tmp_path / "book.txt"), *options)
+    run_command("data", "pack", str(tmp_path / "book.txt"), *options)
     job = {
         "name": "book",
         "model": {"architecture": "gpt", "arguments": {"depth": 1, "width": 16, "heads": 2}},
-        "data": {"manifest": say("data", "upload", packed, *service)},
+        "data": {"manifest": run_command("data", "upload", packed, *service)},
         "evaluation": {"partition": "test", "metrics": ["perplexity", "top3"]},
         "stop": ["perplexity < 80", "loss stalls 5"],
         "step": {"rows": 64},
@@ -53,7 +53,7 @@ def test_a_job_file_trains_the_ready_gpt_on_text(market: Market, served: Service
         "seed": 0,
     }
     (tmp_path / "job.json").write_text(json.dumps(job))
-    made: TrainingJob = market.job(say("job", "submit", str(tmp_path / "job.json"), "--yes", *service))
+    made: TrainingJob = market.job(run_command("job", "submit", str(tmp_path / "job.json"), "--yes", *service))
     made.watch()
     history = made.history
     for one in history:

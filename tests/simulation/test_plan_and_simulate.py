@@ -31,7 +31,7 @@ def voted(tmp_path: Path) -> str:
     return str(path)
 
 
-def said(*words: str) -> Any:
+def run_json(*words: str) -> Any:
     result = RUNNER.invoke(app, list(words))
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -44,19 +44,19 @@ def refused(*words: str) -> str:
 
 
 def test_a_plan_has_the_odds_that_colluders_decide(voted: str) -> None:
-    found = said("job", "plan", voted, "--trust", "--json")
+    found = run_json("job", "plan", voted, "--trust", "--json")
     wrong = [row["wrong_per_task"] for row in found["trust"]["rows"]]
     assert wrong == pytest.approx([0.028, 0.104, 0.216, 0.5])
     assert found["trust"]["rows"][0]["tasks_until_caught"] is None
     assert found["trust"]["deterrence"]["least_audit"] is None
-    few = said("job", "plan", voted, "--trust", "--json", "--workers", "16", "--colluders", "0.4375")
+    few = run_json("job", "plan", voted, "--trust", "--json", "--workers", "16", "--colluders", "0.4375")
     assert few["trust"]["rows"][0]["wrong_per_task"] == pytest.approx(0.4)
 
 
 @FULL
 def test_a_plan_has_a_ring_s_gains_under_it_and_under_others(voted: str) -> None:
     """3f / (1 - (1 - f)^3) for who shares, and 3f / 3f(1 - f)^2 for who computes only where it does not decide."""
-    found = said("job", "plan", voted, "--trust", "--json")["trust"]
+    found = run_json("job", "plan", voted, "--trust", "--json")["trust"]
     assert [row["sharing_pay"] for row in found["rows"]] == pytest.approx([1.107, 1.230, 1.370, 1.714], abs=1e-3)
     assert [row["lying_pay"] for row in found["rows"]] == pytest.approx([1.2346, 1.5625, 2.0408, 4.0], abs=1e-3)
     others = {other["plan"]: other["rows"] for other in found["others"]}
@@ -78,7 +78,7 @@ def test_a_plan_plays_patient_late_quick_and_flooding_rings_with_intervals(voted
     asked = ("--trust", "--json", "--colluders", "0.3")
     rings = {}
     for name, file in (("proven", EXAMPLE), ("vote", voted)):
-        played = said("job", "plan", file, *asked)["trust"]["played"]
+        played = run_json("job", "plan", file, *asked)["trust"]["played"]
         assert (played["workers"], played["plays"]) == (60, 10)
         rings[name] = {ring["ring"]: ring["wrong"][0] for ring in played["rings"]}
         assert rings[name].keys() >= {"patient", "late", "late_two", "instant_unanimous", "flood"}
@@ -87,7 +87,7 @@ def test_a_plan_plays_patient_late_quick_and_flooding_rings_with_intervals(voted
     assert rings["vote"]["flood"]["mean"] > 0.7
     assert all(wrong["mean"] - wrong["half"] <= 0.01 for wrong in proven.values())
     assert proven["late_two"]["mean"] == 0.0, "all of the last two rounds is audited"
-    assert said("job", "plan", voted, *asked, "--audit", "0.1")["trust"]["played"] is None
+    assert run_json("job", "plan", voted, *asked, "--audit", "0.1")["trust"]["played"] is None
     told = " ".join(RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--trust", "--colluders", "0.3"]).output.split())
     assert "the same in the last 20 rounds" in told
     assert "± is the interval of 95 % of the mean" in told
@@ -101,22 +101,22 @@ def test_a_plan_of_proven_workers_has_its_audits_and_a_newcomer_s_first_pay(tmp_
     short, long = tmp_path / "short.json", tmp_path / "long.json"
     short.write_text(json.dumps(job | {"rounds": 20}))
     long.write_text(json.dumps(job | {"rounds": 100}))
-    found = said("job", "plan", str(short), "--json")
+    found = run_json("job", "plan", str(short), "--json")
     assert found["audits"] == "35% of unanimous tasks, all of the last 2 rounds; 20% would do in a long job"
     assert (
         "the k-th in the queue is first paid within 4 k rounds, and k at once vote after about 32 k" in found["joining"]
     )
-    assert said("job", "plan", str(long), "--json")["audits"] == "20% of unanimous tasks, all of the last 2 rounds"
+    assert run_json("job", "plan", str(long), "--json")["audits"] == "20% of unanimous tasks, all of the last 2 rounds"
     long.write_text(json.dumps(job | {"replication": {"name": "fixed"}}))
-    assert "audits" not in said("job", "plan", str(long), "--json")
+    assert "audits" not in run_json("job", "plan", str(long), "--json")
 
 
 def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains(voted: str) -> None:
     price = json.loads(Path(EXAMPLE).read_text())["price"]
     audited = ("job", "plan", voted, "--trust", "--json", "--audit", "0.05", "--stake")
-    assert said(*audited, str(65 * int(price)))["trust"]["deterrence"]["deterred"] is True
-    assert said(*audited, str(15 * int(price)))["trust"]["deterrence"]["deterred"] is False
-    found = said(*audited, str(65 * int(price)), "--benefit", str(3 * int(price)))["trust"]
+    assert run_json(*audited, str(65 * int(price)))["trust"]["deterrence"]["deterred"] is True
+    assert run_json(*audited, str(15 * int(price)))["trust"]["deterrence"]["deterred"] is False
+    found = run_json(*audited, str(65 * int(price)), "--benefit", str(3 * int(price)))["trust"]
     assert found["deterrence"]["least_audit"] == pytest.approx(4 / 65)
     assert found["rows"][0]["tasks_until_caught"] == pytest.approx(1 / (0.05 * 0.028))
 
@@ -127,13 +127,13 @@ def test_the_job_s_own_audits_count_unless_others_are_asked_about(tmp_path: Path
     voted.write_text(json.dumps(job | {"audit": {"probability": 0.05}, "replication": {"name": "fixed"}}))
     alone.write_text(json.dumps(job | {"replication": {"name": "audited", "audit": 0.25}}))
     words = ("job", "plan", str(voted), "--trust", "--stake", str(65 * int(job["price"])))
-    found = said(*words, "--json")
+    found = run_json(*words, "--json")
     assert found["assumed"]["audit"] == 0.05
     assert found["trust"]["deterrence"]["deterred"] is True
     assert found["trust"]["rows"][0]["tasks_until_caught"] == pytest.approx(1 / (0.05 * 0.028))
     assert "p > (c + B) / S: 0.05 > " in RUNNER.invoke(app, list(words)).output
-    assert said(*words, "--json", "--audit", "0")["trust"]["rows"][0]["tasks_until_caught"] is None
-    row = said("job", "plan", str(alone), "--trust", "--json")["trust"]["rows"][0]
+    assert run_json(*words, "--json", "--audit", "0")["trust"]["rows"][0]["tasks_until_caught"] is None
+    row = run_json("job", "plan", str(alone), "--trust", "--json")["trust"]["rows"][0]
     assert (row["wrong_per_task"], row["compute"]) == pytest.approx((0.1, 1.25))
 
 
@@ -144,7 +144,7 @@ def test_a_plan_has_the_odds_of_audits_by_windows(tmp_path: Path) -> None:
     file, whole = tmp_path / "job.json", tmp_path / "whole.json"
     file.write_text(json.dumps(job | {"step": step | {"window": 1}}))
     whole.write_text(json.dumps(job | {"step": step}))
-    found, before = (said("job", "plan", str(one), "--trust", "--json")["trust"] for one in (file, whole))
+    found, before = (run_json("job", "plan", str(one), "--trust", "--json")["trust"] for one in (file, whole))
     assert before["windows"] is None
     assert found["windows"] == pytest.approx({"count": 30, "share": 2 / 30, "found": 1 / 29})
     row, full = found["rows"][0], before["rows"][0]
@@ -167,8 +167,8 @@ def test_a_simulation_is_printed_and_reproducible(tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps({"workers": 20, "tasks": 100, "history": 200}))
     words = ("simulate", str(file), "--mix", "sleeper=0.2", "--seed", "3", "--json")
-    first = said(*words)
-    assert first == said(*words)
+    first = run_json(*words)
+    assert first == run_json(*words)
     assert first["scenario"]["mix"] == {"sleeper": 0.2}
     assert first["outcome"]["tasks"] >= 100
     assert first["outcome"]["kinds"]["sleeper"]["lies"] > 0
@@ -179,9 +179,9 @@ def test_a_simulation_is_printed_and_reproducible(tmp_path: Path) -> None:
 def test_a_plan_names_the_lies_that_scores_do_not_see(tmp_path: Path) -> None:
     file, job = tmp_path / "scored.json", json.loads(Path(EXAMPLE).read_text()) | SCORED
     file.write_text(json.dumps(job))
-    assert "a backdoor in a few rows" in said("job", "plan", str(file), "--json")["not_seen"]
+    assert "a backdoor in a few rows" in run_json("job", "plan", str(file), "--json")["not_seen"]
     assert "loss_change scores them" in refused("job", "plan", str(file), "--svg", str(tmp_path / "odds.svg"))
-    told = said("job", "plan", str(file), "--trust", "--json")["trust"]
+    told = run_json("job", "plan", str(file), "--trust", "--json")["trust"]
     assert "a backdoor in a few rows" in told["not_seen"]
     assert [row["honest"] for row in told["rows"]] == [0.95, 0.8, 0.6]
     assert "no score sees" in RUNNER.invoke(app, ["job", "plan", str(file), "--trust"]).output.replace("\n", " ")
@@ -234,7 +234,7 @@ def test_a_plan_refuses_windows_that_no_audit_repeats(changed: dict[str, Any], w
     job |= {"replication": {"name": "fixed"}}
     mine = tmp_path / "job.json"
     mine.write_text(json.dumps(job))
-    assert said("job", "plan", str(mine), "--json")["tasks"] == 120
+    assert run_json("job", "plan", str(mine), "--json")["tasks"] == 120
     mine.write_text(json.dumps(job | changed | {"step": windowed | changed.get("step", {})}))
     assert f"error: step.window: {why}" in refused("job", "plan", str(mine)).replace("a state is ", "")
 

@@ -148,17 +148,19 @@ MakeBench = Callable[..., Executor]
 
 
 @pytest.fixture
-def asked() -> list[Digest]:
+def fetched_digests() -> list[Digest]:
     """The blobs that were asked for, in order."""
     return []
 
 
 @pytest.fixture
-def make_bench(tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], asked: list[Digest]) -> Iterator[MakeBench]:
+def make_bench(
+    tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], fetched_digests: list[Digest]
+) -> Iterator[MakeBench]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             digest = Digest(self.path.rpartition("/")[2])
-            asked.append(digest)
+            fetched_digests.append(digest)
             if digest not in blobs:
                 self.send_error(403)
                 return

@@ -221,7 +221,7 @@ class FakeMarket:
 
     # the service
 
-    def hear(self, worker: Address, said: PollRequest, bring: Callable[[], object] = lambda: None) -> None:
+    def handle_poll(self, worker: Address, said: PollRequest, bring: Callable[[], object] = lambda: None) -> None:
         """`bring` takes the payloads that come with it."""
         self.asked.append(said)
         self.left |= said.leaving
@@ -273,7 +273,7 @@ class FakeMarket:
         new = [row for row in open_ if said.known.get(row.id) != row.state]
         voucher = self.voucher(worker) if said.vouchers_for or any(row.state in PAID for row in new) else None
         return PollAnswer(
-            leases=tuple(self._told(row) for row in new if row.state is ReplicaState.LEASED),
+            leases=tuple(self._build_lease(row) for row in new if row.state is ReplicaState.LEASED),
             waves=tuple(self.wave(row) for row in open_ if row.state is ReplicaState.COMMITTED),
             uploads=tuple(UploadRequest(replica=r.id, seconds=30) for r in open_ if r.state is ReplicaState.AGREE),
             verdicts=tuple(self.verdict(row) for row in new if row.state not in EARLY),
@@ -284,7 +284,7 @@ class FakeMarket:
     def _lost(self, replica: ReplicaId) -> RefusedItem:
         return RefusedItem(replica=replica, code="not_found", detail="you hold no such replica")
 
-    def _told(self, row: Row) -> Lease:
+    def _build_lease(self, row: Row) -> Lease:
         offer, key = self.offer(row.number)
         return Lease(
             replica=row.id,
@@ -302,9 +302,9 @@ class FakeMarket:
             raise HTTPException(409, "other bytes than committed")
         row.uploads += 1
         self.uploaded(row)
-        return self.told_again(row)
+        return self.build_taken(row)
 
-    def told_again(self, row: Row) -> Taken:
+    def build_taken(self, row: Row) -> Taken:
         """What came of a payload that is here."""
         return Taken(verdict=self.verdict(row), voucher=self.voucher(row.worker))
 
@@ -325,7 +325,7 @@ class Desks:
         self._workers[token] = address
         return token
 
-    def who(self, request: Request) -> Address:
+    def authenticate(self, request: Request) -> Address:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if token not in self._workers:
             raise HTTPException(401, "sign in")
@@ -345,8 +345,8 @@ def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
     _admit(app, desks, fake_market)
     _exchange(app, desks, fake_market)
     _audit(app, desks, fake_market)
-    _tell(app, fake_market)
-    _tell_log(app, fake_market)
+    _serve_dealings(app, fake_market)
+    _serve_log(app, fake_market)
     return app
 
 
@@ -404,10 +404,10 @@ def _admit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
 def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
     @app.post("/v1/work/poll")
     async def poll(request: Request, said: PollRequest) -> PollAnswer:
-        worker = desks.who(request)
+        worker = desks.authenticate(request)
         if fake_market.failing or fake_market.elsewhere:
             raise HTTPException(500 if fake_market.failing else 401, "not here")
-        fake_market.hear(worker, said)
+        fake_market.handle_poll(worker, said)
         loop = asyncio.get_running_loop()
         end = loop.time() + min(said.wait_s, fake_market.longest_wait)
         while (told := fake_market.answer(worker, said)) == PollAnswer() and loop.time() < end:
@@ -416,7 +416,7 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
 
     @app.post("/v1/work/answers")
     async def answers(request: Request) -> PollAnswer:
-        worker, body = desks.who(request), await request.body()
+        worker, body = desks.authenticate(request), await request.body()
         end = HEAD + int.from_bytes(body[:HEAD], "big")
         said, data = PollRequest.model_validate_json(body[HEAD:end]), body[end:]
         length, taken = len(data) // max(1, len(said.payloads)), list[Taken]()
@@ -426,9 +426,9 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
                 row = fake_market.rows[part.replica]
                 bytes_of = data[number * length : (number + 1) * length]
                 again = row.state in PAID
-                taken.append(fake_market.told_again(row) if again else fake_market.take(part.replica, bytes_of))
+                taken.append(fake_market.build_taken(row) if again else fake_market.take(part.replica, bytes_of))
 
-        fake_market.hear(worker, said, bring)
+        fake_market.handle_poll(worker, said, bring)
         told = fake_market.answer(worker, said)
         brought = {part.replica for part in said.payloads}
         verdicts = [verdict for verdict in told.verdicts if verdict.replica not in brought]
@@ -440,17 +440,17 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
 def _audit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
     @app.get("/v1/work/states")
     def states(request: Request) -> StatesAsked:
-        desks.who(request)
+        desks.authenticate(request)
         return StatesAsked(states=tuple(fake_market.audited))
 
     @app.put("/v1/work/states/{digest}")
     async def bring(request: Request, digest: str) -> StateReceipt:
-        desks.who(request)
+        desks.authenticate(request)
         fake_market.brought[digest] = await request.body()
         return StateReceipt(digest=digest)
 
 
-def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
+def _serve_dealings(app: FastAPI, fake_market: FakeMarket) -> None:
     """What it publishes of its dealings."""
 
     @app.get("/v1/jobs/{job_id}/payments")
@@ -483,7 +483,7 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
         return {"items": items, "next": None}
 
 
-def _tell_log(app: FastAPI, fake_market: FakeMarket) -> None:
+def _serve_log(app: FastAPI, fake_market: FakeMarket) -> None:
     """What it publishes of its job's log."""
 
     @app.get("/v1/jobs/{job_id}/log")

@@ -26,7 +26,7 @@ from gradmarket.market.wire.hearing_messages import SignedRuling
 from gradmarket.network.thread_server import serve_in_thread
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, build_lie, side_of, terms_of
-from tests.kit.traced import SmallTask, asked, small_cnn
+from tests.kit.traced import SmallTask, parse_step, small_cnn
 from tests.market.test_traced import STEPS
 from worker import Untrusted
 from worker.features.disputes import dispute_commands
@@ -47,7 +47,7 @@ PLACES = [("call", "forward"), ("call", "backward"), ("move", "optimizer"), ("sh
 
 @cache
 def task() -> SmallTask:
-    return small_cnn(asked(**STEPS["local"]), "int8")
+    return small_cnn(parse_step(**STEPS["local"]), "int8")
 
 
 @cache

@@ -33,29 +33,29 @@ class Session:
 
 
 @pytest.fixture
-def said() -> StringIO:
+def output() -> StringIO:
     return StringIO()
 
 
 @pytest.fixture
-def scheduler(said: StringIO) -> Scheduler:
+def scheduler(output: StringIO) -> Scheduler:
     settings: Any = SimpleNamespace(origins=(), tokens=(), leases=1, wait_s=0.0, alone=False)
     signals: Any = SimpleNamespace(pause=lambda _seconds: None, leaving=False)
-    shared: Any = SimpleNamespace(settings=settings, signals=signals, journal=Journal(stream=said), stack=ExitStack())
+    shared: Any = SimpleNamespace(settings=settings, signals=signals, journal=Journal(stream=output), stack=ExitStack())
     return Scheduler(shared)
 
 
 @pytest.mark.parametrize(
     "error", [OverflowError("int too large"), KeyError("rounds"), TypeError("no number"), Refused("no")]
 )
-def test_the_others_are_worked_for_while_one_rests(scheduler: Scheduler, said: StringIO, error: Exception) -> None:
+def test_the_others_are_worked_for_while_one_rests(scheduler: Scheduler, output: StringIO, error: Exception) -> None:
     evil, honest = Session("http://evil.example", error), Session("http://honest.example")
     scheduler.sessions = [evil, honest]  # type: ignore[list-item]
     for _ in range(3):
         scheduler.turn()
     assert (evil.turns, honest.turns) == (1, 3)
     if not isinstance(error, Refused):
-        assert f"http://evil.example is not asked for a while: {type(error).__name__}" in said.getvalue()
+        assert f"http://evil.example is not asked for a while: {type(error).__name__}" in output.getvalue()
     scheduler._resting.clear()
     scheduler._estimate_session_worth(evil)  # type: ignore[arg-type]
     assert not scheduler._may_poll_market("http://evil.example")

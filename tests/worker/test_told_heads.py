@@ -64,39 +64,39 @@ def test_a_log_that_only_grows_is_proven_over_every_restart_of_the_worker(
     assert verified() == (0, set())
 
 
-def tell_other_leaves(fake_market: FakeMarket) -> None:
+def swap_leaf(fake_market: FakeMarket) -> None:
     fake_market.logged["b"] = b"another"
 
 
-def tell_fewer_leaves(fake_market: FakeMarket) -> None:
+def drop_leaves(fake_market: FakeMarket) -> None:
     for name in ("d", "e", "f"):
         del fake_market.logged[name]
 
 
-def tell_no_log(fake_market: FakeMarket) -> None:
+def hide_log(fake_market: FakeMarket) -> None:
     fake_market.shows_head = False
 
 
 def begin_anew_unadmitted(fake_market: FakeMarket) -> None:
-    tell_fewer_leaves(fake_market)
+    drop_leaves(fake_market)
     grow(fake_market, b"g", b"h", b"i", b"j")
 
 
 def admit_an_older_restore(fake_market: FakeMarket) -> None:
     """One that was over before the worker was told what is gone now."""
-    tell_fewer_leaves(fake_market)
+    drop_leaves(fake_market)
     admit_restore(fake_market, 1)
     grow(fake_market, b"g", b"h", b"i", b"j")
 
 
 def admit_a_restore_to_come(fake_market: FakeMarket) -> None:
     """One that would excuse every other history, for good."""
-    tell_fewer_leaves(fake_market)
+    drop_leaves(fake_market)
     admit_restore(fake_market, 2**40)
     grow(fake_market, b"g", b"h", b"i", b"j")
 
 
-def admit_what_no_leaf_says(fake_market: FakeMarket) -> None:
+def admit_unlogged_restart(fake_market: FakeMarket) -> None:
     begin_anew_unadmitted(fake_market)
     number = list(fake_market.logged).index("g")
     fake_market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=compute_soon()),)
@@ -114,13 +114,13 @@ def admit_after_other_leaves(fake_market: FakeMarket) -> None:
     "lie",
     leave_to_full(
         [
-            tell_other_leaves,
-            tell_fewer_leaves,
-            tell_no_log,
+            swap_leaf,
+            drop_leaves,
+            hide_log,
             begin_anew_unadmitted,
             admit_an_older_restore,
             admit_a_restore_to_come,
-            admit_what_no_leaf_says,
+            admit_unlogged_restart,
             admit_after_other_leaves,
         ],
         3,
@@ -139,14 +139,14 @@ def test_another_history_is_found_by_an_earlier_head_and_kept_as_evidence(
     told = [(one.head.struct(), one.head.signature) for one in load_reported_heads(path)]
     kept = [LeafHashes.model_validate_json(file.read_bytes()).hashes for file in path.parent.glob("*.json")]
     convicting = [job_log.find_signed_fork(domain, signer, told[0], other, one) for other in told[1:] for one in kept]
-    assert any(convicting) or lie in (tell_fewer_leaves, tell_no_log), "any third party sees it by what is kept"
+    assert any(convicting) or lie in (drop_leaves, hide_log), "any third party sees it by what is kept"
 
 
 @FULL
 def test_a_service_that_was_restored_admits_it_and_is_no_liar(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path
 ) -> None:
-    tell_fewer_leaves(logging_market)
+    drop_leaves(logging_market)
     admit_restore(logging_market, compute_soon())
     grow(logging_market, b"g")
     done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
@@ -199,7 +199,7 @@ def compare_observers(verified: Verified, folder: Path, happen: Callable[[], Non
     return CliRunner().invoke(app, ["wallet", "heads", "compare", str(export), "--data", str(folder)])
 
 
-@pytest.mark.parametrize("lie", leave_to_full([None, tell_other_leaves, begin_anew_unadmitted], 2))
+@pytest.mark.parametrize("lie", leave_to_full([None, swap_leaf, begin_anew_unadmitted], 2))
 def test_two_observers_find_two_histories_by_one_command(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None] | None
 ) -> None:

@@ -192,7 +192,7 @@ def burnt_pay(make_burnt_pay: MakeBurntPay) -> BurntPay:
     return make_burnt_pay()
 
 
-def told(done: Any) -> list[tuple[str, bool | None]]:
+def list_rulings(done: Any) -> list[tuple[str, bool | None]]:
     assert done.exit_code == 0, done.output
     return [(line["event"], line.get("guilty")) for line in map(json.loads, done.stdout.splitlines())]
 
@@ -212,7 +212,7 @@ def test_a_validator_finds_a_lie_by_computing_its_task_and_burns_the_locked_pay(
     assert liar.own.root != liar.right
     case = liar.accuse(liar.right)
     liar.publish(case, liar.right)
-    assert told(liar.as_validator("examine", case, "--rule")) == [("examined", True), ("decided", None)]
+    assert list_rulings(liar.as_validator("examine", case, "--rule")) == [("examined", True), ("decided", None)]
     assert liar.unpaid == 0
     again = liar.as_validator("rule", case, "--not-guilty")
     assert (again.exit_code, "is closed" in again.stderr) == (2, True)
@@ -224,7 +224,7 @@ def test_a_validator_acquits_honest_work_whatever_its_requester_publishes(burnt_
     assert burnt_pay.own.root == burnt_pay.right
     case = burnt_pay.accuse(FOUND)
     burnt_pay.publish(case, FOUND)
-    assert told(burnt_pay.as_validator("examine", case, "--rule")) == [("examined", False), ("decided", None)]
+    assert list_rulings(burnt_pay.as_validator("examine", case, "--rule")) == [("examined", False), ("decided", None)]
     assert burnt_pay.unpaid == VEST
 
 
@@ -235,7 +235,7 @@ def test_an_accusation_that_its_evidence_does_not_make_up_is_not_guilty(
     case = burnt_pay.accuse(FOUND)
     if shown is not None:
         burnt_pay.publish(case, shown)
-    assert told(burnt_pay.as_validator("examine", case)) == [("examined", False)]
+    assert list_rulings(burnt_pay.as_validator("examine", case)) == [("examined", False)]
     assert burnt_pay.unpaid == VEST
 
 
@@ -244,7 +244,7 @@ def test_nobody_but_the_jobs_validators_rules_on_locked_pay(burnt_pay: BurntPay,
     case = burnt_pay.accuse(FOUND)
     stranger = burnt_pay.as_validator("rule", case, "--guilty", by=new_key())
     assert (stranger.exit_code, "not one of the job's validators" in stranger.stderr) == (2, True)
-    assert told(burnt_pay.as_validator("rule", case, "--not-guilty")) == [("decided", None)]
+    assert list_rulings(burnt_pay.as_validator("rule", case, "--not-guilty")) == [("decided", None)]
     assert burnt_pay.unpaid == VEST
 
 

@@ -20,7 +20,7 @@ from gradmarket.market.terms import Amount, Hash, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
-from tests.worker.test_watchtower import EARNED, Scene, told
+from tests.worker.test_watchtower import EARNED, Scene, list_event_names
 from worker import wallet
 from worker.features.stakes import accusation_watch
 from worker.features.stakes.accusation_watch import AccusationWatch
@@ -126,10 +126,10 @@ def test_a_later_stake_forgets_no_case_about_locked_pay(scene: VestedScene) -> N
 
 def test_a_watcher_collects_what_an_acquittal_frees_though_the_worker_is_offline(scene: VestedScene) -> None:
     assert scene.export().exit_code == 0
-    assert told(scene.watch()) == ["watching"]
+    assert list_event_names(scene.watch()) == ["watching"]
     scene.accuse()
     done = scene.watch()
-    assert (done.exit_code, told(done)) == (0, ["accused", "watching"]), done.output
+    assert (done.exit_code, list_event_names(done)) == (0, ["accused", "watching"]), done.output
     assert scene.stage(scene.case) == CaseStage.VESTED, "a case about locked pay has nothing to contest"
     scene.pass_time(HOUR + 60)
     scene.job.send(calls.close_case(scene.job.market, scene.case))

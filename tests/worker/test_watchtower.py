@@ -121,7 +121,7 @@ class Scene:
         return self.ledger.balance(to or self.me)
 
 
-def told(done: Any) -> list[str]:
+def list_event_names(done: Any) -> list[str]:
     return [json.loads(line)["event"] for line in done.stdout.splitlines()]
 
 
@@ -155,15 +155,15 @@ def test_an_offline_worker_s_watcher_contests_wins_and_redeems_before_claims_end
     shutil.rmtree(scene.home)
     case = scene.accuse()
     done = scene.watch()
-    assert (done.exit_code, told(done)) == (0, ["accused", "contested", "watching"]), done.output
+    assert (done.exit_code, list_event_names(done)) == (0, ["accused", "contested", "watching"]), done.output
     assert (scene.stage(case), scene.paid()) == (CaseStage.CONTESTED, 0), "the voucher can wait for more"
     scene.acquit(case)
     scene.pass_time(7 * HOUR + 60)
     done = scene.watch()
-    assert (done.exit_code, told(done)) == (0, ["accused", "redeemed", "watching"]), done.output
+    assert (done.exit_code, list_event_names(done)) == (0, ["accused", "redeemed", "watching"]), done.output
     assert scene.paid() == EARNED
     assert stakes.staker(scene.ledger, scene.me).amount == AT_RISK
-    assert told(scene.watch()) == ["watching"], "nothing twice"
+    assert list_event_names(scene.watch()) == ["watching"], "nothing twice"
 
 
 @FULL
@@ -243,10 +243,10 @@ def test_a_watcher_that_begins_anew_loses_nothing_though_the_export_is_gone(scen
     case = scene.accuse()
     scene.pass_time(60)
     done = scene.watch()
-    assert told(done) == ["watch_unread", "accused", "contested", "watching"]
+    assert list_event_names(done) == ["watch_unread", "accused", "contested", "watching"]
     assert (done.exit_code, scene.stage(case)) == (1, CaseStage.CONTESTED), "it tells that the export is not read"
     scene.pass_time(7 * HOUR)
-    assert "redeemed" in told(scene.watch())
+    assert "redeemed" in list_event_names(scene.watch())
     assert scene.paid() == EARNED
 
 

@@ -34,23 +34,23 @@ TOO_LITTLE = {
 
 @pytest.mark.parametrize("what", TOO_LITTLE)
 def test_only_document_and_manifest_were_fetched(
-    make_bench: MakeBench, publication: Publication, asked: list[Digest], what: str
+    make_bench: MakeBench, publication: Publication, fetched_digests: list[Digest], what: str
 ) -> None:
     executor = make_bench(TOO_LITTLE[what])
     for _ in range(2):
         with pytest.raises(Refused, match=what):
             executor.work(publication, offer(publication))
         executor.expect(publication, offer(publication))
-    assert set(asked) <= {publication.document, publication.manifest}
+    assert set(fetched_digests) <= {publication.document, publication.manifest}
 
 
 def test_a_task_within_the_limits_is_fetched_and_computed(
-    make_bench: MakeBench, publication: Publication, asked: list[Digest]
+    make_bench: MakeBench, publication: Publication, fetched_digests: list[Digest]
 ) -> None:
     payload, _ = make_bench(LIMITS).work(publication, offer(publication))
     assert payload
-    assert asked[:2] == [publication.document, publication.manifest]
-    assert publication.parameters in asked
+    assert fetched_digests[:2] == [publication.document, publication.manifest]
+    assert publication.parameters in fetched_digests
 
 
 def test_a_heavier_step_of_the_document_that_is_loaded_is_declined(
@@ -94,12 +94,12 @@ def test_an_answer_leaves_a_card_packed(
 
 
 def test_on_a_card_only_what_has_one_answer_there_is_computed(
-    make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], asked: list[Digest]
+    make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], fetched_digests: list[Digest]
 ) -> None:
     """The limits say what the worker computes on; here a processor stands in for the card."""
     card = make_bench(replace(LIMITS, device="cuda"))
     assert card.work(publication, offer(publication))
-    asked.clear()
+    fetched_digests.clear()
     padding = encoded(with_nodes(node("pad.default", [value(0), [1, 1], "reflect", None], 3)))
     other = publication.model_copy(update={"document": Digest("blake3:" + blake3(padding).hexdigest())})
     blobs[other.document] = padding
@@ -107,7 +107,7 @@ def test_on_a_card_only_what_has_one_answer_there_is_computed(
         Refused, match=r"pad.default: torch has no deterministic CUDA kernel for torch.nn.ReflectionPad"
     ):
         card.work(other, offer(other))
-    assert asked == [other.document]
+    assert fetched_digests == [other.document]
     with pytest.raises(Refused, match="arrays are missing or unexpected"):
         make_bench(LIMITS).work(other, offer(other))  # on a processor it comes to the parameters, which are another's
 

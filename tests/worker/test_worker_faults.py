@@ -49,7 +49,7 @@ class Leased:
         return object()
 
 
-def told(error: Exception, context: Looking | None = None) -> dict[str, Any]:
+def dump_fault(error: Exception, context: Looking | None = None) -> dict[str, Any]:
     fault = fault_of(cast(WorkerContext, context or Looking()), cast(Lease, Leased()), error)
     return fault.model_dump(mode="json", exclude_defaults=True)
 
@@ -58,7 +58,7 @@ FAILED = DocumentRefused("node 3 (cross_entropy_loss.default): Target 7 is out o
 
 
 def test_a_step_that_fails_names_its_node_and_the_row() -> None:
-    assert told(FAILED, Looking(Outside("y", 17, 7, Range(0, 4, None)))) == {
+    assert dump_fault(FAILED, Looking(Outside("y", 17, 7, Range(0, 4, None)))) == {
         "kind": "step_failed",
         "node": "node 3 (cross_entropy_loss.default)",
         "partition": "train-0",
@@ -69,8 +69,8 @@ def test_a_step_that_fails_names_its_node_and_the_row() -> None:
 
 
 def test_a_fault_without_a_found_row_names_the_node() -> None:
-    assert "row" not in told(FAILED)
-    assert told(FAILED, Looking(RunnerTimeout("10 s")))["node"] == "node 3 (cross_entropy_loss.default)"
+    assert "row" not in dump_fault(FAILED)
+    assert dump_fault(FAILED, Looking(RunnerTimeout("10 s")))["node"] == "node 3 (cross_entropy_loss.default)"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,6 @@ def test_a_fault_without_a_found_row_names_the_node() -> None:
     ],
 )
 def test_each_failure_has_its_kind_and_its_partition(error: Exception, kind: FaultKind, partition: str) -> None:
-    said = told(error)
+    said = dump_fault(error)
     assert (said["kind"], said.get("partition", "")) == (kind.value, partition)
     assert said["message"].isprintable()

@@ -49,7 +49,7 @@ def grievances(context: WorkerContext) -> tuple[str, ...]:
     return context.account_store.dealings(context.signer).grievances
 
 
-def all_heard(fake_market: FakeMarket) -> bool:
+def all_confirmed(fake_market: FakeMarket) -> bool:
     """Whether the worker knows how every replica ended."""
     return len(fake_market.rows) == fake_market.most and all(row.heard for row in fake_market.rows.values())
 
@@ -58,7 +58,7 @@ def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
     context = make_desk(fake_market)
-    loop = work(context, lambda: all_heard(fake_market))
+    loop = work(context, lambda: all_confirmed(fake_market))
     (account,) = context.account_store.accounts
     assert (account.accepted, account.earned, account.vouchered) == (3, 21, 21)
     assert context.account_store.unpaid(context.signer) == 0
@@ -80,7 +80,7 @@ def test_a_lease_waits_for_a_chain_that_does_not_answer_and_is_taken_once_it_doe
         loop = work(context, lambda: False, turns=3)
         assert all(not said.given_up for said in fake_market.asked)
         assert journal(context).count("Waiting with") == 1
-    work(context, lambda: all_heard(fake_market), loop=loop)
+    work(context, lambda: all_confirmed(fake_market), loop=loop)
     (account,) = context.account_store.accounts
     assert account.accepted == 3
 
@@ -108,7 +108,7 @@ def test_only_who_has_nothing_to_look_after_waits_for_minutes(
     context = make_desk(fake_market)
     vars(context.signals)["pause"] = lambda _seconds: None
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
-    while not all_heard(fake_market):
+    while not all_confirmed(fake_market):
         loop.turn(wait_s=600.0)
     assert max(said.wait_s for said in fake_market.asked) <= BUSY_WAIT_S
     loop.turn(wait_s=600.0)
@@ -136,7 +136,7 @@ def test_an_idle_worker_s_polls_wait_twice_as_long_each_time(
         loop.turn(wait_s=600.0)
     assert [said.wait_s for said in fake_market.asked] == [20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
     monkeypatch.setattr(fake_market, "most", 1)
-    while not all_heard(fake_market):
+    while not all_confirmed(fake_market):
         loop.turn(wait_s=600.0)
     (account,) = context.account_store.accounts
     context.account_store.paid_out(account, account.vouchered, closed=False)
@@ -180,7 +180,7 @@ def test_a_voucher_that_another_answer_has_overtaken_is_no_breach(
     monkeypatch.setattr(fake_market, "voucher", lambda _worker: late)
     loop = work(context, lambda: fake_market.asked[-1].vouchers_for, turns=3)
     monkeypatch.undo()
-    work(context, lambda: all_heard(fake_market), loop=loop)
+    work(context, lambda: all_confirmed(fake_market), loop=loop)
     assert grievances(context) == ()
     assert context.account_store.accounts[0].vouchered == 21
 
@@ -291,7 +291,7 @@ def test_a_proven_rejection_is_logged_with_its_evidence_and_costs_no_trust(
 
     monkeypatch.setattr(fake_market, "verdict", reject)
     context = make_desk(fake_market)
-    work(context, lambda: all_heard(fake_market))
+    work(context, lambda: all_confirmed(fake_market))
     assert context.account_store.accounts[0].rejected == 3
     assert grievances(context) == ()
     assert f"/v1/jobs/{fake_market.publication.job}/tasks/task-0" in journal(context)
@@ -306,7 +306,7 @@ def rejected_once(fake_market: FakeMarket, context: WorkerContext, monkeypatch: 
 
     fake_market.most = 1
     monkeypatch.setattr(fake_market, "verdict", reject)
-    work(context, lambda: all_heard(fake_market))
+    work(context, lambda: all_confirmed(fake_market))
     monkeypatch.undo()
     (row,) = fake_market.rows.values()
     assert context.account_store.accounts[0].rejected == 1
@@ -503,7 +503,7 @@ def test_it_signs_in_again_when_its_session_is_over(fake_market: FakeMarket, mak
     context = make_desk(fake_market)
     work(context, lambda: fake_market.committed == 1)
     context.market._session = other(context.market._session, token="void")
-    work(context, lambda: all_heard(fake_market))
+    work(context, lambda: all_confirmed(fake_market))
     assert fake_market.earned == 21
 
 

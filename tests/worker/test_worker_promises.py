@@ -260,7 +260,7 @@ def test_a_requester_that_went_away_in_the_middle_and_came_back_is_not_blamed(
     def lose(replica: ReplicaId, data: bytes) -> Taken:
         if replica in lost:
             row = fake_market.rows[replica]
-            return take(replica, data) if row.state is ReplicaState.AGREE else fake_market.told_again(row)
+            return take(replica, data) if row.state is ReplicaState.AGREE else fake_market.build_taken(row)
         lost.append(replica)
         if len(lost) % 2:
             take(replica, data)

@@ -261,12 +261,12 @@ def test_a_voucher_is_redeemed_in_good_time_though_its_only_market_is_silent(
 def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Working) -> None:
     """The first closes its wave only when the other has paid, and that one only when it hears of the leaving."""
     slow, good = street.opens(9, "aaaaaaaaaaaaaaaa").fake_market, street.opens(3, "bbbbbbbbbbbbbbbb").fake_market
-    hear, paid, close, close_slow = good.hear, good.uploaded, good._commit, slow._commit
+    answer_poll, paid, close, close_slow = good.handle_poll, good.uploaded, good._commit, slow._commit
     early: list[CommitmentRequest] = []
     early_slow: list[CommitmentRequest] = []
 
-    def heard(worker: Address, said: PollRequest, *bring: Callable[[], object]) -> None:
-        hear(worker, said, *bring)
+    def handle_poll(worker: Address, said: PollRequest, *bring: Callable[[], object]) -> None:
+        answer_poll(worker, said, *bring)
         while said.leaving and early:
             close(early.pop())
 
@@ -276,7 +276,7 @@ def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Workin
 
     slow.most = good.most = 1
     slow._commit, good._commit = early_slow.append, early.append  # type: ignore[method-assign]
-    good.hear, good.uploaded = heard, uploaded  # type: ignore[method-assign]
+    good.handle_poll, good.uploaded = handle_poll, uploaded  # type: ignore[method-assign]
     lines = working(
         lambda _said: bool(early and early_slow),
         market=street.markets[0].server.url,
@@ -443,7 +443,7 @@ def test_without_a_node_of_its_own_nothing_is_discovered(tmp_path: Path) -> None
         session.run_worker(WorkerSettings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
 
 
-def said_by(street: Street, at: Shop) -> tuple[ChainFacts, list[Any]]:
+def fetch_market(street: Street, at: Shop) -> tuple[ChainFacts, list[Any]]:
     there = MarketClient(at.server.url)
     try:
         return there.facts(), there.jobs()
@@ -472,7 +472,7 @@ def test_a_market_that_is_not_what_its_job_announces_is_refused_by_name(
 
 def test_another_contract_and_an_absent_job_are_named(street: Street) -> None:
     market = street.opens(5, "aaaaaaaaaaaaaaaa")
-    facts, jobs = said_by(street, market)
+    facts, jobs = fetch_market(street, market)
     (event,) = Discovery(street.ledger.web3, market.block).look()
     check_announcement_matches(event.event, facts, jobs)
     with pytest.raises(Untrusted, match="runs no job"):

@@ -106,13 +106,13 @@ def test_before_the_first_pay_the_market_that_it_joined_is_asked(
     worker = threading.Thread(target=session.run_worker, args=(settings, None, Journal(True, StringIO()), signals))
     worker.start()
 
-    def asked() -> list[str]:
+    def list_markets() -> list[str]:
         done = CliRunner().invoke(app, ["worker", "top", "--data", str(folder), "--json"])
         told = json.loads(done.stdout) if done.exit_code == 0 else {"markets": []}
         assert told.get("accepted", 0) == 0
         return [one["market"] for one in told["markets"]]
 
-    wait_until(lambda: asked() == [server.url])
+    wait_until(lambda: list_markets() == [server.url])
     signals.leave()
     wait_for_end(worker)
 

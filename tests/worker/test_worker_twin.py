@@ -5,7 +5,7 @@ from io import StringIO
 from pathlib import Path
 
 from tests.worker.fake_market import FakeMarket
-from tests.worker.test_worker_loop import MakeDesk, all_heard, journal, work
+from tests.worker.test_worker_loop import MakeDesk, all_confirmed, journal, work
 from worker.journal import Journal
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
@@ -22,7 +22,7 @@ def test_an_answer_of_another_folder_with_this_wallet_is_logged_once(
     fake_market: FakeMarket, make_desk: MakeDesk, tmp_path: Path
 ) -> None:
     context = make_desk(fake_market)
-    first = work(context, lambda: all_heard(fake_market))
+    first = work(context, lambda: all_confirmed(fake_market))
     second, said = copied(context, tmp_path / "copy")
     for loop in (first, second, second):
         for row in fake_market.rows.values():

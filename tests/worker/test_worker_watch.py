@@ -75,7 +75,7 @@ def watching(folder: Path, me: Wallet, **settings: Any) -> tuple[AccusationWatch
     ), journal
 
 
-def told(journal: Path) -> list[str]:
+def list_event_names(journal: Path) -> list[str]:
     return [json.loads(line)["event"] for line in journal.read_text().splitlines()]
 
 
@@ -93,14 +93,14 @@ def test_a_made_up_accusation_is_contested_by_itself_and_the_stake_stays(
     case = accuse(job, me.address)
     look(watch)
     assert stakes.case(job.ledger, case).stage == stakes.CaseStage.CONTESTED
-    assert told(journal) == ["accused", "contested"]
+    assert list_event_names(journal) == ["accused", "contested"]
     assert "cannot have given a wrong one" in journal.read_text()
     look(watch)
-    assert (watch.standing, told(journal)) == (1, ["accused", "contested"]), "each stage is told once"
+    assert (watch.standing, list_event_names(journal)) == (1, ["accused", "contested"]), "each stage is told once"
     ruling = sign_digest(judge, digest_struct(job.ledger.domain(), Ruling(case, ACCUSED, False)))
     job.send(calls.decide(job.market, case, False, [address_of(judge)], 1, [ruling]))
     look(watch)
-    assert (watch.standing, told(journal)[-1]) == (0, "accused")
+    assert (watch.standing, list_event_names(journal)[-1]) == (0, "accused")
     assert "An accusation is over" in journal.read_text()
     assert stakes.staker(job.ledger, me.address).amount == AT_RISK
 
@@ -122,7 +122,7 @@ def test_a_full_disk_or_a_damaged_book_keeps_no_case_uncontested(
     healthy, told_to = watching(tmp_path, me)
     (tmp_path / "book.json").unlink()
     look(healthy)
-    assert told(told_to) == ["accused"], "what could not be told is told later"
+    assert list_event_names(told_to) == ["accused"], "what could not be told is told later"
 
 
 def test_an_accused_worker_without_a_watch_is_slashed(own_job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
@@ -151,7 +151,7 @@ def test_a_watch_without_contest_reports_the_case_and_sends_nothing(
     watch, journal = watching(tmp_path, me, contest=False)
     look(watch)
     assert stakes.case(job.ledger, case).stage == stakes.CaseStage.OPEN
-    assert (told(journal), job.ledger.nonce(me.address)) == (["accused"], nonce)
+    assert (list_event_names(journal), job.ledger.nonce(me.address)) == (["accused"], nonce)
 
 
 def test_a_silent_chain_is_reported_and_tried_again(
@@ -161,7 +161,7 @@ def test_a_silent_chain_is_reported_and_tried_again(
     me = wallet.create_wallet(tmp_path, None)
     watch, journal = watching(tmp_path, me)
     assert watch.look()
-    assert told(journal) == ["watch"]
+    assert list_event_names(journal) == ["watch"]
     known_chains.store_chain_facts(tmp_path, fake_market.facts(anvil.url))
     stake(job, me, judge)
     case = accuse(job, me.address)
@@ -209,10 +209,10 @@ class ManyCases:
         staker = stakes.Staker(amount=AT_RISK, exposed=Amount(1))
         monkeypatch.setattr(accusation_watch.stakes, "staker", lambda *_: staker)
         monkeypatch.setattr(accusation_watch.events, "accused", lambda *_: accusations)
-        monkeypatch.setattr(accusation_watch.cases, "fetch_case", self.told)
+        monkeypatch.setattr(accusation_watch.cases, "fetch_case", self.fetch_case)
         monkeypatch.setattr(accusation_watch.cases, "contest_one", self.contest)
 
-    def told(self, _ledger: Ledger, case: Hash) -> WalletCase:
+    def fetch_case(self, _ledger: Ledger, case: Hash) -> WalletCase:
         name = "0x" + case.hex()
         self.read.append(name)
         return WalletCase(1, 1, name, str(self.amounts[name]), self.stages[name], 0)

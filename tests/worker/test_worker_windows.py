@@ -57,13 +57,13 @@ def publication(publication: Publication) -> Publication:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Cache:
+def state_cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "windows", 2**24)
 
 
 @pytest.fixture
-def worker(make_bench: MakeBench, kept: Cache) -> Executor:
-    return make_bench(LIMITS, None, kept)
+def worker(make_bench: MakeBench, state_cache: Cache) -> Executor:
+    return make_bench(LIMITS, None, state_cache)
 
 
 def leaves_in(payload: bytes) -> list[Digest]:
@@ -89,14 +89,14 @@ def replayed(
 
 
 def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
-    worker: Executor, make_bench: MakeBench, kept: Cache, publication: Publication
+    worker: Executor, make_bench: MakeBench, state_cache: Cache, publication: Publication
 ) -> None:
     payload, _ = worker.work(publication, offer(publication))
     whole, _ = make_bench(LIMITS).work(local(publication), offer(local(publication)))
     assert payload[: -32 * LEAVES] == whole
     assert len(set(leaves_in(payload))) == LEAVES
     for number, leaf in enumerate(leaves_in(payload), 1):
-        state = kept.read(leaf)
+        state = state_cache.read(leaf)
         assert state is not None
         assert blob_digest(state) == leaf
         assert f"[{number * WINDOW}]".encode() in bytes(state)  # the losses so far
@@ -141,12 +141,12 @@ def lazy(compute: Compute, window: int) -> Compute:
 def test_a_cheat_in_one_window_is_found_where_that_one_is_drawn_and_in_the_last_always(
     make_bench: MakeBench,
     runner: Runner,
-    kept: Cache,
+    state_cache: Cache,
     blobs: dict[Digest, bytes],
     publication: Publication,
     skipped: int,
 ) -> None:
-    cheat = make_bench(LIMITS, lazy(runner.compute, skipped), kept)
+    cheat = make_bench(LIMITS, lazy(runner.compute, skipped), state_cache)
     payload, _ = cheat.work(publication, offer(publication))
     auditor, answers = make_bench(LIMITS), []
     for drawn in range(LEAVES):

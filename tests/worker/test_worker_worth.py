@@ -34,12 +34,12 @@ ONE = Amount(1)
 def test_the_least_price_keeps_every_minimum_and_one_less_breaks_one(minimum: Minimum, effort: Effort) -> None:
     price = compute_least_price(minimum, effort)
 
-    def kept(pay: int) -> bool:
+    def keeps_minima(pay: int) -> bool:
         by_time = pay * 3600 >= minimum.hour * effort.whole
         return pay >= minimum.gradient and pay * 10**12 >= minimum.tflop * effort.flops and by_time
 
-    assert kept(price)
-    assert price == 0 or not kept(price - 1)
+    assert keeps_minima(price)
+    assert price == 0 or not keeps_minima(price - 1)
 
 
 def test_an_hour_counts_what_a_task_takes_beside_its_step() -> None:

@@ -60,7 +60,7 @@ def trusted(market: MarketFixture, **behaviour: Any) -> SimWorker:
 def here(market: MarketFixture) -> None:
     """Everybody is there and asks for nothing, in a job that has settled on their class."""
     for worker in market.workers:
-        worker.say(capacity=0)
+        worker.send_poll(capacity=0)
     with market.context.begin() as work:
         work.get_one(Job, market.job).determinism_class = CLASS
 
@@ -154,7 +154,7 @@ def test_a_returned_lease_does_not_pass_its_plan_to_another_worker(new_floor: Ne
     here(market)
     market.gather(sibling)
     assert shape(market.task()) == ALONE
-    sibling.say(given_up=[sibling.give_up(sibling.newest())])
+    sibling.send_poll(given_up=[sibling.give_up(sibling.newest())])
     market.gather(*liars)
     assert all(not liar.held for liar in liars)
     market.worker()
@@ -178,10 +178,10 @@ def test_a_task_s_plan_is_published_once_it_is_over_and_can_be_proven(new_floor:
     market = new_floor(**adaptive())
     worker, *_ = [trusted(market) for _ in range(3)]
     market.gather()
-    assert told(market).plan is None
+    assert load_evidence(market).plan is None
     SimAuditor(market).play()
     (task,) = market.tasks()
-    plan = told(market).plan
+    plan = load_evidence(market).plan
     assert plan is not None
     assert plan.model_dump() == asdict(task.plan)
     with market.reading() as reader:
@@ -194,6 +194,6 @@ def test_a_task_s_plan_is_published_once_it_is_over_and_can_be_proven(new_floor:
     assert at_risk == [str(1000 * PRICE)]
 
 
-def told(market: MarketFixture) -> TaskEvidence:
+def load_evidence(market: MarketFixture) -> TaskEvidence:
     with market.reading() as reader:
         return evidence_of(reader, market.task())

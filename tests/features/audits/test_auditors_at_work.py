@@ -27,7 +27,7 @@ def take_in_vain(market: MarketFixture, auditor: SimAuditor) -> None:
     for _ in range(class_checks.ATTEMPTS):
         assert auditor.claim() is not None
         market.lapse(LEASE_S + 1.0)
-    market.workers[0].ask()
+    market.workers[0].request_work()
 
 
 def test_a_task_that_no_auditor_can_compute_is_voted_again(new_floor: NewFloor) -> None:
@@ -114,7 +114,7 @@ def test_an_auditor_that_goes_on_computing_is_there_and_keeps_its_audit(new_floo
     assert claimed is not None
     for _ in range(int(class_checks.UNHEARD_S / 15.0) + 2):
         market.lapse(15.0)
-        worker.ask()
+        worker.request_work()
         auditor_claims.renew_held_audit(market.context, auditor.asker, claimed.task)
     with market.reading() as reader:
         assert list(reader.session.scalars(audited_classes.select_classes_there(market.clock()))) == [CLASS]
@@ -157,7 +157,7 @@ def test_while_the_service_is_away_no_audit_lapses(new_floor: NewFloor) -> None:
     market.lapse(20 * class_checks.UNHEARD_S)
     with market.context.begin() as work:
         audited_classes.renew_classes(work, market.clock())
-    worker.say()
+    worker.send_poll()
     market.drive()
     assert [audit.state for audit in audits_of(market)] == [AuditState.DUE]
     auditor.play()

@@ -92,7 +92,7 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     assert event["lost"] == str(2 * PRICE)
     assert set(event["workers"]) == {liar.address for liar in liars}
     assert event["vindicated"] == [honest.address]
-    honest.hear()
+    honest.receive_answer()
     told = next(held.told for held in honest.held.values() if held.told and held.lease.task == revoked.id)
     assert (told.state, told.price) == (ReplicaState.PAYABLE, PRICE)
     assert honest.voucher is not None
@@ -110,8 +110,8 @@ def test_a_worker_that_opened_another_seal_is_not_vindicated_by_the_right_root(n
     market.gather()
     market.commit()
     market.reveal(*liars)
-    forger.hear()
-    forger.say(reveals=[forger.revelation(forger.newest(), salt=Hash(bytes(32)))])
+    forger.receive_answer()
+    forger.send_poll(reveals=[forger.revelation(forger.newest(), salt=Hash(bytes(32)))])
     market.until(lambda: audits_of(market), *liars)
     SimAuditor(market).work()
     (event,) = market.events("audit_failed")
@@ -120,7 +120,7 @@ def test_a_worker_that_opened_another_seal_is_not_vindicated_by_the_right_root(n
     assert market.replicas(forger)[0].state == ReplicaState.REJECTED
 
 
-def is_told(market: MarketFixture, root: str | None) -> bool:
+def is_published(market: MarketFixture, root: str | None) -> bool:
     """Whether anybody can read the root in a task's evidence, a list of tasks or of audits."""
     with market.reading() as reader:
         told = [evidence_of(reader, task).model_dump_json() for task in market.tasks()]
@@ -133,12 +133,12 @@ def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(n
     _, honest = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     right = market.replica(honest).root
-    assert not is_told(market, right)
+    assert not is_published(market, right)
     SimAuditor(market).work()
     assert market.events("audit_failed")
-    assert not is_told(market, right)
+    assert not is_published(market, right)
     market.cancel()
-    assert is_told(market, right)
+    assert is_published(market, right)
 
 
 def test_the_right_answer_of_a_merged_round_is_not_published_before_the_redo(new_floor: NewFloor) -> None:
@@ -146,14 +146,14 @@ def test_the_right_answer_of_a_merged_round_is_not_published_before_the_redo(new
     _, honest = merged_lies(market)
     right = market.replicas(honest)[0].root
     auditor = SimAuditor(market)
-    assert not is_told(market, right)
+    assert not is_published(market, right)
     for claimed in (auditor.claim(), auditor.claim()):
         assert claimed is not None
         assert auditor.answer(claimed)
         assert not auditor.answer(claimed, again=1)
-        assert not is_told(market, right)
+        assert not is_published(market, right)
         market.drive()
-        assert not is_told(market, right)
+        assert not is_published(market, right)
     assert [event["round"] for event in market.events("rewound")] == [0]
 
 
@@ -314,7 +314,7 @@ def test_a_worker_that_failed_an_audit_and_its_operator_get_no_more_work(new_flo
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     SimAuditor(market).work()
     sibling = market.worker(payout=liars[0].address, consent=1)
-    sibling.say()
+    sibling.send_poll()
     assert "an audit of its work, or of its operator's work, failed" in sibling.waiting
     market.worker(), market.worker()
     before = len(market.replicas(liars[0]))
@@ -380,7 +380,7 @@ def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new
     assert {audit.state for audit in audits_of(market)} == {AuditState.FAILED}
 
 
-def told_kinds(market: MarketFixture) -> str:
+def list_event_kinds(market: MarketFixture) -> str:
     return " ".join(event.kind for event in market.all(JobEvent))
 
 
@@ -400,7 +400,7 @@ def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
     assert claimed is not None
     assert right.claim() is None
     assert wrong.answer(claimed)
-    assert "audit" not in told_kinds(market), "nobody hears of an audit that is not over"
+    assert "audit" not in list_event_kinds(market), "nobody hears of an audit that is not over"
     assert not right.answer(claimed, again=1)
     market.drive()
     (audit,) = audits_of(market)

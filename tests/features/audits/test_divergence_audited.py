@@ -104,7 +104,7 @@ def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_fl
     assert market.task().state == TaskState.UPLOADING
     honest = [market.worker() for _ in range(3)]
     for worker in honest:
-        worker.ask()
+        worker.request_work()
     market.play()
     assert market.state() == JobState.FINISHED
     assert [event["task"] for event in market.events("asked_others")] == [market.tasks()[0].id]
@@ -138,7 +138,7 @@ def test_a_worker_set_aside_is_asked_again_once_the_requester_resumes(new_floor:
     liars = [market.worker(HUGE) for _ in range(3)]
     market.gather(*liars), market.commit(*liars), market.reveal(*liars)
     for _ in range(3):
-        market.worker().ask()
+        market.worker().request_work()
     market.until(lambda: market.events("asked_others"), *liars)
     market.play(*liars, passes=10)
     assert (market.state(), len(market.earned())) == (JobState.RUNNING, 3)

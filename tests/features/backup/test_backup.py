@@ -89,7 +89,7 @@ def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalCh
         wait_until(lambda: rounds(service, job) > 2)
         assert "kept in backup" in run("backup", tmp_path)
         copied = earned(tmp_path / "backup")
-        wait_until(lambda: told(service, job)["costs"]["earned"] != str(copied))
+        wait_until(lambda: fetch_job(service, job)["costs"]["earned"] != str(copied))
         service.process.send_signal(signal.SIGKILL)
         service.process.wait()
     shutil.rmtree(tmp_path / "data")
@@ -97,16 +97,16 @@ def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalCh
     assert "gradmarket serve --data restored" in run("restore", tmp_path)
     assert written("serve").strip() == "gradmarket serve --data restored"
     with served(tmp_path / "restored", own_anvil.url, SOON) as service:
-        assert int(told(service, job)["costs"]["earned"]) == copied
-        wait_until(lambda: "has 0" in told(service, job)["reason"], lambda: told(service, job))
+        assert int(fetch_job(service, job)["costs"]["earned"]) == copied
+        wait_until(lambda: "has 0" in fetch_job(service, job)["reason"], lambda: fetch_job(service, job))
         with worker(service, tmp_path / "second"):
-            wait_until(lambda: told(service, job)["state"] == "finished")
+            wait_until(lambda: fetch_job(service, job)["state"] == "finished")
             ledger = Ledger(own_anvil.connect(), deployment.load_deployment(tmp_path / "restored" / "deployment.json"))
             wait_until(lambda: not differences(service, ledger, job))
         assert rounds(service, job) == JOB["rounds"]
 
 
-def told(service: Served, job: str) -> dict[str, Any]:
+def fetch_job(service: Served, job: str) -> dict[str, Any]:
     found: dict[str, Any] = service.http().get(f"/v1/jobs/{job}").json()
     return found
 
@@ -120,13 +120,13 @@ def earned(folder: Path) -> int:
 
 def differences(service: Served, ledger: Ledger, job: str) -> list[object]:
     """Where the books are not what the chain says, or anything is earned and not settled."""
-    chain_job, unit = told(service, job)["chain_job"], int(told(service, job)["unit"])
+    chain_job, unit = fetch_job(service, job)["chain_job"], int(fetch_job(service, job)["unit"])
     found: list[object] = []
     for line in service.http().get(f"/v1/jobs/{job}/workers").json()["items"]:
         account = ledger.account(chain_job, line["address"])
         if not (int(line["earned"]) == int(line["settled"]) == account.settled * unit):
             found.append((line, account))
-    costs, onchain = told(service, job)["costs"], ledger.job(chain_job)
+    costs, onchain = fetch_job(service, job)["costs"], ledger.job(chain_job)
     if int(costs["deposited"]) - int(costs["refunded"]) != onchain.deposited * unit:
         found.append((costs, onchain))
     return found
@@ -234,8 +234,8 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
         with served(tmp_path / "data", None, SLOWLY) as service:
             children.append(tmp_path / "data" / "chain")
             job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
-            wait_until(lambda: told(service, job)["state"] == "running")
-            deposited = told(service, job)["costs"]["deposited"]
+            wait_until(lambda: fetch_job(service, job)["state"] == "running")
+            deposited = fetch_job(service, job)["costs"]["deposited"]
             assert "the local chain too" in run("backup", tmp_path)
         stop(children.pop())
         shutil.rmtree(tmp_path / "data")
@@ -243,7 +243,7 @@ def test_a_local_chain_comes_back_with_the_rest(tmp_path: Path) -> None:
         with served(tmp_path / "restored", None, SOON) as service, worker(service, tmp_path / "worker"):
             children.append(tmp_path / "restored" / "chain")
             wait_until(lambda: rounds(service, job) > 0)
-            assert told(service, job)["costs"]["deposited"] == deposited
+            assert fetch_job(service, job)["costs"]["deposited"] == deposited
     finally:
         for chain in children:
             stop(chain)

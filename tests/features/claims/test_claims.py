@@ -50,7 +50,7 @@ def door(market: MarketFixture) -> Iterator[TestClient]:
         yield client
 
 
-def told(market: MarketFixture, door: TestClient, number: int = 1) -> dict[str, Any]:
+def fetch_claims(market: MarketFixture, door: TestClient, number: int = 1) -> dict[str, Any]:
     return dict(door.get(f"/v1/jobs/{market.job}/rounds/{number}/claims").json())
 
 
@@ -79,51 +79,51 @@ def test_only_an_auditor_that_computed_the_round_can_claim_it(market: MarketFixt
     honest, copier, second = (key_of(name) for name in ("honest", "copier", "second"))
     market.play()
     assert market.state() == JobState.FINISHED
-    first, answers = told(market, door), payloads(market)
+    first, answers = fetch_claims(market, door), payloads(market)
     assert (first["items"], first["open"]) == ([], 0)
     withheld = {row.digest for row in market.all(RoundClaimRow)}
     assert not any(digest in str(first) for digest in withheld)
     own = digest_under(first, answers)
     assert claim(market, door, honest, 0, own)[0] == 200
-    after = told(market, door)
+    after = fetch_claims(market, door)
     assert [(one["auditor"], one["digest"]) for one in after["items"]] == [(address_of(honest), own)]
     assert (after["open"], after["key"] != first["key"]) == (1, True)
 
     roots = [blob_digest(answer).encode() for answer in answers]
     copies = [(0, own), (1, own), (1, digest_under(after, roots)), (1, blob_digest(b"".join(answers)))]
     assert [claim(market, door, copier, number, digest)[0] for number, digest in copies] == [409] * 4
-    assert told(market, door) == after, "nothing was told of the withheld digest"
+    assert fetch_claims(market, door) == after, "nothing was told of the withheld digest"
 
     assert claim(market, door, second, 1, digest_under(after, answers))[0] == 200
-    done = told(market, door)
+    done = fetch_claims(market, door)
     assert [one["auditor"] for one in done["items"]] == [address_of(honest), address_of(second)]
     assert (done["open"], done["key"]) == (None, None)
     assert claim(market, door, honest, 0, own)[0] == 200, "said again it changes nothing"
-    assert told(market, door) == done
+    assert fetch_claims(market, door) == done
 
 
 @FULL
 def test_an_auditor_claims_a_round_once(market: MarketFixture, door: TestClient) -> None:
     market.play()
     answers, key = payloads(market), key_of("auditor")
-    assert claim(market, door, key, 0, digest_under(told(market, door), answers))[0] == 200
-    status, problem = claim(market, door, key, 1, digest_under(told(market, door), answers))
-    assert (status, told(market, door)["open"]) == (409, 1)
+    assert claim(market, door, key, 0, digest_under(fetch_claims(market, door), answers))[0] == 200
+    status, problem = claim(market, door, key, 1, digest_under(fetch_claims(market, door), answers))
+    assert (status, fetch_claims(market, door)["open"]) == (409, 1)
     assert "has claimed round 1 already" in problem["detail"]
-    assert claim(market, door, key_of("another"), 1, digest_under(told(market, door), answers))[0] == 200
+    assert claim(market, door, key_of("another"), 1, digest_under(fetch_claims(market, door), answers))[0] == 200
 
 
 @FULL
 def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestClient) -> None:
     """Who sends another's signed answer claims it for that one, and not for itself."""
     market.play()
-    shown, answers = told(market, door), payloads(market)
+    shown, answers = fetch_claims(market, door), payloads(market)
     claim(market, door, key_of("honest"), 0, digest_under(shown, answers))
-    (item,) = told(market, door)["items"]
+    (item,) = fetch_claims(market, door)["items"]
     body = {name: item[name] for name in ("number", "digest", "signature")}
     assert door.put(f"/v1/jobs/{market.job}/rounds/1/claims", json=body).status_code == 200
     assert door.put(f"/v1/jobs/{market.job}/rounds/0/claims", json=body).status_code == 409
-    assert told(market, door)["items"] == [item]
+    assert fetch_claims(market, door)["items"] == [item]
 
 
 @FULL

@@ -25,11 +25,11 @@ PARTITIONS = (("one", "two"), (2, 2))
 @pytest.fixture
 def market(new_floor: NewFloor) -> MarketFixture:
     made = new_floor(rounds=4, **LATE)
-    know(made)
+    store_partitions(made)
     return made
 
 
-def know(market: MarketFixture) -> None:
+def store_partitions(market: MarketFixture) -> None:
     """The fixture's dataset is not stored: its partitions, as they would have been read."""
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
@@ -38,7 +38,7 @@ def know(market: MarketFixture) -> None:
     coverage._PARTITIONS.remember(publication.manifest, PARTITIONS)
 
 
-def asked(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[str, Any]:
+def fetch_coverage(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[str, Any]:
     with TestClient(create_app(market.context, nullcontext)) as client:
         answer: httpx.Response = client.get(f"/v1/jobs/{market.job}/coverage", params=parameters)
     assert answer.status_code == status, answer.text
@@ -47,15 +47,15 @@ def asked(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[s
 
 def test_coverage_counts_used_late_and_waiting_partitions_without_a_gap(market: MarketFixture) -> None:
     fast, slow, _task = slow_one(market)
-    books = asked(market)
+    books = fetch_coverage(market)
     assert books["counts"] == {"used": 2, "late": 0, "waiting": 3}
     assert [(one["name"], one["tasks"], one["uses"]) for one in books["items"]] == [("one", 1, 0.5), ("two", 1, 0.5)]
     assert books["epochs"] == 0
     market.until(lambda: len(market.rounds()) == 3, *fast, slow)
-    assert asked(market)["counts"]["late"] == 1
+    assert fetch_coverage(market)["counts"]["late"] == 1
     market.play()
     assert market.state() == JobState.FINISHED
-    books = asked(market)
+    books = fetch_coverage(market)
     used = books["counts"]["used"]
     assert books["counts"] == {"used": used, "late": books["counts"]["late"], "waiting": 0}
     assert sum(one["tasks"] for one in books["items"]) == used
@@ -65,28 +65,28 @@ def test_coverage_counts_used_late_and_waiting_partitions_without_a_gap(market: 
 
 @FULL
 def test_the_books_are_read_page_by_page(market: MarketFixture) -> None:
-    first = asked(market, limit=1)
-    second = asked(market, limit=1, cursor=first["next"])
+    first = fetch_coverage(market, limit=1)
+    second = fetch_coverage(market, limit=1, cursor=first["next"])
     assert [one["name"] for page in (first, second) for one in page["items"]] == ["one", "two"]
     assert second["next"] is None
     for cursor in ("WyJhIl0", "Wy0xXQ", "WzEuNV0", "nonsense"):
-        asked(market, status=422, cursor=cursor)
+        fetch_coverage(market, status=422, cursor=cursor)
 
 
 def test_coverage_needs_the_right_to_read_the_job(market: MarketFixture) -> None:
     with market.context.begin() as work:
         work.get_one(Job, market.job).visibility = "workers"
-    assert "items" not in asked(market, status=401)
+    assert "items" not in fetch_coverage(market, status=401)
 
 
 @FULL
 def test_a_job_that_takes_its_rows_by_rounds_has_uses_and_no_epochs(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=2)
-    know(market)
+    store_partitions(market)
     for _ in range(3):
         market.worker()
     market.play()
-    books = asked(market)
+    books = fetch_coverage(market)
     assert (books["counts"], books["epochs"], books["worst_share"]) == (None, None, 1.0)
     assert [one["tasks"] for one in books["items"]] == [2, 2]
     assert JobSpec.model_validate(market.the_job().spec).sampling == "rounds"

@@ -10,7 +10,7 @@ from gradmarket.market.terms import Hash
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from requester.features.disputes.hearings import _move_referee
 from requester.features.disputes.referee_child import RefereeCourse
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, asking, side_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, answer_as, side_of
 from tests.kit.torch_tests import TRACING
 from tests.market.test_disputes_across import find_later, spoil_both, task
 
@@ -34,7 +34,7 @@ def test_a_later_operation_s_questions_have_their_whole_time_from_when_they_are_
     roots = Hash(task().trace.root), Hash(other.root)
     terms = Terms(DOMAIN, OFFER, (address_of(HONEST), address_of(LIAR)), roots, ANSWER_S, 2**24, across=True)
     asks = [
-        asking(side_of(key, task(), trace), course, terms) for key, trace in ((HONEST, task().trace), (LIAR, other))
+        answer_as(side_of(key, task(), trace), course, terms) for key, trace in ((HONEST, task().trace), (LIAR, other))
     ]
     referee, now, here = Referee(terms, course, 0), 0, RefereeCourse(cast(Any, _Here()), has_rows=True)
     while not referee.is_decided():

@@ -29,7 +29,7 @@ def _leaning(answer: Arrays, _address: Address) -> Arrays:
     return answer | {"w": answer["w"] + PUSH}
 
 
-def kept(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
+def load_sums(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
     with market.reading() as reader:
         return lean_rows.list_sums_before(lean_rows.of_job(reader, market.job), before)
 
@@ -91,7 +91,7 @@ def test_its_honest_twin_is_not(market: MarketFixture) -> None:
     assert market.the_job().reason == ""
     assert drift_of(market, 89) == DriftView(operators=3, leaning=[])
     assert measured(market)["gradmarket_leaning_operators", market.job] == 0
-    assert all(lean.rounds == 90 for lean in kept(market, 90).values())
+    assert all(lean.rounds == 90 for lean in load_sums(market, 90).values())
     assert len(market.all(Lean)) <= 4 * len(OPERATORS), "what no round taken back can need is gone"
 
 
@@ -99,14 +99,14 @@ def test_a_round_that_is_taken_back_takes_its_leans_with_it(market: MarketFixtur
     first = list(zip(range(8), rounds(push=1.0), strict=False))
     for number, answers in first:
         merge(market, number, answers)
-    before = kept(market, 6)
+    before = load_sums(market, 6)
     for number, answers in first[6:]:
         merge(market, number, answers[:2])
     again = rule.after_round(rule.after_round(before, first[6][1][:2]), first[7][1][:2])
-    for operator, lean in kept(market, 8).items():
+    for operator, lean in load_sums(market, 8).items():
         assert lean.rounds == again[operator].rounds
         assert np.array_equal(lean.total, again[operator].total)
-    assert kept(market, 8)["mallory"].rounds == 6
+    assert load_sums(market, 8)["mallory"].rounds == 6
 
 
 def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(new_floor: NewFloor) -> None:
@@ -120,7 +120,7 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
     expected: dict[str, rule.Drift] = {}
     for row in market.rounds():
         expected = rule.after_round(expected, list(answers_of(market, row, patient.address)))
-    found = kept(market, 3)
+    found = load_sums(market, 3)
     assert found.keys() == expected.keys() == {worker.address for worker in market.workers}
     assert all(np.array_equal(found[name].total, expected[name].total) for name in found)
     assert market.events("leaning") == []

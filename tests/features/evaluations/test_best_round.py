@@ -21,14 +21,14 @@ MEASURED = {"evaluation": {"partition": "test"}, "rounds": 8, "settings": {"keep
 def measure(monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> None:
     """The accuracy after each round, which no document here computes."""
 
-    def told(_context: Any, _spec: Any, number: int, *_: Any) -> tuple[dict[str, float], str]:
+    def measure_value(_context: Any, _spec: Any, number: int, *_: Any) -> tuple[dict[str, float], str]:
         value = values[number]
         return ({} if value is None else {"accuracy": value}), ""
 
-    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": told}))
+    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": measure_value}))
 
 
-def kept(market: MarketFixture) -> list[int]:
+def list_stored_rounds(market: MarketFixture) -> list[int]:
     """Rounds whose parameters are stored."""
     return [row.number for row in market.rounds() if row.updated and market.context.blobs.has(Digest(row.updated))]
 
@@ -47,8 +47,8 @@ def test_the_best_parameters_are_kept_and_those_before_them_are_not(
 ) -> None:
     market = played(new_floor, monkeypatch, [0.5, 0.7, 0.9, None, 0.8, 0.9, 0.1, float("nan")])
     assert market.the_job().best_round == 2
-    newest = [number for number in kept(market) if number > 3]
-    assert kept(market) == [2, *newest]
+    newest = [number for number in list_stored_rounds(market) if number > 3]
+    assert list_stored_rounds(market) == [2, *newest]
     assert newest[-1] == 7
 
 
@@ -59,10 +59,10 @@ def test_where_nothing_measures_the_metric_the_loss_decides(
     """As of a language model, which has no accuracy: it had no best checkpoint."""
     losses = iter([3.0, 2.0, 1.0, 1.5, 1.0, 2.5, 3.0, 2.0])
 
-    def told(*_: Any) -> tuple[dict[str, float], str]:
+    def measure_loss(*_: Any) -> tuple[dict[str, float], str]:
         return {"loss": (loss := next(losses)), "perplexity": 2.0**loss}, ""
 
-    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": told}))
+    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": measure_loss}))
     market = new_floor(**MEASURED, **ALONE)
     market.worker()
     market.play(passes=100)
@@ -84,7 +84,7 @@ def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> 
     market.worker()
     market.play(passes=100)
     assert market.the_job().best_round is None
-    assert min(kept(market)) > 2
+    assert min(list_stored_rounds(market)) > 2
 
 
 @FULL

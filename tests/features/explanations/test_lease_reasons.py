@@ -58,14 +58,14 @@ def open_second(new_floor: NewFloor, **spec: Any) -> MarketFixture:
     return market
 
 
-def ask(worker: SimWorker, **said: Any) -> SimWorker:
-    worker.say(**said)
+def poll_as(worker: SimWorker, **said: Any) -> SimWorker:
+    worker.send_poll(**said)
     return worker
 
 
 def give_back(worker: SimWorker) -> None:
     lease = worker.newest().lease
-    worker.say(given_up=[LeaseReturn(replica=lease.replica, fence=lease.fence)], capacity=0)
+    worker.send_poll(given_up=[LeaseReturn(replica=lease.replica, fence=lease.fence)], capacity=0)
 
 
 @gives(Reason.NO_HOLDER)
@@ -82,10 +82,10 @@ def one_that_gave_its_lease_back(new_floor: NewFloor) -> SimWorker:
     market = new_floor()
     three = [market.worker() for _ in range(3)]
     market.gather()
-    full = ask(market.worker(), capacity=0)
+    full = poll_as(market.worker(), capacity=0)
     change(market, Worker, full.address, asking_until=market.clock() + 60.0)
     give_back(three[0])
-    return ask(three[0], capacity=1)
+    return poll_as(three[0], capacity=1)
 
 
 @gives(Reason.NOT_SEPARATED, f"{Reason.NOT_SEPARATED}: it has the payout address of another worker")
@@ -97,12 +97,12 @@ def one_of_two_with_one_payout(new_floor: NewFloor) -> SimWorker:
     market.gather()
     give_back(other)
     (left,) = [one for one in (first, twin) if not market.replicas(one)]
-    return ask(left)
+    return poll_as(left)
 
 
 @gives(Reason.OTHER_CLASS)
 def one_of_another_class(new_floor: NewFloor) -> SimWorker:
-    return ask(open_second(new_floor).worker(determinism_class="gpu"))
+    return poll_as(open_second(new_floor).worker(determinism_class="gpu"))
 
 
 @gives(Reason.OTHER_CLASS, "it runs 2 threads, and the job's workers 1 (--threads)")
@@ -111,38 +111,38 @@ def one_of_another_thread_count(new_floor: NewFloor) -> SimWorker:
     for _ in range(3):
         market.worker(determinism_class=THREADS.format(1))
     market.gather()
-    return ask(market.worker(determinism_class=THREADS.format(2)))
+    return poll_as(market.worker(determinism_class=THREADS.format(2)))
 
 
 @gives(Reason.OTHER_CLASS, "it has not told its determinism class")
-def one_that_told_no_class(new_floor: NewFloor) -> SimWorker:
-    return ask(open_second(new_floor).worker(), determinism_class="")
+def worker_without_class(new_floor: NewFloor) -> SimWorker:
+    return poll_as(open_second(new_floor).worker(), determinism_class="")
 
 
 @gives(Reason.NO_RESERVATION)
 def one_without_money(new_floor: NewFloor) -> SimWorker:
-    return ask(open_second(new_floor).worker(reserved=PRICE - 1))
+    return poll_as(open_second(new_floor).worker(reserved=PRICE - 1))
 
 
 @gives(Reason.OTHER_JOB)
 def one_of_another_job(new_floor: NewFloor) -> SimWorker:
-    return ask(open_second(new_floor).worker(), jobs=[ELSEWHERE])
+    return poll_as(open_second(new_floor).worker(), jobs=[ELSEWHERE])
 
 
 @gives(Reason.HIGHER_PRICE)
 def one_that_wants_more(new_floor: NewFloor) -> SimWorker:
-    return ask(open_second(new_floor).worker(), min_price=PRICE + 1)
+    return poll_as(open_second(new_floor).worker(), min_price=PRICE + 1)
 
 
 @gives(Reason.AT_CAPACITY)
 def one_with_its_lease(new_floor: NewFloor) -> SimWorker:
-    return ask(open_second(new_floor).workers[0])
+    return poll_as(open_second(new_floor).workers[0])
 
 
 @gives(Reason.BARRED)
 def one_that_an_audit_caught(new_floor: NewFloor) -> SimWorker:
     market = open_second(new_floor)
-    caught = ask(market.worker())
+    caught = poll_as(market.worker())
     with market.context.begin() as work:
         now = market.clock()
         work.add(Reputation(operator=caught.address, determinism_class=CLASS, evidence=0.0, at=now, failed_at=now))
@@ -152,7 +152,7 @@ def one_that_an_audit_caught(new_floor: NewFloor) -> SimWorker:
 @gives(Reason.SUSPENDED)
 def one_that_left_much_unanswered(new_floor: NewFloor) -> SimWorker:
     market = open_second(new_floor)
-    silent = ask(market.worker())
+    silent = poll_as(market.worker())
     with market.context.begin() as work:
         change_strikes(work, [StrikeChange(market.job, silent.address, more=True)], market.clock(), most=1)
     return silent
@@ -161,7 +161,7 @@ def one_that_left_much_unanswered(new_floor: NewFloor) -> SimWorker:
 @gives(Reason.RESTS)
 def one_that_left_a_place(new_floor: NewFloor) -> SimWorker:
     market = open_second(new_floor)
-    resting = ask(market.worker())
+    resting = poll_as(market.worker())
     change(market, Account, (market.job, resting.address), rests_until=market.clock() + 30.0)
     return resting
 
@@ -170,7 +170,7 @@ def one_that_left_a_place(new_floor: NewFloor) -> SimWorker:
 def one_where_no_job_runs(new_floor: NewFloor) -> SimWorker:
     market = new_floor()
     market.cancel()
-    return ask(market.worker())
+    return poll_as(market.worker())
 
 
 @gives(Idle.HELD_UP, "no job is running; 1 paused, 1 without their deposit yet")
@@ -179,7 +179,7 @@ def one_whose_jobs_are_held_up(new_floor: NewFloor) -> SimWorker:
     market.also(ELSEWHERE, 8)
     change(market, Job, market.job, state=JobState.PAUSED)
     change(market, Job, ELSEWHERE, state=JobState.AWAITING_FUNDS)
-    return ask(market.worker())
+    return poll_as(market.worker())
 
 
 @gives(Idle.NO_TASK)
@@ -188,7 +188,7 @@ def one_more_than_the_tasks_need(new_floor: NewFloor) -> SimWorker:
     for _ in range(3):
         market.worker()
     market.gather()
-    return ask(market.worker())
+    return poll_as(market.worker())
 
 
 @gives(Idle.WAITS, "needs 3 separate workers of one determinism class, has 2")
@@ -231,8 +231,8 @@ def one_without_money_in_a_job_that_lacks_a_third(new_floor: NewFloor) -> SimWor
     """The job has its class, and a reservation alone would start nothing."""
     market = new_floor()
     change(market, Job, market.job, determinism_class=CLASS)
-    ask(market.worker())
-    return ask(market.worker(reserved=0))
+    poll_as(market.worker())
+    return poll_as(market.worker(reserved=0))
 
 
 @gives(Idle.CHAIN, "the chain cannot be used, and the job goes on once it can: it does not answer")
@@ -240,13 +240,13 @@ def one_whose_money_waits_for_the_chain(new_floor: NewFloor) -> SimWorker:
     market = open_second(new_floor)
     with market.context.begin() as work:
         work.add(Trouble(part="chain", said="it does not answer"))
-    return ask(market.worker(reserved=0))
+    return poll_as(market.worker(reserved=0))
 
 
 @gives(Idle.ASKS_NOTHING)
 def one_that_asks_for_nothing(new_floor: NewFloor) -> SimWorker:
     """As after a restore: it holds vouchers that the books do not know."""
-    return ask(open_second(new_floor).worker(), capacity=0)
+    return poll_as(open_second(new_floor).worker(), capacity=0)
 
 
 @gives(
@@ -262,10 +262,10 @@ def one_newcomer(new_floor: NewFloor) -> SimWorker:
 
 
 @gives(Idle.SPENT)
-def one_for_whom_no_deposit_is_left(new_floor: NewFloor) -> SimWorker:
+def worker_without_deposit(new_floor: NewFloor) -> SimWorker:
     market = open_second(new_floor)
     change(market, Job, market.job, deposited=3 * 1000 * PRICE)
-    return ask(market.worker(reserved=0))
+    return poll_as(market.worker(reserved=0))
 
 
 @gives(
@@ -277,7 +277,7 @@ def one_whose_money_is_with_a_worker_that_left(new_floor: NewFloor) -> SimWorker
     change(market, Job, market.job, deposited=4 * 1000 * PRICE)
     gone = market.worker()
     change(market, Worker, gone.address, seen_at=market.clock() - 3600.0)
-    return ask(market.worker(reserved=0))
+    return poll_as(market.worker(reserved=0))
 
 
 @gives(Idle.SEATED)
@@ -285,7 +285,7 @@ def one_newcomer_with_its_seat(new_floor: NewFloor) -> SimWorker:
     market, _ = open_job(new_floor, tasks_per_round=2)
     newcomer = market.worker()
     market.gather()
-    return ask(newcomer, capacity=1)
+    return poll_as(newcomer, capacity=1)
 
 
 def open_voted_job(new_floor: NewFloor, proven: int, **spec: Any) -> MarketFixture:
@@ -294,7 +294,7 @@ def open_voted_job(new_floor: NewFloor, proven: int, **spec: Any) -> MarketFixtu
     prove(market, *(market.worker() for _ in range(proven)))
     change(market, Job, market.job, determinism_class=CLASS)
     for worker in market.workers:
-        worker.say()
+        worker.send_poll()
     return market
 
 
@@ -317,14 +317,14 @@ def one_that_answers_faster_than_an_honest_machine(new_floor: NewFloor) -> SimWo
         work.add(Audit(task_id=replica.task_id, job_id=market.job, root=replica.root, **passed))
     (worker,) = [one for one in market.workers if one.address == done.worker]
     market.clock.now += 1.0
-    return ask(worker)
+    return poll_as(worker)
 
 
 @gives(Idle.OPERATOR_SEATED)
 def one_beside_its_operators_seat(new_floor: NewFloor) -> SimWorker:
     market = open_voted_job(new_floor, proven=3, tasks_per_round=2)
     market.drive()
-    return ask(market.worker(payout=market.workers[0].address, consent=1))
+    return poll_as(market.worker(payout=market.workers[0].address, consent=1))
 
 
 @gives(Idle.NOT_IN_CREW)
@@ -337,10 +337,10 @@ def one_that_is_not_of_the_crew(new_floor: NewFloor) -> SimWorker:
 @gives(Idle.NO_TRIAL)
 def one_newcomer_too_many(new_floor: NewFloor) -> SimWorker:
     market = new_floor(tasks_per_round=3, replication=ALONE)
-    known = ask(market.worker(), capacity=0)
+    known = poll_as(market.worker(), capacity=0)
     change(market, Worker, known.address, accepted_at=market.clock())
-    market.worker().ask()
-    return ask(market.worker())
+    market.worker().request_work()
+    return poll_as(market.worker())
 
 
 @gives(Idle.PROVEN_VOTE)
@@ -349,8 +349,8 @@ def one_newcomer_where_proven_ones_vote_without_an_auditor(new_floor: NewFloor) 
     prove(market, *(market.worker() for _ in range(3)))
     change(market, Job, market.job, determinism_class=CLASS)
     for worker in market.workers:
-        worker.say()
-    return ask(market.worker())
+        worker.send_poll()
+    return poll_as(market.worker())
 
 
 @gives(Idle.OTHERS_DRAWN)
@@ -359,14 +359,14 @@ def one_that_the_draw_may_still_choose(new_floor: NewFloor) -> SimWorker:
     three = [market.worker() for _ in range(3)]
     market.gather()
     give_back(three[0])
-    return ask(market.worker())
+    return poll_as(market.worker())
 
 
 @gives(Idle.TOO_FEW)
 def one_of_two_left(new_floor: NewFloor) -> SimWorker:
     market = open_second(new_floor)
     market.worker()
-    return ask(market.worker())
+    return poll_as(market.worker())
 
 
 @pytest.mark.parametrize(("kind", "words"), CASES, ids=[state.__name__ for state in CASES.values()])
@@ -385,7 +385,7 @@ def test_a_job_that_the_worker_serves_gives_the_reason(new_floor: NewFloor) -> N
     """The first job of the list pays too little, or is another one than it named."""
     market = open_second(new_floor)
     market.also(ELSEWHERE, 8)
-    worker = ask(market.worker(), jobs=[ELSEWHERE])
+    worker = poll_as(market.worker(), jobs=[ELSEWHERE])
     assert explain(market, worker).kind is not Reason.OTHER_JOB
 
 

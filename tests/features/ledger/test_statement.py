@@ -19,7 +19,7 @@ from tests.lanes import FULL, leave_to_full
 from tests.onchain import ETHER, NewKey
 
 
-def told(chain_fixture: ChainFixture, job_id: str) -> tuple[list[LedgerEntry], list[str]]:
+def load_statement(chain_fixture: ChainFixture, job_id: str) -> tuple[list[LedgerEntry], list[str]]:
     with chain_fixture.chain.reading() as reader:
         promised = statement.load_promises(reader, chain_fixture.job(job_id))
     found = statement.fetch_figures(chain_fixture.ledger, promised)
@@ -34,7 +34,7 @@ def units(moves: list[LedgerEntry], kind: EntryKind) -> int:
 
 
 def test_before_the_deposit_nothing_was_moved(chain_fixture: ChainFixture) -> None:
-    assert told(chain_fixture, chain_fixture.new_job()) == ([], [])
+    assert load_statement(chain_fixture, chain_fixture.new_job()) == ([], [])
 
 
 def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFixture, new_key: NewKey) -> None:
@@ -42,7 +42,7 @@ def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFix
     worker = chain_fixture.joins(job_id, key)
     chain_fixture.settle_down()
     chain_fixture.earns(job_id, worker, 3)
-    moves, differ = told(chain_fixture, job_id)
+    moves, differ = load_statement(chain_fixture, job_id)
     assert differ == []
     assert (units(moves, EntryKind.EARNED), units(moves, EntryKind.SETTLED)) == (3 * PRICE, 0)
     chain_fixture.clock.now += chain_fixture.policy.settle_every_s
@@ -53,7 +53,7 @@ def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFix
     require_receipt(claims.redeem(chain_fixture.ledger, key, *chain_fixture.voucher(job_id, worker)))
     require_receipt(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
     chain_fixture.settle_down()
-    moves, differ = told(chain_fixture, job_id)
+    moves, differ = load_statement(chain_fixture, job_id)
     assert differ == []
     assert units(moves, EntryKind.DEPOSIT) == BUDGET
     assert units(moves, EntryKind.SETTLED) == units(moves, EntryKind.REDEEMED) == 3 * PRICE
@@ -78,7 +78,7 @@ def test_pay_that_lapses_at_the_end_of_all_claims_is_an_entry(
     call_json_rpc(own_ledger.web3, "evm_mine")
     chain_fixture.clock.now = float(job.claim_until or 0) + 2
     chain_fixture.settle_down()
-    moves, differ = told(chain_fixture, job_id)
+    moves, differ = load_statement(chain_fixture, job_id)
     assert differ == []
     assert units(moves, EntryKind.LAPSED) > 0
     assert compute_balances(moves)[f"reserved:{worker}"] == 7 * PRICE
@@ -94,4 +94,4 @@ def test_the_statement_lists_differing_books(chain_fixture: ChainFixture, new_ke
     if change == "invented":
         chain_fixture.restart(Ledger(chain_fixture.ledger.web3, chain_fixture.ledger.deployment))
         chain_fixture.set_job(job_id, chain_job=1 if chain_fixture.job(job_id).chain_job != 1 else 2)
-    assert told(chain_fixture, job_id)[1]
+    assert load_statement(chain_fixture, job_id)[1]

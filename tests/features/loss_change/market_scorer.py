@@ -46,14 +46,14 @@ class Scorer(SimAuditor):
         shards = decode_shards(layout, own, load_codec(spec.uplink.codec), claimed.offer.seed)
         return isinstance(inspect_shards(layout, shards, spec.norm_bound), Usable)
 
-    def said(self, claimed: Claimed) -> AuditAnswer:
+    def build_answer(self, claimed: Claimed) -> AuditAnswer:
         own = blob_digest(self.computer.compute(OfferFields.of(claimed.offer)))
         return AuditAnswer(auditor=self.name, run=claimed.run, root=own, seconds=1.0, score=self.score(claimed))
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Over the wire's JSON; nothing is ever run again."""
         assert not again
-        said = AuditAnswer.model_validate_json(self.said(claimed).model_dump_json())
+        said = AuditAnswer.model_validate_json(self.build_answer(claimed).model_dump_json())
         return auditor_claims.record_audit_answer(self.market.context, claimed.task, said)
 
     def work(self) -> int:

@@ -196,7 +196,7 @@ def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
     """A class is but a name there: however many names strangers sign in with, the honest ones' count as before."""
     market = new_floor(tasks_per_round=2, **scored())
     for number in range(130):
-        market.worker(determinism_class=f"a{number % 65}", reserved=0).ask()
+        market.worker(determinism_class=f"a{number % 65}", reserved=0).request_work()
     honest = [market.worker(determinism_class=name) for name in ("x", "y")]
     market.until(lambda: all(market.earned().get(worker.address) for worker in honest), *honest)
 
@@ -217,10 +217,10 @@ def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> N
     assert claimed is not None
     with pytest.raises(Refused, match="send a score"):
         auditor_claims.record_audit_answer(
-            market.context, claimed.task, auditor.said(claimed).model_copy(update={"score": None})
+            market.context, claimed.task, auditor.build_answer(claimed).model_copy(update={"score": None})
         )
     assert market.all(Score) == []
-    said = auditor.said(claimed)
+    said = auditor.build_answer(claimed)
     assert not auditor_claims.record_audit_answer(market.context, claimed.task, said)
     assert not auditor_claims.record_audit_answer(market.context, claimed.task, said), "the same again changes nothing"
     (row,) = market.all(Score)

@@ -60,7 +60,7 @@ def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floo
     assert f"The pay for {gradients} gradients of 1 worker waits until audits score" in described(market)
     market.gather()
     worker.capacity = 0
-    worker.say()
+    worker.send_poll()
     assert f"its pay for {gradients} gradients waits until audits score" in worker.waiting
     Scorer(market, passing=1.0).play()
     assert "pay" not in described(market)
@@ -153,9 +153,9 @@ def pause_by_divergence(new_floor: NewFloor, *others: Behaviour, **spec: object)
     """A newcomer whose first answer is infinite, and others that come after it was accepted."""
     market = new_floor(rounds=1, tasks_per_round=1, **scored(), **spec)
     first = market.worker(INFINITE)
-    first.ask()
+    first.request_work()
     for behaviour in others:
-        market.worker(behaviour).ask()
+        market.worker(behaviour).request_work()
     market.drive()
     return market, first
 
@@ -249,7 +249,7 @@ def test_identities_of_one_network_pause_no_job_before_anybody_is_cleared(
             work.get_one(Worker, liar.address).network = f"10.0.{number % networks}"
     for worker in honest:
         worker.capacity = 0
-        worker.ask()
+        worker.request_work()
     for liar in liars:
         liar.turn()
     market.until(lambda: market.state() != JobState.RUNNING or all(map(market.replicas, liars)), *liars, *honest)

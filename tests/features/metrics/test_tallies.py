@@ -117,7 +117,7 @@ class Driven:
         return run_once(context, self._stage, row_id)
 
 
-class Told:
+class CapturedLog:
     """The lines of a log, as JSON."""
 
     def __init__(self) -> None:
@@ -128,22 +128,22 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
+def captured_log() -> Iterator[CapturedLog]:
     handlers, level = logging.root.handlers[:], logging.root.level
-    made = Told()
+    made = CapturedLog()
     logs.configure_logging(as_json=True, level="DEBUG", to=made.stream)
     yield made
     structlog.reset_defaults()
     logging.root.handlers, logging.root.level = handlers, level
 
 
-def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
+def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=2)
 
     market.stages = tuple(Driven(stage) for stage in market.stages)
     workers = [market.worker(NOISE), market.worker(), market.worker()]
     market.play()
-    lines = told.lines()
+    lines = captured_log.lines()
     of_stages = [line for line in lines if "stage" in line]
     assert {line["stage"] for line in of_stages} >= {"assign", "aggregate"}
     assert all(line["job"] == market.job for line in of_stages)
@@ -157,17 +157,17 @@ def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told:
     assert [value for value in secret if value and value.hex() in whole] == []
 
 
-def test_events_of_a_rolled_back_transaction_are_not_logged(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
+def test_events_of_a_rolled_back_transaction_are_not_logged(new_floor, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=1)
     with contextlib.suppress(ZeroDivisionError), market.context.begin() as work:
         record_event(work, market.job, "never", market.clock())
         raise ZeroDivisionError
     with market.context.begin() as work:
         record_event(work, market.job, "indeed", market.clock())
-    assert [line["event"] for line in told.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
+    assert [line["event"] for line in captured_log.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
 
 
-def test_a_failing_stage_is_logged_counted_and_tried_again(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
+def test_a_failing_stage_is_logged_counted_and_tried_again(new_floor, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=1)
 
     class Broken:
@@ -182,7 +182,7 @@ def test_a_failing_stage_is_logged_counted_and_tried_again(new_floor, told: Told
             return None
 
     assert run_once(market.context, Broken(), market.job) == market.settings.sweep_s
-    (line,) = [line for line in told.lines() if line["event"] == "stage failed"]
+    (line,) = [line for line in captured_log.lines() if line["event"] == "stage failed"]
     assert (line["stage"], line["job"], line["level"]) == ("broken", market.job, "error")
     assert "nowhere" in line["exception"]
     assert "abab" not in line["exception"]

@@ -35,7 +35,7 @@ PLANTED = {"probability": 1e-12, "planted": 1.0}
 """Audits are never drawn; every task may be planted."""
 
 
-def told(market: MarketFixture) -> dict[str, Any]:
+def fetch_trust(market: MarketFixture) -> dict[str, Any]:
     with TestClient(create_app(market.context, nullcontext)) as client:
         return dict(client.get(f"/v1/jobs/{market.job}/trust").json())
 
@@ -77,7 +77,7 @@ def test_known_answers_confirm_honest_work_without_any_audit(new_floor: NewFloor
     auditor.play()
     assert market.state() == JobState.FINISHED
     assert not audits_of(market)
-    trust = told(market)
+    trust = fetch_trust(market)
     known = trust["planted"]["tasks"]
     assert trust["planted"] == {"tasks": known, "answers": 3 * known, "wrong": 0, "caught": 0, "false_alarms": 0}
     assert (trust["tasks"], trust["share"], trust["catch_rate"], trust["false_alarm_rate"]) == (3, known / 3, None, 0.0)
@@ -96,7 +96,7 @@ def test_a_quorum_of_liars_is_found_by_a_known_answer(new_floor: NewFloor) -> No
     assert auditor.work() >= 2
     (event,) = market.events("audit_failed")
     assert (set(event["workers"]), event["vindicated"]) == ({liar.address for liar in liars}, [honest.address])
-    trust = told(market)
+    trust = fetch_trust(market)
     assert trust["planted"] == {"tasks": 1, "answers": 3, "wrong": 2, "caught": 0, "false_alarms": 1}
     assert trust["catch_rate"] == pytest.approx(0.0)
     assert trust["false_alarm_rate"] == 1.0
@@ -112,7 +112,7 @@ def test_a_lone_liar_is_caught_by_the_vote(new_floor: NewFloor) -> None:
     market.worker(LIE), market.worker(), market.worker()
     planted(market, SimAuditor(market))
     market.play()
-    trust = told(market)
+    trust = fetch_trust(market)
     assert trust["planted"] == {"tasks": 1, "answers": 3, "wrong": 1, "caught": 1, "false_alarms": 0}
     assert trust["catch_rate"] == 1.0
 
@@ -127,7 +127,7 @@ def test_an_auditor_that_errs_accuses_nobody(new_floor: NewFloor) -> None:
     auditor.computer.behaviour = HONEST
     auditor.play()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
-    trust = told(market)
+    trust = fetch_trust(market)
     assert (trust["auditor_errors"], trust["planted"]["wrong"]) == (1, 0)
     assert market.earned() == {worker.address: PRICE for worker in workers}
 
@@ -138,7 +138,7 @@ def test_drawn_audits_count_beside_planted_tasks(new_floor: NewFloor) -> None:
     market.worker(LIE), market.worker(LIE), market.worker()
     market.until(lambda: audits_of(market))
     SimAuditor(market).work()
-    trust = told(market)
+    trust = fetch_trust(market)
     assert trust["audited"] == {"tasks": 1, "answers": 3, "wrong": 2, "caught": 0, "false_alarms": 1}
     assert (trust["planted"]["tasks"], trust["share"], trust["catch_rate"]) == (0, 1.0, 1.0)
 
@@ -155,7 +155,7 @@ def test_a_planted_task_answered_before_its_audit_does_not_count(new_floor: NewF
     market.play()
     auditor.answer(claimed)
     assert market.all(PlantedAnswer)[0].root is None
-    assert told(market)["planted"]["tasks"] == 0
+    assert fetch_trust(market)["planted"]["tasks"] == 0
 
 
 def test_one_auditor_at_a_time_plants_and_keeps_to_its_answer(new_floor: NewFloor) -> None:

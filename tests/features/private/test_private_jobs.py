@@ -188,7 +188,7 @@ def test_one_holder_that_reports_a_fault_does_not_pause_the_job(new_floor) -> No
     (taker,) = (worker for worker in (one, other) if worker.held)
     held = taker.newest()
     fault = StepFault(kind=FaultKind.DATA_REFUSED, node="", partition="train-0", message="row 7 is 3.25", row=7)
-    taker.say(
+    taker.send_poll(
         given_up=[LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, failed=True, reason="", fault=fault)]
     )
     market.drive()
@@ -229,11 +229,11 @@ def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[n
     market = new_floor(data=data, rounds=2, tasks_per_round=2)
     answers = {}
 
-    def kept(name: str, value: float) -> Behaviour:
+    def keep_answer(name: str, value: float) -> Behaviour:
         return Behaviour(lambda answer, _address: answers.setdefault(name, answer | {"w": np.full(4, value, "f4")}))
 
-    holder(market, kept("small", 1.0), rows=10)
-    holder(market, kept("huge", 5.0), rows=10**9)
+    holder(market, keep_answer("small", 1.0), rows=10)
+    holder(market, keep_answer("huge", 5.0), rows=10**9)
     market.play()
     assert market.state() == JobState.FINISHED
     before = tensors.unpack_tensors(market.context.blobs.read(Digest(market.rounds()[0].parameters)))["w"]
@@ -472,7 +472,7 @@ def brought(market: MarketFixture, worker: SimWorker) -> Digest:
     """Its payload has come, and the service is killed before it is booked; returns the revealed digest."""
     held = worker.computed(worker.newest())
     said = Answer(commitment=worker.commitment(held), salt=held.salt, root=held.root)
-    worker.say(answers=[said])
+    worker.send_poll(answers=[said])
     want = wants(market, worker, held.lease.replica, held.lease.fence)
     with market.context.blobs.receive() as incoming:
         arrival = payload_upload.build_incoming_upload(want, incoming)

@@ -121,7 +121,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
             break
         reserve(market)
         for number, leaver in enumerate(leavers):
-            leaver.ask()
+            leaver.request_work()
             if market.replicas(leaver):
                 leavers[number], gone = join_absent(number), gone + 1
         market.take_turns()
@@ -149,7 +149,7 @@ def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor
         reserve(market)
         for leaver in line:
             if not market.replicas(leaver):
-                leaver.ask()
+                leaver.request_work()
         market.take_turns()
         market.lapse(2.0)
         auditor.work()
@@ -167,7 +167,7 @@ def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(n
         work.get_one(Worker, leaver.address).network = "elsewhere"
     proven = market.workers[:2]
     for _ in range(60):
-        leaver.ask()
+        leaver.request_work()
         if market.replicas(leaver):
             break
         market.take_turns(*proven)
@@ -225,7 +225,7 @@ def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_floor: Ne
     prove_operators(market, key, *(one.address for one in singles))
     market.gather(first, *singles[:2])
     assert [len(one.held) for one in (first, *singles[:2])] == [1, 1, 1]
-    first.say(min_price=2 * PRICE)
+    first.send_poll(min_price=2 * PRICE)
     market.gather(second, *singles[2:4])
     assert [len(one.held) for one in (second, *singles[2:4])] == [0, 0, 0]
     market.gather(*singles[2:])
@@ -252,7 +252,7 @@ def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
     market, _ = open_proven(new_floor, rounds=40)
     proven, leaver = list(market.workers), join(market, "its own")
     for _ in range(60):
-        leaver.ask()
+        leaver.request_work()
         reserve(market)
         if market.replicas(leaver):
             break
@@ -263,7 +263,7 @@ def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
         lease = next(iter(leaver.held.values())).lease
         fault = StepFault(kind=FaultKind.LINK_FAILED, partition="train-0")
         returned = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=True, reason="", fault=fault)
-        leaver.say(given_up=[returned])
+        leaver.send_poll(given_up=[returned])
         assert market.replica(leaver).state == ReplicaState.ERROR
     market.lapse(DEADLINES["lease_s"] + 1.0)
     market.lapse(rule.FIRST_REST_S + 1.0)

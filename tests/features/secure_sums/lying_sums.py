@@ -36,7 +36,7 @@ class Attempt:
         if vector:
             self.vectors[number] = self.members.ring.read(vector, self.members.size)
 
-    def told(self, number: int, step: int) -> StepTold | None:
+    def load_step(self, number: int, step: int) -> StepTold | None:
         """What a holder is told after a step; None until all who take part have said what it asks."""
         if step == STEPS or self.said[step].keys() != self.who:
             return None
@@ -71,16 +71,16 @@ class Colluder:
     def play(self, at: Attempt) -> None:
         """Goes on as far as the attempt has come."""
         while (step := self._step(at)) < STEPS:
-            told = at.told(self.number, step) if step else None
+            told = at.load_step(self.number, step) if step else None
             if step and told is None:
                 return
-            self._say(at, told)
+            self._send_message(at, told)
 
     def _step(self, at: Attempt) -> int:
         state = self.states.get(at.members.attempt)
         return 0 if state is None else int(state.step)
 
-    def _say(self, at: Attempt, told: StepTold | None) -> None:
+    def _send_message(self, at: Attempt, told: StepTold | None) -> None:
         attempt, vector = at.members.attempt, b""
         state, said = self.states.get(attempt), None
         if state is None or told is None:
@@ -129,7 +129,7 @@ class LyingServer:
                     one.play(each)
         if lied != attempt and step >= since:
             return StepTold(attempt=lied, step=1)
-        told = at.told(number, step)
+        told = at.load_step(number, step)
         if told is None:
             raise Waiting("http://127.0.0.1", "nothing yet")
         return told

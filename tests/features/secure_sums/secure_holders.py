@@ -70,7 +70,7 @@ class SecureHolder(SimWorker):
             if held.state == ReplicaState.LEASED:
                 self.exchange(held)
                 self.market.drive()
-        self.hear()
+        self.receive_answer()
 
     def exchange(self, held: Held) -> StepTold | None:
         """One question of a step, and the state that follows from its answer."""
@@ -121,25 +121,25 @@ class SecureHolder(SimWorker):
         mine = number_of(members.holders, self.address)
         sign = signing.signer_of(self.key)
         state, said = holder.advertise_keys(holder.build_seat(members, self.market.context.domain, mine, entropy, sign))
-        self._say(state, said)
+        self._send_message(state, said)
 
     def follow(self, told: StepTold) -> None:
         state = self.state
         assert state is not None
         if state.step == HolderStep.KEYS and told.keys:
-            self._say(*holder.share_secrets(state, told.keys))
+            self._send_message(*holder.share_secrets(state, told.keys))
         elif state.step == HolderStep.SHARES and told.shares:
             state, said, self.vector = holder.mask_integers(
                 state, told.shares, self.numbers[state.seat.aggregation.round]
             )
             self.paid_for = build_receipt(said)
-            self._say(state, said)
+            self._send_message(state, said)
         elif state.step == HolderStep.MASKED and told.survivors:
-            self._say(*holder.sign_survivors(state, told.survivors))
+            self._send_message(*holder.sign_survivors(state, told.survivors))
         elif state.step == HolderStep.SIGNED and told.unmask:
-            self._say(*holder.reveal_mask_shares(state, told.unmask))
+            self._send_message(*holder.reveal_mask_shares(state, told.unmask))
 
-    def _say(self, state: HolderState, said: Message) -> None:
+    def _send_message(self, state: HolderState, said: Message) -> None:
         self.state, self.said = state, self.lies.get(int(state.step), _same)(said)
 
     def deliver(self, held: Held) -> None:

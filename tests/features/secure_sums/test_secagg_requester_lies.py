@@ -34,7 +34,7 @@ def at(step: int, play: AggregationPlay = PLAY) -> Played:
     return Played(play).to(step)
 
 
-def told(played: Played, number: int) -> UnmaskRequest:
+def build_unmask_request(played: Played, number: int) -> UnmaskRequest:
     return collector.unmask_requests(played.terms, played.survivors, played.signatures, played.masked)[number]
 
 
@@ -211,7 +211,7 @@ def test_two_views_of_one_holders_keys_give_no_sum() -> None:
     played.sign()
     for number in range(COUNT):
         with pytest.raises(Refused, match="signed by"):
-            holder.reveal_mask_shares(played.states[number], told(played, number))
+            holder.reveal_mask_shares(played.states[number], build_unmask_request(played, number))
 
 
 @pytest.mark.parametrize("length", [0, 32, 32 * COUNT - 1, 32 * COUNT + 32])
@@ -284,7 +284,7 @@ def test_two_views_of_who_shared_end_before_anything_is_unmasked() -> None:
     assert sharers != view
     for number in range(1, COUNT):
         with pytest.raises(Refused, match="signed by"):
-            holder.reveal_mask_shares(played.states[number], told(played, number))
+            holder.reveal_mask_shares(played.states[number], build_unmask_request(played, number))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_holder_outside_the_set_signs_it_for_nobody() -> None:
     state = played.states[0]
     digest = signed.survivors_digest(played.terms, DOMAIN, state.sharers, played.survivors)
     outside = SurvivorsSigned(holder=8, signature=PLAY.seat(8).sign(digest))
-    request = told(played, 0)
+    request = build_unmask_request(played, 0)
     wrong = UnmaskRequest(signatures=[*request.signatures[1:], outside], masked=request.masked)
     with pytest.raises(Refused, match="holder 8 signed, and is not among the survivors"):
         holder.reveal_mask_shares(state, wrong)
@@ -376,7 +376,7 @@ def test_a_holder_outside_the_set_signs_it_for_nobody() -> None:
 @pytest.mark.parametrize("change", ["twice", "stranger", "too few", "unsigned vector", "vector left out"])
 def test_an_unmask_request_without_its_evidence_is_refused(change: str) -> None:
     played = at(4)
-    asked = told(played, 0)
+    asked = build_unmask_request(played, 0)
     signatures, vectors = list(asked.signatures), list(asked.masked)
     if change == "twice":
         signatures[1] = signatures[0]

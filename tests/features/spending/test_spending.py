@@ -103,7 +103,7 @@ class Bank:
             work.add(row)
         return row
 
-    def told(self, token: str) -> list[dict[str, Any]]:
+    def list_alarms(self, token: str) -> list[dict[str, Any]]:
         """What the token's webhooks are told of its spending."""
         own = select(WebhookDelivery.body).join(Webhook, Webhook.id == WebhookDelivery.webhook_id)
         with self.market.reading() as reader:
@@ -235,7 +235,7 @@ def test_an_alarm_reaches_the_spending_token_and_the_admin_once(bank: Bank) -> N
         posted = bank.post(alice, amount)
         assert posted.status_code == 201
         jobs.append(posted.json()["id"])
-    (alarm,) = bank.told("alice")
+    (alarm,) = bank.list_alarms("alice")
     assert alarm == {
         "job": jobs[1],
         "name": "digits",
@@ -244,7 +244,7 @@ def test_an_alarm_reaches_the_spending_token_and_the_admin_once(bank: Bank) -> N
         "spent": "80",
         "a_day": "100",
     }
-    assert (bank.told("root"), bank.told("bob")) == ([alarm], [])
+    assert (bank.list_alarms("root"), bank.list_alarms("bob")) == ([alarm], [])
     with bank.market.reading() as reader:
         events = reader.session.scalars(select(JobEvent).where(JobEvent.job_id.in_(jobs))).all()
         metrics = {family.name: family for family in collect_metrics(reader, bank.market.clock())}

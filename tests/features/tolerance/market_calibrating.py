@@ -61,7 +61,7 @@ def to_calibrate(market: MarketFixture, by: SimAuditor) -> Claimed:
     return claimed
 
 
-def known(market: MarketFixture, runs: int, deviation: float = 1e-7, classes: Classes = (CLASS, GPU)) -> None:
+def store_runs(market: MarketFixture, runs: int, deviation: float = 1e-7, classes: Classes = (CLASS, GPU)) -> None:
     """As so many trusted runs of the pair leave it."""
     with market.context.begin() as work:
         family = calibrations.family_of(work.get_one(Job, market.job))

@@ -24,8 +24,8 @@ from tests.features.tolerance.market_calibrating import (
     allowed,
     audited,
     auditor,
-    known,
     pairs,
+    store_runs,
     to_calibrate,
     tolerant,
 )
@@ -37,7 +37,7 @@ from tests.requester.market_fixture import CLASS, MarketFixture
 
 def test_answers_of_two_classes_become_a_public_threshold(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, TPU)
-    known(market, RUNS - 1)
+    store_runs(market, RUNS - 1)
     audited(market)
     assert (auditor(market).work(), auditor(market, TPU, 3e-6).work()) == (1, 1)
     found = pairs(market)
@@ -65,7 +65,7 @@ def test_answers_of_two_classes_become_a_public_threshold(new_floor: NewFloor) -
 
 def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
-    known(market, RUNS - 2)
+    store_runs(market, RUNS - 2)
     audited(market)
     auditor(market).work()
     assert pairs(market)[CLASS, GPU].runs == RUNS - 1
@@ -89,13 +89,13 @@ def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_fl
 
 def test_a_calibrated_pair_is_looked_at_further_where_workers_of_the_class_are_there(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
-    known(market, RUNS)
+    store_runs(market, RUNS)
     audited(market)
     gpu = auditor(market)
     assert gpu.claim() is None
     present = market.worker(determinism_class=GPU)
     present.capacity = 0
-    present.ask()
+    present.request_work()
     assert to_calibrate(market, gpu).task == market.tasks()[0].id
 
 
@@ -160,7 +160,7 @@ def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFlo
 
 def test_a_pair_whose_noise_hides_lies_is_refused_with_its_reason_and_not_asked_again(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, tasks_per_round=2)
-    known(market, RUNS + 1)
+    store_runs(market, RUNS + 1)
     assert allowed(market)
     audited(market, 2)
     noisy = auditor(market, deviation=6e-4)
@@ -188,7 +188,7 @@ def test_an_auditor_that_errs_once_spoils_no_pair(
     new_floor: NewFloor, wrongly: Callable[[MarketFixture, Claimed], bool]
 ) -> None:
     market = tolerant(new_floor, GPU)
-    known(market, RUNS)
+    store_runs(market, RUNS)
     audited(market)
     claimed = to_calibrate(market, auditor(market))
     assert wrongly(market, claimed)
@@ -200,7 +200,7 @@ def test_an_auditor_that_errs_once_spoils_no_pair(
 
 def test_a_threshold_grows_with_honest_noise_and_records_an_event(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU)
-    known(market, RUNS)
+    store_runs(market, RUNS)
     before = allowed(market)[CLASS, GPU]
     audited(market)
     auditor(market, deviation=1e-5).work()
@@ -213,7 +213,7 @@ def test_a_threshold_grows_with_honest_noise_and_records_an_event(new_floor: New
 
 def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
-    known(market, RUNS)
+    store_runs(market, RUNS)
     for number, (spec, same) in enumerate(
         (({"seed": 8, "rounds": 7}, True), ({"uplink": {"codec": "bf16"}}, False), ({"precision": "bf16"}, False),
          ({"step": {"rows": 2}}, False))
@@ -226,7 +226,7 @@ def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) 
 @FULL
 def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, tasks_per_round=2)
-    known(market, RUNS - 1)
+    store_runs(market, RUNS - 1)
     audited(market, 2)
     market.cancel()
     gpu = auditor(market)

@@ -187,12 +187,12 @@ def test_an_outvoted_worker_has_a_proof_though_the_first_asked_withholds(new_flo
     check_books(market)
 
 
-def said(market: MarketFixture, worker: SimWorker, change: Callable[[Reveal], Reveal]) -> str:
+def find_refusal(market: MarketFixture, worker: SimWorker, change: Callable[[Reveal], Reveal]) -> str:
     """What the market answers to another reveal than the worker's own."""
     market.gather()
     market.commit()
-    worker.hear()
-    (refusal,) = worker.say(reveals=[change(worker.revelation(worker.newest()))])
+    worker.receive_answer()
+    (refusal,) = worker.send_poll(reveals=[change(worker.revelation(worker.newest()))])
     return refusal.detail
 
 
@@ -223,7 +223,7 @@ def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
 ) -> None:
     market = mixed(new_floor)
     cheater, honest, other = market.worker(), market.worker(), gpu(market)
-    assert why in said(market, cheater, change)
+    assert why in find_refusal(market, cheater, change)
     market.until(lambda: market.earned(), honest, other)
     assert states(market, cheater) == [ReplicaState.WITHHELD]
     assert market.strikes(cheater) == 1
@@ -236,9 +236,11 @@ def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_floor: New
     market.worker(), market.worker(), elsewhere.worker(), gpu(elsewhere)
     elsewhere.gather()
     elsewhere.commit()
-    stranger.hear()
+    stranger.receive_answer()
     sketch = stranger.sketch(stranger.newest())
-    assert "reveal no sketch" in said(market, worker, lambda reveal: reveal.model_copy(update={"sketch": sketch}))
+    assert "reveal no sketch" in find_refusal(
+        market, worker, lambda reveal: reveal.model_copy(update={"sketch": sketch})
+    )
 
 
 def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_floor: NewFloor) -> None:
@@ -247,11 +249,11 @@ def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_flo
     market.worker(), gpu(market)
     market.gather()
     market.commit()
-    worker.hear()
+    worker.receive_answer()
     reveal = worker.revelation(worker.newest())
-    assert worker.say(reveals=[reveal, reveal]) == ()
+    assert worker.send_poll(reveals=[reveal, reveal]) == ()
     other = worker.sketch(worker.newest(), numbers=numbers("loss", "w", "m"))
-    (refusal,) = worker.say(reveals=[reveal.model_copy(update={"sketch": other})])
+    (refusal,) = worker.send_poll(reveals=[reveal.model_copy(update={"sketch": other})])
     assert refusal.code == "conflict"
 
 
@@ -318,7 +320,7 @@ def until_audits(market: MarketFixture, seen: Callable[[], object]) -> None:
     for _ in range(60):
         if seen():
             return
-        market.ask()
+        market.request_work()
         market.take_turns()
         market.lapse(2.0)
         caught(market)

@@ -55,7 +55,7 @@ class VestCourt(Court):
         with self.chain_fixture.chain.reading() as reader:
             return list(reader.session.scalars(select(Accusation.state).order_by(Accusation.task_id)))
 
-    def told(self) -> VestView:
+    def load_view(self) -> VestView:
         """What the job's view has of its vest."""
         with self.chain_fixture.chain.reading() as reader:
             view = VestingFeature().describe_job(reader, reader.get_one(Job, self.job))["vest"]
@@ -81,13 +81,13 @@ def test_the_job_opens_with_its_vest_and_the_last_prices_wait(court: VestCourt) 
 
 def test_a_ruling_burns_what_is_locked_and_the_books_balance(court: VestCourt) -> None:
     court.works()
-    assert court.told() == VestView(locked=str(LOCKED), window_s=WINDOW, accused="0", burnt="0", failed=0)
+    assert court.load_view() == VestView(locked=str(LOCKED), window_s=WINDOW, accused="0", burnt="0", failed=0)
     court.audit_fails()
     row = court.accusation()
     assert (row.state, row.amount) == (AccusationState.CONTESTED, str(LOCKED))
-    assert (court.told().accused, court.told().burnt) == (str(LOCKED), "0")
+    assert (court.load_view().accused, court.load_view().burnt) == (str(LOCKED), "0")
     court.rule(guilty=True)
-    assert (court.told().accused, court.told().burnt) == ("0", str(LOCKED))
+    assert (court.load_view().accused, court.load_view().burnt) == ("0", str(LOCKED))
     assert court.state == AccusationState.SLASHED
     assert court.burnt == LOCKED
     assert len(court.sent("accuse")) == 1
@@ -119,7 +119,7 @@ def test_an_acquittal_costs_the_requester_its_bond_and_the_worker_nothing(court:
     court.rule(guilty=False)
     assert court.state == AccusationState.ACQUITTED
     assert court.burnt == BOND
-    told = court.told()
+    told = court.load_view()
     assert (told.accused, told.burnt, told.failed) == ("0", "0", 1)
     assert told.text(TokenUnit("GRAD", 0)) == (
         f"{LOCKED} GRAD of each worker's pay at most, 4 h after its last credit; accusations that failed: 1"

@@ -34,7 +34,7 @@ class Receiver:
     """Its answers to /slow wait for it."""
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
-    def told(self) -> list[str]:
+    def list_types(self) -> list[str]:
         return [json.loads(body)["type"] for _headers, body in self.got]
 
 
@@ -63,7 +63,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 @dataclass
-class Told:
+class WebhookMarket:
     """A market whose job alice posted, and the doors by which tokens make webhooks."""
 
     market: MarketFixture
@@ -109,16 +109,18 @@ class Posting:
 
 POSTING = Posting()
 
-NewTold = Callable[..., Told]
+NewWebhookMarket = Callable[..., WebhookMarket]
 
 
 @pytest.fixture
-def new_told(new_floor: NewFloor) -> NewTold:
-    def make(*allowed: str) -> Told:
+def new_webhook_market(new_floor: NewFloor) -> NewWebhookMarket:
+    def make(*allowed: str) -> WebhookMarket:
         market = new_floor(settings={"webhook_servers": allowed})
         market.stages = (*(stage for stage in market.stages if stage is not sending), POSTING)
         with market.context.begin() as work:
             work.get_one(Job, market.job).token = "alice"
-        return Told(market, TestClient(create_app(market.context, nullcontext)))  # its lifespan's threads read along
+        return WebhookMarket(
+            market, TestClient(create_app(market.context, nullcontext))
+        )  # its lifespan's threads read along
 
     return make

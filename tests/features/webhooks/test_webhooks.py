@@ -20,21 +20,21 @@ from requester.features.webhooks.webhook_rows import FULL, MOST, MOST_WAITING, W
 from requester.store import stored_times
 from tests import lanes
 from tests.databases import BOTH
-from tests.features.webhooks.conftest import POSTING, NewTold, Receiver
+from tests.features.webhooks.conftest import POSTING, NewWebhookMarket, Receiver
 from tests.patience import PATIENCE_S
 
 
 @BOTH
 def test_a_finished_job_s_webhook_goes_signed_to_its_owner_and_admins_alone(
-    new_told: NewTold, receiver: Receiver
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
-    told = new_told(receiver.url)
+    told = new_webhook_market(receiver.url)
     alice, bob, admin = told.token("alice"), told.token("bob"), told.token("root", Role.ADMIN)
     secrets = {name: told.add(who, f"{receiver.url}/{name}")["secret"] for name, who in
                (("alice", alice), ("bob", bob), ("root", admin))}  # fmt: skip
     market = told.market
     market.play(*(market.worker() for _ in range(3)))
-    assert (market.state(), receiver.told()) == (JobState.FINISHED, ["job.finished"] * 2)
+    assert (market.state(), receiver.list_types()) == (JobState.FINISHED, ["job.finished"] * 2)
     told.verify(Receiver("", got=receiver.got[:1]), secrets["alice"])
     said = json.loads(receiver.got[0][1])
     about = {"job": market.job, "name": "test", "state": "finished", "token": "alice", "reason": ANY}
@@ -47,8 +47,10 @@ def test_a_finished_job_s_webhook_goes_signed_to_its_owner_and_admins_alone(
     assert told.listed(bob)[0]["delivered_at"] is None
 
 
-def test_a_pause_s_webhook_has_the_command_that_resumes_the_job(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_pause_s_webhook_has_the_command_that_resumes_the_job(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     told.add(alice, receiver.url)
     assert told.client.post(f"/v1/jobs/{told.market.job}/pause", headers=alice).status_code == 200
@@ -59,21 +61,25 @@ def test_a_pause_s_webhook_has_the_command_that_resumes_the_job(new_told: NewTol
     assert (said["type"], said["data"]) == ("job.paused", {"job": job, "name": "test", "token": "alice"} | about)
 
 
-def test_a_webhook_gets_only_its_subscribed_happenings(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_webhook_gets_only_its_subscribed_happenings(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     told.add(told.token("alice"), receiver.url, happenings=["job.round_closed", "job.cancelled"])
     told.market.play(*(told.market.worker() for _ in range(3)))
-    assert receiver.told() == ["job.round_closed"]
+    assert receiver.list_types() == ["job.round_closed"]
 
 
-def test_undelivered_webhooks_are_sent_again_in_order_after_a_crash_too(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_undelivered_webhooks_are_sent_again_in_order_after_a_crash_too(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     secret = told.add(alice, receiver.url, happenings=["job.round_closed", "job.finished"])["secret"]
     receiver.status = 503
     market = told.market
     market.play(*(market.worker() for _ in range(3)))
-    assert receiver.told() == ["job.round_closed"], "the second waits for the first"
+    assert receiver.list_types() == ["job.round_closed"], "the second waits for the first"
     (shown,) = told.listed(alice)
     assert (shown["waiting"], shown["trouble"]) == (2, "it answered 503")
     market.crash()
@@ -83,7 +89,7 @@ def test_undelivered_webhooks_are_sent_again_in_order_after_a_crash_too(new_told
     assert len(receiver.got) == 2
     receiver.status = 204
     market.lapse(compute_wait(2))
-    assert receiver.told() == ["job.round_closed"] * 3 + ["job.finished"]
+    assert receiver.list_types() == ["job.round_closed"] * 3 + ["job.finished"]
     ids = [headers["webhook-id"] for headers, _body in receiver.got]
     assert len(set(ids[:3])) == 1
     assert ids[3] != ids[0]
@@ -93,8 +99,8 @@ def test_undelivered_webhooks_are_sent_again_in_order_after_a_crash_too(new_told
 
 
 @BOTH
-def test_a_try_that_is_killed_is_made_again(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_try_that_is_killed_is_made_again(new_webhook_market: NewWebhookMarket, receiver: Receiver) -> None:
+    told = new_webhook_market(receiver.url)
     told.add(told.token("alice"), receiver.url)
     market = told.market
     market.stages = tuple(stage for stage in market.stages if stage is not POSTING)
@@ -105,15 +111,17 @@ def test_a_try_that_is_killed_is_made_again(new_told: NewTold, receiver: Receive
     market.crash()
     market.stages += (POSTING,)
     market.lapse(0.0)
-    assert receiver.told() == []
+    assert receiver.list_types() == []
     market.lapse(TRY_S + compute_wait(1) - 1)
-    assert receiver.told() == [], "a slow try in another process would go on"
+    assert receiver.list_types() == [], "a slow try in another process would go on"
     market.lapse(1)
-    assert receiver.told() == ["job.cancelled"]
+    assert receiver.list_types() == ["job.cancelled"]
 
 
-def test_a_clock_that_was_set_back_does_not_hold_a_try_up(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_clock_that_was_set_back_does_not_hold_a_try_up(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     told.add(told.token("alice"), receiver.url)
     market = told.market
     market.stages = tuple(stage for stage in market.stages if stage is not POSTING)
@@ -125,13 +133,13 @@ def test_a_clock_that_was_set_back_does_not_hold_a_try_up(new_told: NewTold, rec
         assert stored_times.bring_back(work, market.clock()) == 0
     market.stages += (POSTING,)
     market.lapse(TRY_S + compute_wait(99) + 1)
-    assert receiver.told() == ["job.cancelled"]
+    assert receiver.list_types() == ["job.cancelled"]
 
 
 def test_a_receiver_that_is_gone_is_given_up_after_days_and_its_owner_sees_why(
-    new_told: NewTold, receiver: Receiver
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
-    told = new_told(receiver.url)
+    told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     told.add(alice, receiver.url)
     receiver.status = 404
@@ -144,9 +152,11 @@ def test_a_receiver_that_is_gone_is_given_up_after_days_and_its_owner_sees_why(
     assert GIVEN_UP_S / compute_wait(99) < tries < 20
 
 
-def test_a_private_address_gets_nothing_unless_the_operator_names_it(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_private_address_gets_nothing_unless_the_operator_names_it(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
     """The cheating twin: a token's owner has the service post into its own network."""
-    told = new_told()
+    told = new_webhook_market()
     alice = told.token("alice")
     for url in (receiver.url, "https://169.254.169.254/latest", "https://[::1]/", "http://localhost:80"):
         refused = told.add(alice, url, status=422)
@@ -165,8 +175,8 @@ def test_a_name_that_leads_elsewhere_later_is_asked_anew_each_time(receiver: Rec
     assert receiver.got == []
 
 
-def test_a_redirect_is_followed_nowhere(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_redirect_is_followed_nowhere(new_webhook_market: NewWebhookMarket, receiver: Receiver) -> None:
+    told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     told.add(alice, receiver.url)
     receiver.status = 307
@@ -175,8 +185,8 @@ def test_a_redirect_is_followed_nowhere(new_told: NewTold, receiver: Receiver) -
     assert told.listed(alice)[0]["trouble"] == "it answered 307"
 
 
-def test_a_revoked_token_s_webhook_gets_nothing_more(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_revoked_token_s_webhook_gets_nothing_more(new_webhook_market: NewWebhookMarket, receiver: Receiver) -> None:
+    told = new_webhook_market(receiver.url)
     told.add(told.token("alice"), receiver.url)
     told.revoke("alice")
     told.market.cancel()
@@ -185,10 +195,10 @@ def test_a_revoked_token_s_webhook_gets_nothing_more(new_told: NewTold, receiver
 
 @BOTH
 def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one(
-    new_told: NewTold, receiver: Receiver
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
     """The cheating twin: who held the old token, which was revoked since it leaked, hears of the new one's jobs."""
-    told = new_told(receiver.url)
+    told = new_webhook_market(receiver.url)
     before = told.token("alice")
     told.add(before, f"{receiver.url}/before")
     market = told.market
@@ -200,12 +210,14 @@ def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one
     told.add(alice, receiver.url, happenings=["job.cancelled"])
     market.stages += (POSTING,)
     market.drive()
-    assert receiver.told() == []
+    assert receiver.list_types() == []
 
 
 @BOTH
-def test_a_delivery_of_a_token_that_expired_meanwhile_is_dropped(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_delivery_of_a_token_that_expired_meanwhile_is_dropped(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     told.add(told.token("alice", until=told.market.clock() + 60), receiver.url)
     receiver.status = 503
     told.market.cancel()
@@ -216,15 +228,17 @@ def test_a_delivery_of_a_token_that_expired_meanwhile_is_dropped(new_told: NewTo
     assert (told.market.all(Webhook), told.market.all(WebhookDelivery)) == ([], [])
 
 
-def test_a_webhook_s_secret_is_shown_once_and_to_its_owner_alone(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_webhook_s_secret_is_shown_once_and_to_its_owner_alone(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     alice, bob, reads = told.token("alice"), told.token("bob"), told.token("carol", Role.READ)
     made = told.add(alice, receiver.url)
     assert made["secret"].startswith("whsec_")
     assert "secret" not in told.listed(alice)[0]
     assert "secret" not in told.client.post(f"/v1/webhooks/{made['id']}/ping", headers=alice).json()
     told.market.drive()
-    assert receiver.told() == ["ping"]
+    assert receiver.list_types() == ["ping"]
     for who, status in ((bob, 404), (reads, 403), ({}, 401)):
         assert told.client.post(f"/v1/webhooks/{made['id']}/ping", headers=who).status_code == status
         assert told.client.delete(f"/v1/webhooks/{made['id']}", headers=who).status_code == status
@@ -232,11 +246,13 @@ def test_a_webhook_s_secret_is_shown_once_and_to_its_owner_alone(new_told: NewTo
     assert told.add(alice, receiver.url, status=409)["detail"].endswith("a webhook to this address: remove it first")
     assert told.client.delete(f"/v1/webhooks/{made['id']}", headers=alice).status_code == 204
     told.market.cancel()
-    assert receiver.told() == ["ping"]
+    assert receiver.list_types() == ["ping"]
 
 
-def test_a_token_has_so_many_webhooks_and_no_unknown_happening(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_token_has_so_many_webhooks_and_no_unknown_happening(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
+    told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     for number in range(MOST):
         told.add(alice, f"{receiver.url}/{number}")
@@ -251,9 +267,11 @@ def test_a_wait_is_four_times_the_last_up_to_six_hours(tries: int, seconds: floa
 
 
 @lanes.FULL
-def test_a_ping_waits_once_and_a_webhook_s_queue_has_an_end(new_told: NewTold, receiver: Receiver) -> None:
+def test_a_ping_waits_once_and_a_webhook_s_queue_has_an_end(
+    new_webhook_market: NewWebhookMarket, receiver: Receiver
+) -> None:
     """The cheating twin: a token's owner fills the database with what its own dead receiver never takes."""
-    told = new_told(receiver.url)
+    told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     receiver.status = 503
     made = told.add(alice, receiver.url)
@@ -275,8 +293,8 @@ def test_a_ping_waits_once_and_a_webhook_s_queue_has_an_end(new_told: NewTold, r
     assert told.listed(alice)[0]["trouble"] == f"it answered 503; {FULL}"
 
 
-def test_a_slow_receiver_holds_up_its_own_token_alone(new_told: NewTold, receiver: Receiver) -> None:
-    told = new_told(receiver.url)
+def test_a_slow_receiver_holds_up_its_own_token_alone(new_webhook_market: NewWebhookMarket, receiver: Receiver) -> None:
+    told = new_webhook_market(receiver.url)
     market, alice, bob = told.market, told.token("alice"), told.token("bob", Role.ADMIN)
     addresses = f"{receiver.url}/slow", f"{receiver.url}/another", receiver.url
     added = [told.add(who, address)["id"] for who, address in zip((alice, alice, bob), addresses, strict=True)]
@@ -309,10 +327,10 @@ def test_a_look_up_that_does_not_end_ends_the_try(receiver: Receiver, monkeypatc
 
 
 def test_names_that_resolve_here_and_names_that_do_not_are_refused_alike(
-    new_told: NewTold, monkeypatch: pytest.MonkeyPatch
+    new_webhook_market: NewWebhookMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cheating twin: a token's owner learns what hosts the service's network has."""
-    told = new_told()
+    told = new_webhook_market()
     alice = told.token("alice")
 
     def answer(host: str, *_asked: object, **_named: object) -> list[tuple[object, ...]]:
