@@ -132,7 +132,7 @@ def everybody_through_a_proxy_that_nobody_named(scene: Scene) -> str:
         found = [answer.status_code for answer in pool.map(lambda _: client.get("/v1/health"), range(260))]
     served = "some" if found.count(200) >= 100 else "few"
     refused = "refused" if 429 in found else "none refused"
-    told = len(scene.market.said("a proxy is not trusted"))
+    told = len(scene.market.list_events("a proxy is not trusted"))
     alone = scene.market.http().get("/v1/health").status_code
     often = "once" if told == 1 else f"{told} times"
     return f"{served} served, then {refused}; the log says so {often}; without the proxy {alone}"
