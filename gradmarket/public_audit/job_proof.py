@@ -248,7 +248,19 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
     unseen = (f"the draw of audits of {open_tasks} tasks that are not final",) if open_tasks else ()
     hidden = [task.id for task in record.tasks if task.state in DECIDED and task.id not in record.evidence]
     faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", "it is decided, and shows nothing") for task in hidden)
+    faults += _find_hidden_attempts(record)
     return ClauseResult(Clause.VERDICTS, len(record.evidence), "tasks", tuple(faults), unseen)
+
+
+def _find_hidden_attempts(record: JobRecord) -> Iterator[ClauseFinding]:
+    """Finds attempts that are not listed although a later one is: they are numbered from 0 on."""
+    attempts = defaultdict[tuple[int, int], set[int]](set)
+    for task in record.tasks:
+        attempts[task.round, task.index].add(task.attempt)
+    for (number, index), listed in attempts.items():
+        if len(listed) <= max(listed):
+            detail = f"of task {index}, attempts {sorted(listed)} are listed, and none of those between or before"
+            yield ClauseFinding(Clause.VERDICTS, f"round {number}", detail)
 
 
 def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: PublishedEvidence) -> Iterator[str]:

@@ -4,7 +4,7 @@ Evidence that nothing can change any more is kept in the audit's folder: an audi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,13 +20,11 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.verify import DECIDED, OVER
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.terms import Address, Hash, JobId, JobState, TaskState, Units
+from gradmarket.market.terms import Address, Hash, JobId, JobState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable
 
-SHOWN: Final = DECIDED | {TaskState.FAILED, TaskState.REFERRED, TaskState.UPLOADING}
-"""States of tasks whose workers have committed."""
 ENDED: Final = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 TRIES: Final = 5
 NOBODY: Final = Address("")
@@ -107,13 +105,14 @@ class JobSource:
                 break
         return payments, batches
 
-    def _fetch_evidence(self, tasks: Iterable[PublishedTask]) -> dict[str, PublishedEvidence]:
-        shown, found = [task for task in tasks if task.state in SHOWN], dict[str, PublishedEvidence]()
-        for done, task in enumerate(shown, 1):
+    def _fetch_evidence(self, tasks: Sequence[PublishedTask]) -> dict[str, PublishedEvidence]:
+        """Returns the evidence of tasks to which workers committed, whatever state the service lists them in."""
+        found = dict[str, PublishedEvidence]()
+        for done, task in enumerate(tasks, 1):
             evidence = self._load_evidence(task)
             if evidence.committed or task.state in DECIDED:
                 found[task.id] = evidence
-            self.progress("evidence", done, len(shown))
+            self.progress("evidence", done, len(tasks))
         return found
 
     def _load_evidence(self, task: PublishedTask) -> PublishedEvidence:

@@ -3,18 +3,22 @@ Pure.
 """
 
 from collections.abc import Container, Iterator, Mapping
+from typing import Final
 
 from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
+from gradmarket.market.features.verify import OVER
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.terms import Hash, ReplicaId, Units
+from gradmarket.market.terms import Hash, ReplicaId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 
+_OVER: Final = OVER | {TaskState.FAILED, TaskState.CANCELLED}
+"""States of a task of an ended job whose records no longer change: all are logged."""
 Records = Iterator[tuple[str, bytes, int | None]]
 """Of each record: its name, its leaf, and how long the log is, at most, by which it must be there; None: any time."""
 
@@ -35,8 +39,9 @@ def prove_log(record: JobRecord) -> ClauseResult:
         leaf = Hash(hash_leaf(data))
         found.add(leaf)
         if size is not None and places.get(leaf, size) >= size:
-            detail = f"it is not in the log of {size} leaves that the batch of its pay carries"
-            faults.append(ClauseFinding(Clause.LOG, about, detail))
+            whole = log.head is not None and size == log.head.size
+            ends = "its signer ended the job with" if whole else "the batch of its pay carries"
+            faults.append(ClauseFinding(Clause.LOG, about, f"it is not in the log of {size} leaves that {ends}"))
         missing += size is None and leaf not in places
     restored = [
         f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says that "
@@ -90,17 +95,20 @@ def _list_records(record: JobRecord, lost: Container[int]) -> Records:
         if head is not None:
             by_replica[item.replica] = min(head.size, by_replica.get(item.replica, head.size))
             by_task[item.task] = min(head.size, by_task.get(item.task, head.size))
+    whole = None if record.log.head is None else record.log.head.size
     for task, shown in record.evidence.items():
-        yield from _list_task_records(task, shown, by_task.get(task), by_replica)
+        yield from _list_task_records(task, shown, by_task.get(task), by_replica, whole)
     for one in record.closed:
         if one.updated is not None:
-            yield f"round {one.number}", job_log.encode_round(one.number, one.parameters, one.updated), None
+            yield f"round {one.number}", job_log.encode_round(one.number, one.parameters, one.updated), whole
 
 
 def _list_task_records(
-    task: str, shown: PublishedEvidence, size: int | None, by_replica: Mapping[ReplicaId, int]
+    task: str, shown: PublishedEvidence, paid: int | None, by_replica: Mapping[ReplicaId, int], whole: int | None
 ) -> Records:
-    offer = shown.offer_digest
+    """`paid`: the size of the log that the batch of its pay carries; `whole`, that the signer of the ended job has."""
+    offer, end = shown.offer_digest, whole if shown.state in _OVER else None
+    size = end if paid is None else paid
     yield f"the offer of task {task}", job_log.encode_offer(offer, shown.offer_signature), size
     for wave in shown.waves:
         if wave.secret is not None and wave.signature is not None:
@@ -108,7 +116,8 @@ def _list_task_records(
             yield f"wave {wave.number} of task {task}", data, size
     for heard in shown.hearings or ():
         sides = " and ".join(heard.sides)
-        due = size if heard.run is None else None  # pay does not wait for an audit, nor for its panel's hearings
+        due = size if heard.run is None else end  # pay does not wait for an audit, nor for its panel's hearings
+        due = due if heard.ruling is not None else None
         yield f"the hearing of {sides} in task {task}", job_log.encode_hearing(offer, *heard.sides), due
         if heard.ruling is not None:
             data = job_log.encode_ruling(offer, *heard.sides, heard.ruling.signature)
@@ -116,11 +125,11 @@ def _list_task_records(
             data = job_log.encode_answers(offer, *heard.sides, *count_answers(heard))
             yield f"the number of answers of {sides} in task {task}", data, due
     for ballot in shown.committed:
-        due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id)
-        yield from _list_ballot_records(task, offer, ballot, due)
+        due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id, end)
+        yield from _list_ballot_records(task, offer, ballot, due, end)
 
 
-def _list_ballot_records(task: str, offer: Hash, ballot: PublishedBallot, size: int | None) -> Records:
+def _list_ballot_records(task: str, offer: Hash, ballot: PublishedBallot, size: int | None, end: int | None) -> Records:
     who, about = ballot.worker, f"{ballot.worker} in task {task}"
     if ballot.sealed is not None and ballot.commitment_signature is not None:
         data = job_log.encode_commitment(offer, who, ballot.sealed, ballot.commitment_signature)
@@ -129,5 +138,5 @@ def _list_ballot_records(task: str, offer: Hash, ballot: PublishedBallot, size: 
         return
     if ballot.salt is not None and ballot.root is not None:
         yield f"the answer of {about}", job_log.encode_reveal(offer, who, ballot.salt, ballot.root), size
-    due = None if ballot.outcome == Outcome.DIVERGED else size  # it was accepted when a batch paid it
+    due = end if ballot.outcome == Outcome.DIVERGED else size  # it was accepted when a batch paid it
     yield f"the verdict on {about}", job_log.encode_verdict(offer, who, ballot.outcome, ballot.verdict_signature), due

@@ -1,5 +1,6 @@
 """The append-only log of each job: its leaves, the heads that batches carry on-chain, and proofs (log.job_log)."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
@@ -19,7 +20,7 @@ from requester.chain.chain_context import ChainContext
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.log import leaf_rows
-from requester.store.tables import Job
+from requester.store.tables import Job, JobEvent
 from requester.store.work import RowReader, Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -123,6 +124,12 @@ class LogFeature(Feature):
 
     def job_collected(self, work: Work, job: Job, now: float) -> None:
         leaf_rows.append_leaves(work, job)
+
+    def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
+        jobs = (work.get_one(Job, job_id) for job_id in sorted({event.job_id for event in events}))
+        for job in jobs:
+            if job.ended_at is not None:
+                leaf_rows.append_leaves(work, job)
 
     def open_caches(self, state: State, context: Context) -> None:
         state.logs = Recent[GrowingTree](state.strangers_share)

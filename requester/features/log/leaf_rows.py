@@ -1,6 +1,7 @@
 """The leaves of a job's log: rows that are only ever added, for each record of the job that has none yet.
 
-They are added when a batch is about to be settled, which carries the log's head, and once the job is collected.
+They are added when a batch is about to be settled, which carries the log's head. Once the job has ended, each
+transaction with an event of it adds its own: a head that is signed then covers the records of every task that is over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
 
 
 def append_leaves(work: Work, job: Job) -> None:
+    work.one_at_a_time(f"log of {job.id}")
     new = list(_list_new_leaves(work, job.id))
     for number, (kind, about, data) in enumerate(new, count_leaves(work, job.id)):
         work.add(LogLeaf(job_id=job.id, number=number, kind=kind.value, about=about, hash=Hash(hash_leaf(data))))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.disputes.questions import (
@@ -31,6 +31,7 @@ from gradmarket.market.wire.hearing_messages import (
 )
 from gradmarket.market.wire.poll import hash_of
 
+NO_RULING: Final = "it has no ruling"
 Body = Callable[[int, SaidInHearing], bytes | None]
 """Returns the bytes of an answer to question `number`; None where they are missing."""
 Redo = Callable[[int, Sequence[bytes]], bytes]
@@ -107,7 +108,7 @@ def find_transcript_faults(domain: Domain, signer: Address, offer: Hash, hearing
         if not last and {reply.side for reply in each.answers} != set(hearing.sides):
             yield f"question {number} has no answer of one side, and the referee asked on"
     if ruling is None:
-        yield "it has no ruling"
+        yield NO_RULING
     elif not is_signed_by(domain, ruling.struct(dispute, hearing.sides), ruling.signature, signer):
         yield "its ruling is not signed by the referee"
 

@@ -13,7 +13,7 @@ service that gave no receipt may call an answer silence.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import permutations
 from typing import Final
 
 from gradmarket.auditor import OpenMachine
@@ -22,6 +22,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.disputes.transcript import (
+    NO_RULING,
     count_answers,
     find_receipt_fault,
     find_ruling_fault,
@@ -31,6 +32,7 @@ from gradmarket.market.features.disputes.transcript import (
 )
 from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
+from gradmarket.market.features.verify import DECIDED
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.classes import list_checked_classes
@@ -69,8 +71,9 @@ class _Seen:
     undecided: int = 0
     unheard: int = 0
     strange: int = 0
+    under_way: int = 0
     """Counts rulings by silence, rulings that were not computed again, split votes of failed tasks that nobody heard,
-    and receipts of other jobs."""
+    receipts of other jobs, and hearings that nothing followed from yet."""
     unplayed: dict[str, int] = field(default_factory=dict)
     """Counts of hearings that were not replayed, by reason."""
 
@@ -85,6 +88,8 @@ class _Seen:
         if self.unheard:
             votes = describe_count(self.unheard, "split votes")
             yield f"why nobody heard {votes} of failed tasks: the log has no hearing of them"
+        if self.under_way:
+            yield f"{describe_count(self.under_way, 'hearings')} still under way"
         if self.strange:
             yield f"{describe_count(self.strange, 'receipts')} of no task that is shown"
 
@@ -105,7 +110,7 @@ def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[Ke
             faults = [*_find_faults(record, shown, hearing, trace, seen)]
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in faults)
     _compare_receipts(record, receipts, seen)
-    played = count - seen.undecided - sum(seen.unplayed.values())
+    played = count - seen.undecided - seen.under_way - sum(seen.unplayed.values())
     unseen = tuple(seen.list_unseen())
     if not count and not seen.faults and not unseen:
         return []
@@ -115,11 +120,11 @@ def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[Ke
 def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator[str]:
     """Finds hearings of the task's workers or auditors that the log has and the evidence does not show."""
     seats = shown.audit.panel if shown.audit is not None else ()
-    heard = {frozenset(each.sides) for each in shown.hearings or ()}
+    heard = {each.sides for each in shown.hearings or ()}
     sides = {one.worker for one in shown.committed} | {seat.signer for seat in seats or () if seat.signer is not None}
-    for one, other in combinations(sorted(sides), 2) if leaves else ():
+    for one, other in permutations(sorted(sides), 2) if leaves else ():
         leaf = Hash(hash_leaf(encode_hearing(shown.offer_digest, one, other)))
-        if frozenset((one, other)) not in heard and leaf in leaves:
+        if (one, other) not in heard and leaf in leaves:
             yield f"the log has a hearing of {one} and {other}, which is hidden"
     counted = {encode_answers(shown.offer_digest, *each.sides, *count_answers(each)) for each in shown.hearings or ()}
     for each in shown.hearings or () if leaves else ():  # a panel may hear its auditors again
@@ -166,6 +171,9 @@ def _find_faults(
     if hearing.answer_s != due:
         yield f"its sides had {hearing.answer_s} s for an answer, and the offer gives {due} s"
     signed = list(find_transcript_faults(record.domain, record.opened.signer, shown.offer_digest, hearing))
+    if hearing.ruling is None and not _is_decided(shown, hearing):
+        signed.remove(NO_RULING)
+        seen.under_way += 1
     yield from signed
     ruling = hearing.ruling
     if signed or ruling is None:
@@ -179,6 +187,13 @@ def _find_faults(
             yield from _play(record, shown, hearing, course, seen)
     except (MarketError, RunnerFailed) as error:
         seen.unplayed[str(error)] = seen.unplayed.get(str(error), 0) + 1
+
+
+def _is_decided(shown: PublishedEvidence, hearing: PublishedHearing) -> bool:
+    """Returns whether the answer is chosen that its referee was to choose: the task's, or its audit's."""
+    if hearing.run is None:
+        return shown.state in DECIDED
+    return shown.audit is not None and shown.audit.root is not None
 
 
 def _play(

@@ -1,0 +1,128 @@
+"""A hearing that a service does not show is found by its leaf, in any order of its sides; one under way is no fault."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import select
+
+from gradmarket.market.features.disputes.questions import HEARING_S
+from gradmarket.market.features.log.job_log import encode_hearing
+from gradmarket.market.features.log.merkle import hash_leaf
+from gradmarket.market.features.verify import VerdictCase, list_case_faults
+from gradmarket.market.terms import Hash, JobId, JobState, TaskState
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
+from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
+from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, _find_hidden_attempts
+from gradmarket.public_audit.job_records import JobSource
+from requester.features.log.leaf_rows import LogLeaf
+from requester.moves import ending
+from requester.store import jobs
+from requester.store.locks import lock_row
+from requester.store.tables import Job
+from tests.features.auditors.test_panels import TWO
+from tests.features.disputes.test_auditors_heard import differ
+from tests.features.disputes.test_hearing_receipts import hear, show
+from tests.features.disputes.test_hearings import root_of, say, split, traced
+from tests.requester.market_fixture import MarketFixture
+
+NewFloor = Callable[..., MarketFixture]
+
+
+def end(market: MarketFixture) -> None:
+    with market.context.begin() as work:
+        ending.end_job(market.context, work, lock_row(work, Job, market.job), JobState.CANCELLED, "so")
+
+
+def prove(market: MarketFixture, evidence: PublishedEvidence, more: Sequence[Hash] = ()) -> list[ClauseResult]:
+    with market.context.reading() as reader:
+        publication = jobs.load_publication(reader.get_one(Job, market.job))
+        logged = reader.session.scalars(select(LogLeaf.hash).order_by(LogLeaf.number)).all()
+    opened, log = SimpleNamespace(signer=market.context.signer_address), SimpleNamespace(leaves=[*logged, *more])
+    told: dict[str, Any] = {"evidence": {"t": evidence}, "domain": market.context.domain, "opened": opened}
+    return prove_disputes(cast(JobRecord, SimpleNamespace(**told, publication=publication, log=log)), None)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_hearing_is_found_by_its_leaf_in_either_order_of_its_sides(
+    new_floor: NewFloor, turned: bool, shown: bool
+) -> None:
+    """Also beside the one that is shown, as a service would hold a second one with another end."""
+    market = traced(new_floor)
+    evidence, _, _ = hear(market)
+    (held,) = evidence.hearings or ()
+    sides = held.sides[::-1] if turned else held.sides
+    leaf = Hash(hash_leaf(encode_hearing(evidence.offer_digest, *sides)))
+    (result,) = prove(market, evidence if shown else evidence.model_copy(update={"hearings": None}), [leaf])
+    hidden = [fault for fault in result.faults if "which is hidden" in fault.detail]
+    assert len(hidden) == {(True, False): 0, (True, True): 1, (False, False): 1, (False, True): 2}[shown, turned]
+
+
+def test_a_hearing_under_way_convicts_no_service_and_one_without_a_ruling_does_once_it_is_over(
+    new_floor: NewFloor,
+) -> None:
+    market = traced(new_floor)
+    honest, _ = split(market)
+    say(market, honest, root_of(honest, 3))
+    end(market)
+    (under_way,) = prove(market, show(market))
+    assert (under_way.faults, under_way.checked) == ((), 0)
+    assert "1 hearing still under way" in under_way.unseen
+    market.lapse(HEARING_S + 1.0)
+    market.play(honest)
+    over = show(market)
+    assert over.root is not None
+    (held,) = over.hearings or ()
+    (left,) = prove(market, over.model_copy(update={"hearings": (held.model_copy(update={"ruling": None}),)}))
+    assert [fault.detail for fault in left.faults] == ["it has no ruling"]
+
+
+def test_a_panel_s_hearing_under_way_at_the_end_of_its_job_convicts_no_service(new_floor: NewFloor) -> None:
+    market = traced(new_floor, audit=TWO)
+    differ(market)
+    end(market)
+    (result,) = prove(market, show(market))
+    assert (result.faults, result.checked) == ((), 0)
+
+
+def list_task(number: int, attempt: int) -> PublishedTask:
+    return PublishedTask(id=f"{number}-{attempt}", round=0, index=number, attempt=attempt, state=TaskState.FAILED,
+                         used=False, merge_round=0)  # fmt: skip
+
+
+@pytest.mark.parametrize(("attempts", "hidden"), [([0, 1, 2], 0), ([0, 2], 1), ([1], 1), ([0], 0)])
+def test_an_attempt_that_is_left_out_is_found_by_the_numbers_of_the_others(attempts: list[int], hidden: int) -> None:
+    listed = [list_task(0, attempt) for attempt in attempts] + [list_task(1, 0)]
+    assert len(list(_find_hidden_attempts(cast(JobRecord, SimpleNamespace(tasks=listed))))) == hidden
+
+
+def test_a_task_that_is_listed_as_cancelled_is_read_like_any_other(new_floor: NewFloor, tmp_path: Path) -> None:
+    """A service could list one whose hearing it hides so; an honest one's answers of earlier waves are no fault."""
+    market = traced(new_floor)
+    split(market)
+    end(market)
+    evidence, read = show(market, 0), list[str]()
+
+    def load(_job: str, task: str) -> PublishedEvidence:
+        read.append(task)
+        return evidence
+
+    source = JobSource(
+        cast(Any, SimpleNamespace(task=load)), cast(Any, None), JobId(market.job), tmp_path, lambda *_: None
+    )
+    listed = [list_task(0, 0).model_copy(update={"state": TaskState.CANCELLED})]
+    assert list(source._fetch_evidence(listed)) == read == ["0-0"]
+
+
+def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_floor: NewFloor) -> None:
+    market = new_floor(replication={"name": "fixed", "replicas": 2, "max_replicas": 4})
+    split(market)
+    end(market)
+    evidence = show(market)
+    with market.context.reading() as reader:
+        checks = jobs.load_publication(reader.get_one(Job, market.job)).checks
+    assert (evidence.state, len(evidence.committed)) == (TaskState.CANCELLED, 2)
+    assert list_case_faults(VerdictCase(market.context.domain, market.context.signer_address, checks, evidence)) == []

@@ -1,0 +1,84 @@
+"""The head of an ended job's log covers all records of each task that is over: one that is left out is found."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from sqlalchemy import select
+
+from gradmarket.market.features.disputes.questions import HEARING_S
+from gradmarket.market.features.log.merkle import GrowingTree
+from gradmarket.market.messages import LogHead
+from gradmarket.market.terms import Hash, JobState, TaskState
+from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.log_proofs import LeafKind, PublishedHead
+from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
+from gradmarket.public_audit.log_proof import prove_log
+from requester.features.log.leaf_rows import LogLeaf
+from requester.features.records.evidence_routes import evidence_of
+from requester.moves import ending
+from requester.store.locks import lock_row
+from requester.store.tables import Job, Task
+from tests.features.disputes.test_hearings import root_of, say, split, traced
+from tests.requester.market_fixture import MarketFixture
+
+NewFloor = Callable[..., MarketFixture]
+
+
+def end(market: MarketFixture) -> None:
+    with market.context.begin() as work:
+        ending.end_job(market.context, work, lock_row(work, Job, market.job), JobState.CANCELLED, "so")
+
+
+def fail_unheard(market: MarketFixture) -> None:
+    """Neither side of the only task's split vote answers its referee."""
+    split(market)
+    market.lapse(HEARING_S + 1.0)
+    assert market.tasks()[0].state is TaskState.FAILED
+
+
+def list_logged(market: MarketFixture) -> list[LogLeaf]:
+    with market.context.reading() as reader:
+        return list(reader.session.scalars(select(LogLeaf).order_by(LogLeaf.number)))
+
+
+def prove(market: MarketFixture, leaves: Sequence[Hash]) -> ClauseResult:
+    """Audits the tasks that are shown by a signed head over these leaves."""
+    with market.context.reading() as reader:
+        shown = {task.id: evidence_of(reader, reader.get_one(Task, task.id)) for task in market.tasks()}
+    told = {task: PublishedEvidence.model_validate(each.model_dump(mode="json")) for task, each in shown.items()}
+    head = LogHead(1, len(leaves), Hash(GrowingTree(leaves).compute_root()))
+    fields = {"job": head.job, "size": head.size, "root": head.root, "signature": market.context.sign(head)}
+    log = SimpleNamespace(leaves=leaves, head=PublishedHead(**fields), carried={})
+    opened, domain = SimpleNamespace(signer=market.context.signer_address, unit=1, job=1), market.context.domain
+    record = {"evidence": told, "opened": opened, "domain": domain, "log": log, "payments": [], "closed": []}
+    return prove_log(cast(JobRecord, SimpleNamespace(**record)))
+
+
+def test_each_leaf_that_the_log_of_an_ended_job_lacks_about_a_failed_task_is_a_fault(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    fail_unheard(market)
+    end(market)
+    logged = list_logged(market)
+    assert prove(market, [leaf.hash for leaf in logged]).faults == ()
+    about = [leaf for leaf in logged if leaf.about.startswith(market.tasks()[0].id)]
+    hearing = {LeafKind.HEARING, LeafKind.ANSWERS, LeafKind.RULING}
+    assert {leaf.kind for leaf in about} >= hearing | {LeafKind.OFFER, LeafKind.COMMITMENT, LeafKind.REVEAL}
+    for hidden in about:
+        faults = prove(market, [leaf.hash for leaf in logged if leaf is not hidden]).faults
+        assert ["its signer ended the job with" in fault.detail for fault in faults] == [True], hidden.kind
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_floor: NewFloor, silent: bool) -> None:
+    """Such as a ruling: no batch comes after it that would log it."""
+    market = traced(new_floor)
+    team = split(market)
+    end(market)
+    for worker in team[: 1 + silent]:
+        say(market, worker, b"nonsense" if silent else root_of(worker, 3))
+    market.lapse(HEARING_S + 1.0)
+    assert {LeafKind.HEARING, LeafKind.ANSWERS, LeafKind.RULING} <= {leaf.kind for leaf in list_logged(market)}
+    proven = prove(market, [leaf.hash for leaf in list_logged(market)])
+    assert (proven.faults, [line for line in proven.unseen if "not in the log" in line]) == ((), [])
